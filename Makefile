@@ -1,0 +1,49 @@
+# make demo | test | lint | bench | cluster-up NODES=12 | cluster-down | setup [CUDA=1] | partial | lock
+SHELL := bash
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+PYTHON ?= python3
+NODES ?= 12
+SNAKEMAKE = snakemake --profile profiles/local
+.PHONY: setup demo test lint cluster-up cluster-down partial lock
+
+demo: setup
+	$(SNAKEMAKE) --configfile config/demo.yaml
+	@cat results/tables/comparison.md
+
+test: setup lint
+	provision/virtual/install
+	pytest tests
+
+setup: .venv/.installed$(CUDA)
+
+lint: setup
+	ruff check . && ruff format --check .
+	snakefmt --check Snakefile workflow/Snakefile workflow/rules
+	mypy
+	snakemake --lint --configfile config/demo.yaml
+
+# tables and plots of whatever has finished, for the configuration in config/ (or CONFIG=FILE)
+partial: setup
+	$(SNAKEMAKE) $(if $(CONFIG),--configfile $(CONFIG)) partial
+
+cluster-up: setup
+	provision/virtual/install
+	provision/virtual/cluster up --nodes $(NODES)
+
+cluster-down:
+	provision/virtual/cluster down
+
+# the environment; CUDA=1 adds TensorFlow's CUDA libraries. uv comes first, from the same lock
+.venv/.installed$(CUDA): requirements.txt $(if $(CUDA),requirements-cuda.txt)
+	$(PYTHON) -m venv .venv
+	awk '/^uv==/ {on = 1} on; on && !/\\$$/ {exit}' requirements.txt >.venv/uv.txt
+	pip install --quiet --require-hashes --requirement .venv/uv.txt
+	uv pip sync --quiet --python .venv/bin/python $^
+	touch $@
+
+# pin everything anew: hashes, and no index in the files
+lock: setup
+	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
+	    --custom-compile-command "make lock" requirements.in --output-file requirements.txt
+	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
+	    --custom-compile-command "make lock" requirements-cuda.in --output-file requirements-cuda.txt

@@ -1,0 +1,30 @@
+"""On how many nodes, with how many GPUs, on which platform should this training run?"""
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+configfile: "config/config.yaml"
+configfile: "config/platforms.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/tables.smk"
+include: "workflow/rules/plots.smk"
+include: "workflow/rules/partial.smk"
+
+
+rule all:
+    default_target: True
+    localrule: True
+    input:
+        rules.compare.output,
+        expand(rules.plot.output.svg, plot=CONFIG["plots"]),
+
+
+onerror:
+    # a failed sweep still gets its tables, with the failed runs as rows that say why
+    shell(PARTIAL_COMMAND)

@@ -1,0 +1,183 @@
+"""The commands of `cluster`: up, down, status, env, exec, and the faults."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import lifecycle
+import machines
+from network import namespace, plug
+from plan import Partition, Plan, check_partitions, parse_partition
+
+PROJECT = Path(__file__).resolve().parents[2]
+DEFAULT_NODES = 12
+
+Command = Callable[[argparse.Namespace], None]
+
+
+def up(args: argparse.Namespace) -> None:
+    lifecycle.up(args.root, requested_partitions(args))
+
+
+def requested_partitions(args: argparse.Namespace) -> tuple[Partition, ...]:
+    try:
+        if args.partition:
+            if args.nodes is not None:
+                raise ValueError("give --nodes or --partition, not both")
+            partitions = [parse_partition(text, args.cpus_per_node) for text in args.partition]
+        else:
+            nodes = DEFAULT_NODES if args.nodes is None else args.nodes
+            if nodes < 2:
+                raise ValueError("--nodes is split over two partitions, cpu and gpu: at least 2")
+            partitions = [
+                Partition("cpu", nodes - nodes // 2, args.cpus_per_node),
+                Partition("gpu", nodes // 2, args.cpus_per_node, args.gpus_per_node),
+            ]
+        check_partitions(args.root, tuple(partitions))
+    except ValueError as error:
+        raise RuntimeError(str(error)) from None
+    return tuple(partitions)
+
+
+def down(args: argparse.Namespace) -> None:
+    lifecycle.down(args.root, args.keep_logs)
+
+
+def status(args: argparse.Namespace) -> None:
+    plan = lifecycle.load(args.root)
+    found = lifecycle.troubles(plan)
+    for words in (["sinfo", "--Node", "--format=%12N %10P %10T %5c %8G %E"], ["squeue"]):
+        subprocess.run(words, env=machines.environment(plan.root), timeout=30)
+    if found:
+        raise RuntimeError("not healthy: " + "; ".join(found))
+
+
+def env(args: argparse.Namespace) -> None:
+    lifecycle.load(args.root)
+    print(lifecycle.export_line(args.root))
+
+
+# --- faults, and commands on one node ---------------------------------------------------------
+
+
+def plan_with(args: argparse.Namespace) -> Plan:
+    """The plan of the running cluster, which has the machine `args.name`."""
+    plan = lifecycle.load(args.root)
+    if args.name not in plan.machines:
+        raise RuntimeError(f"no node '{args.name}'; there are: {', '.join(plan.machines)}")
+    return plan
+
+
+def kill_node(args: argparse.Namespace) -> None:
+    plan = plan_with(args)
+    plug(plan, args.name, "down")  # first: a machine without power sends no goodbye
+    machines.kill_all(namespace(plan.root, args.name))
+
+
+def kill_slurmd(args: argparse.Namespace) -> None:
+    plan, name = plan_with(args), machines.daemon(args.name)[0]
+    if not machines.kill(namespace(plan.root, args.name), only=name):
+        raise RuntimeError(f"{name} does not run on {args.name}")
+
+
+def start_node(args: argparse.Namespace) -> None:
+    plan, root, name = plan_with(args), args.root, args.name
+    with lifecycle.locked(root):
+        if machines.daemon_runs(root, name):
+            print(f"{name} is running")
+        elif machines.init_process(root, name):
+            words = machines.enter(root, name, machines.daemon(name), "/")
+            machines.spawn(root, f"boot.{name}.log", *words)
+        else:
+            plug(plan, name, "up")
+            machines.power_on(plan, name)
+        machines.wait_until(lambda: machines.daemon_runs(root, name), 10, f"{name} starts")
+
+
+def execute(args: argparse.Namespace) -> None:
+    plan = plan_with(args)
+    if not args.command:
+        raise RuntimeError("give a command to run")
+    words = machines.enter(plan.root, args.name, args.command, os.getcwd())
+    os.environ["SLURM_CONF"] = machines.environment(plan.root)["SLURM_CONF"]
+    os.execvp(words[0], words)
+
+
+# --- command line -----------------------------------------------------------------------------
+
+
+def root_folder(text: str) -> Path:
+    root = Path(text).resolve()
+    if not re.fullmatch(r"[\w/.+-]+", str(root), re.ASCII):
+        raise argparse.ArgumentTypeError(f"'{root}': Slurm reads only letters, digits and /._+-")
+    return root
+
+
+def parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--root",
+        type=root_folder,
+        default=os.environ.get("TFSCALING_CLUSTER_ROOT") or str(PROJECT / ".cluster"),
+        help="folder that holds all of the cluster (default: $TFSCALING_CLUSTER_ROOT or .cluster)",
+    )
+    top = argparse.ArgumentParser(prog="cluster", description="A real Slurm cluster, right here.")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, function: Command, text: str, node: bool = False) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, parents=[common], help=text, description=text)
+        sub.set_defaults(function=function)
+        if node:
+            sub.add_argument("name", metavar="NAME", help="cpu1, gpu2, … or controller")
+        return sub
+
+    add_up = add("up", up, "start the cluster; returns when all nodes are idle")
+    add_up.add_argument(
+        "--nodes", type=int, help=f"nodes, split over partitions cpu and gpu ({DEFAULT_NODES})"
+    )
+    add_up.add_argument("--gpus-per-node", type=int, default=4, help="in partition gpu (4)")
+    add_up.add_argument("--cpus-per-node", type=int, default=16, help="declared CPUs (16)")
+    add_up.add_argument(
+        "--partition",
+        action="append",
+        metavar="NAME:NODES[:gpus=G][:cpus=C]",
+        help="a partition with nodes NAME1…; repeat it; instead of --nodes",
+    )
+    add("down", down, "stop and remove it all").add_argument(
+        "--keep-logs", action="store_true", help="leave the logs in the root folder"
+    )
+    add("status", status, "nodes and jobs; fails unless all is healthy")
+    add("env", env, 'shell line for eval "$(cluster env)"')
+    add("kill-node", kill_node, "power cut: all its processes, and no goodbye", node=True)
+    add("start-node", start_node, "boot a killed node, or restart its daemon", node=True)
+    add("kill-slurmd", kill_slurmd, "SIGKILL the daemon; its jobs go on", node=True)
+    add("exec", execute, "run a command on a node", node=True).add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="COMMAND..."
+    )
+    return top
+
+
+def main() -> int:
+    args = parser().parse_args()
+    if os.geteuid() != 0 and args.function is not env:
+        # namespaces need root; the root folder is passed on, for sudo clears the environment
+        variable = f"TFSCALING_CLUSTER_ROOT={args.root}"
+        if shutil.which("sudo") is None:
+            print("cluster: error: run it as root (there is no sudo)", file=sys.stderr)
+            return 1
+        os.execvp("sudo", ["sudo", "env", variable, sys.executable, *sys.argv])
+    try:
+        args.function(args)
+    except KeyboardInterrupt:
+        return 130
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        print(f"cluster: error: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,194 @@
+"""The machines: which processes belong to the cluster, and how they start and die.
+
+That is never guessed from a name or a stale pid file: a process belongs to a machine if it is in
+the machine's network namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from network import SWITCH, SYSTEM_PATH, command, host_link, namespace, namespaces
+from plan import CONTROLLER, Plan
+
+NODE_INIT = Path(__file__).with_name("node-init")
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{what}: not within {seconds:g} s")
+        time.sleep(0.02)
+
+
+def environment(root: Path) -> dict[str, str]:
+    """What daemons inherit: nothing of the caller's, who may sit inside another Slurm job."""
+    return {"PATH": SYSTEM_PATH, "HOME": "/root", "SLURM_CONF": str(root / "etc/slurm.conf")}
+
+
+# --- processes --------------------------------------------------------------------------------
+
+
+def processes(file: Path) -> Iterator[int]:
+    """The processes inside one namespace (zombies have left theirs)."""
+    wanted = os.stat(file)
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and inside(int(entry), wanted):
+            yield int(entry)
+
+
+def inside(pid: int, wanted: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(f"/proc/{pid}/ns/net"), wanted)
+    except OSError:
+        return False
+
+
+def kill(file: Path, only: str | None = None) -> int:
+    """SIGKILL the processes of a namespace, or those named `only`; returns how many."""
+    wanted, killed = os.stat(file), 0
+    for pid in processes(file):
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        # asked again with the handle in hand: a reused pid cannot be hit
+        if inside(pid, wanted) and (only is None or process_name(pid) == only):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+            killed += 1
+        os.close(handle)
+    return killed
+
+
+def process_name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def kill_all(file: Path) -> None:
+    wait_until(lambda: kill(file) == 0, 10, f"killing the processes of {file.name}")
+
+
+def init_process(root: Path, machine: str) -> int | None:
+    """The machine's process 1, by its pid on the host; None when its power is off."""
+    file = namespace(root, machine)
+    for pid in processes(file) if file.exists() else ():
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        numbers = status.partition("NSpid:")[2].partition("\n")[0].split()
+        if len(numbers) > 1 and numbers[-1] == "1":
+            return pid
+    return None
+
+
+def daemon(machine: str, booted: bool = False) -> list[str]:
+    """The command line of a machine's Slurm daemon."""
+    if machine == CONTROLLER:
+        return ["slurmctld"]
+    # -b: "the node has booted"; by itself slurmd would tell the uptime of the whole machine, and
+    # Slurm would take the jobs from before a power cut for running
+    return ["slurmd", "-N", machine, *(["-b"] if booted else [])]
+
+
+def daemon_runs(root: Path, machine: str) -> bool:
+    names = map(process_name, processes(namespace(root, machine)))
+    return daemon(machine)[0] in names
+
+
+def spawn(root: Path, log: str, *words: str | Path) -> subprocess.Popen[bytes]:
+    """Start a background process that survives this one and holds none of its files."""
+    with (root / "log" / log).open("ab") as output:
+        return subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            env=environment(root),
+            start_new_session=True,
+        )
+
+
+def start_munged(root: Path) -> None:
+    run = root / "run"
+    (run / "munge.key").write_bytes(os.urandom(128))
+    (run / "munge.key").chmod(0o400)
+    # One munged for all nodes: Debian's Slurm accepts that (it is built for several slurmd on one
+    # machine). --force: munge's checks of the folders above the socket are meant for /run.
+    munged = spawn(
+        root,
+        "munged.log",
+        *("nsenter", f"--net={namespace(root, SWITCH)}", "munged", "--foreground", "--force"),
+        *(f"--socket={run}/munge.socket", f"--key-file={run}/munge.key"),
+        *(f"--pid-file={run}/munged.pid", f"--seed-file={run}/munge.seed"),
+        *(f"--log-file={root}/log/munged.log",),
+    )
+
+    def listens() -> bool:
+        if munged.poll() is not None:
+            raise RuntimeError("munged stopped at once")
+        return (run / "munge.socket").is_socket()
+
+    wait_until(listens, 10, "munged opens its socket")
+
+
+def power_on(plan: Plan, machine: str) -> subprocess.Popen[bytes]:
+    """Boot a machine: its own namespaces, node-init in them, its daemon."""
+    root, address = plan.root, plan.machines[machine]
+    (root / "spool" / machine).mkdir(exist_ok=True)
+    return spawn(
+        root,
+        f"boot.{machine}.log",
+        *("nsenter", f"--net={namespace(root, machine)}"),
+        *("unshare", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+        *(str(NODE_INIT), machine, f"{address}/{plan.subnet.prefixlen}", str(root)),
+        *daemon(machine, booted=True),
+    )
+
+
+def enter(root: Path, machine: str, words: list[str], directory: str) -> list[str]:
+    """The command line that runs `words` on a machine."""
+    init = init_process(root, machine)
+    if init is None:
+        raise RuntimeError(f"{machine} is not running")
+    namespaces_of_init = ("nsenter", "-t", str(init), "-n", "-u", "-m", "-p")
+    return [*namespaces_of_init, "env", f"--chdir={directory}", *words]
+
+
+# --- the end ----------------------------------------------------------------------------------
+
+
+def remove(root: Path, keep_logs: bool = False) -> None:
+    """Remove all processes, namespaces, links and files of the cluster, however it was left."""
+    if not root.exists():
+        return
+    existing = namespaces(root)
+    for file in existing:
+        kill(file)  # all at once, so that no machine reacts to the death of another
+    for file in existing:
+        kill_all(file)
+    link = Path("/sys/class/net") / host_link(root)
+    if link.exists():
+        with contextlib.suppress(RuntimeError):  # it may just be going away with the switch
+            command("ip", "link", "delete", link.name)
+        wait_until(lambda: not link.exists(), 10, f"removing the link {link.name}")
+    for file in existing:
+        command("umount", file)
+    if keep_logs:
+        for entry in root.iterdir():
+            if entry.name not in ("log", "cluster.json"):
+                shutil.rmtree(entry)
+    else:
+        shutil.rmtree(root)

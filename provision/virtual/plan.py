@@ -1,0 +1,188 @@
+"""What the cluster consists of: partitions, machines, addresses, and Slurm's settings as text."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import asdict, dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+
+CONTROLLER = "controller"
+NODES_MAX = 200  # one /24 holds the host, the controller and all nodes
+FIRST_NODE_ADDRESS = 11
+REAL_MEMORY_MB = 1_000_000  # declared, never enforced: any --mem is accepted
+SOCKET_PATH_MAX = 107  # bytes, set by the kernel
+PRIVATE_NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One Slurm partition with nodes of its own, named after it: cpu1, cpu2, …"""
+
+    name: str
+    nodes: int
+    cpus: int
+    gpus: int = 0
+
+    @property
+    def prefix(self) -> str:
+        # "v100" and "v1001" would be hard to tell apart: v100-1
+        return self.name + "-" if self.name[-1].isdigit() else self.name
+
+    @property
+    def node_names(self) -> list[str]:
+        return [f"{self.prefix}{number}" for number in range(1, self.nodes + 1)]
+
+
+def parse_partition(text: str, cpus: int) -> Partition:
+    """Read NAME:NODES[:gpus=G][:cpus=C]; raises ValueError with the reason."""
+    match = re.fullmatch(r"([a-z][a-z0-9-]*):(\d+)((?::(?:gpus|cpus)=\d+)*)", text)
+    if match is None:
+        raise ValueError(f"'{text}' is not NAME:NODES[:gpus=G][:cpus=C], NAME in lower case")
+    name, nodes, settings = match.groups()
+    options = dict(part.split("=") for part in settings.split(":")[1:])
+    return Partition(name, int(nodes), int(options.get("cpus", cpus)), int(options.get("gpus", 0)))
+
+
+def check_partitions(root: Path, partitions: tuple[Partition, ...]) -> None:
+    """Raise ValueError with the reason if no cluster at `root` can be made of these partitions."""
+    names = [name for partition in partitions for name in partition.node_names]
+    if any(partition.nodes < 1 or partition.cpus < 1 for partition in partitions):
+        raise ValueError("each partition needs at least one node, and each node one CPU")
+    if len({partition.name for partition in partitions}) < len(partitions):
+        raise ValueError("a partition is named twice")
+    if {"default", CONTROLLER} & {partition.name for partition in partitions}:
+        raise ValueError(f"'default' and '{CONTROLLER}' are reserved names")
+    if len(set(names)) < len(names):
+        raise ValueError("two partitions give the same node names; rename one")
+    if len(names) > NODES_MAX:
+        raise ValueError(f"{len(names)} nodes are more than {NODES_MAX}")
+    # the longest of all sockets: slurmstepd's, job 9999999, batch step
+    name = max(names, key=len)
+    excess = len(f"{root}/spool/{name}/{name}_9999999.4294967291") - SOCKET_PATH_MAX
+    if excess > 0:
+        raise ValueError(f"the path {root} is {excess} characters too long; choose another --root")
+
+
+def free_subnet(taken: list[IPv4Network], seed: str) -> IPv4Network:
+    """Choose a private /24 that overlaps none of `taken`; the same seed asks for the same ones."""
+    dice = random.Random(seed)
+    for pool in map(IPv4Network, PRIVATE_NETWORKS):
+        for _ in range(100):
+            first = int(pool.network_address) + 256 * dice.randrange(pool.num_addresses // 256)
+            subnet = IPv4Network((first, 24))
+            if not any(subnet.overlaps(other) for other in taken):
+                return subnet
+    raise RuntimeError("no free private IPv4 /24 network on this machine")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is decided before anything is started; kept in ROOT/cluster.json."""
+
+    root: Path
+    subnet: IPv4Network
+    partitions: tuple[Partition, ...]
+
+    @property
+    def host_address(self) -> str:
+        return self._address(1)
+
+    @property
+    def machines(self) -> dict[str, str]:
+        """Name → IPv4 address, the controller first, then the nodes partition by partition."""
+        names = [name for partition in self.partitions for name in partition.node_names]
+        nodes = {name: self._address(FIRST_NODE_ADDRESS + i) for i, name in enumerate(names)}
+        return {CONTROLLER: self._address(2), **nodes}
+
+    def _address(self, number: int) -> str:
+        return str(self.subnet.network_address + number)
+
+    def save(self) -> None:
+        content = {
+            "subnet": str(self.subnet),
+            "partitions": [asdict(partition) for partition in self.partitions],
+        }
+        (self.root / "cluster.json").write_text(json.dumps(content, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, root: Path) -> Plan:
+        content = json.loads((root / "cluster.json").read_text())
+        partitions = tuple(Partition(**entry) for entry in content["partitions"])
+        return cls(root, IPv4Network(content["subnet"]), partitions)
+
+    def write_files(self) -> None:
+        """Write slurm.conf, gres.conf and hosts to ROOT/etc."""
+        machines = "".join(f"{address} {name}\n" for name, address in self.machines.items())
+        # whatever this machine knows, but should it be called cpu1 itself: not that
+        own = Path("/etc/hosts").read_text().splitlines(keepends=True)
+        others = (line for line in own if not self.machines.keys() & set(line.split()[1:]))
+        hosts = machines + "".join(others)
+        texts = {"hosts": hosts, "slurm.conf": self.slurm_conf(), "gres.conf": self.gres_conf()}
+        for name, text in texts.items():
+            (self.root / "etc" / name).write_text(text)
+
+    def gres_conf(self) -> str:
+        # Slurm wants a device file behind each GPU; copies of /dev/null serve
+        return "".join(
+            f"NodeName={','.join(p.node_names)} Name=gpu File={self.root}/dev/gpu[0-{p.gpus - 1}]\n"
+            for p in self.partitions
+            if p.gpus
+        )
+
+    def slurm_conf(self) -> str:
+        text = SLURM_CONF.format(root=self.root, controller=self.machines[CONTROLLER])
+        for partition in self.partitions:
+            names = ",".join(partition.node_names)
+            addresses = ",".join(self.machines[name] for name in partition.node_names)
+            gres = f" Gres=gpu:{partition.gpus}" if partition.gpus else ""
+            default = " Default=YES" if partition == self.partitions[0] else ""
+            text += (
+                f"NodeName={names} NodeAddr={addresses} CPUs={partition.cpus}"
+                f" RealMemory={REAL_MEMORY_MB} Feature={partition.name}{gres}\n"
+                f"PartitionName={partition.name} Nodes={names} State=UP{default}\n"
+            )
+        return text
+
+
+SLURM_CONF = """\
+ClusterName=virtual
+SlurmctldHost=controller({controller})
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={root}/run/munge.socket
+
+StateSaveLocation={root}/state
+SlurmdSpoolDir={root}/spool/%n
+SlurmctldPidFile={root}/run/slurmctld.pid
+SlurmdPidFile={root}/run/slurmd.%n.pid
+SlurmctldLogFile={root}/log/slurmctld.log
+SlurmdLogFile={root}/log/slurmd.%n.log
+
+# No cgroups: neither CPUs nor memory are enforced, and nodes may declare more than there is.
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+
+# Tests wait for the scheduler: let it look often.
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000,sched_interval=5,bf_interval=2
+
+# A lost node is noticed soon, its jobs are requeued, and it comes back by itself.
+SlurmdTimeout=15
+ReturnToService=2
+JobRequeue=1
+KillWait=5
+MinJobAge=300
+
+MpiDefault=none
+MpiParams=ports=12000-12999
+MailProg=/bin/true
+
+"""

@@ -1,0 +1,320 @@
+"""provision/virtual: a real Slurm cluster comes up, works, breaks as told, and leaves no trace."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+CLUSTER = Path(__file__).resolve().parents[2] / "provision" / "virtual" / "cluster"
+INSTALL = CLUSTER.with_name("install")
+SHAPE = ("--nodes", "4")
+NODES = ["cpu1", "cpu2", "gpu1", "gpu2"]
+UP_SECONDS = 15
+
+
+class Cluster:
+    """The command, bound to one root folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [str(CLUSTER), words[0], "--root", str(self.root), *words[1:]]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    def ok(self, *words: str) -> str:
+        done = self(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def slurm(self, *words: str) -> str:
+        """Run a Slurm command with nothing set but SLURM_CONF, and no SLURM_* of an outer job."""
+        environ = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH"))}
+        environ["SLURM_CONF"] = str(self.root / "etc/slurm.conf")
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environ)
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    def namespaces(self) -> dict[str, int]:
+        """Machine → inode of its network namespace."""
+        return {file.name: file.stat().st_ino for file in (self.root / "net").iterdir()}
+
+    def states(self) -> dict[str, str]:
+        lines = self.slurm("sinfo", "-h", "-N", "-o", "%N %T").splitlines()
+        return {name: state for name, state in (line.split() for line in lines)}
+
+
+def processes_in(namespaces: set[int]) -> list[str]:
+    """Command lines of the processes in these network namespaces."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "ns/net").stat().st_ino in namespaces:
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
+def traces(root: Path) -> list[str]:
+    """What of a cluster at `root` is there: processes, mounts, files."""
+    mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if str(root) in line]
+    commands = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            commands.append(file.read_text().replace("\0", " "))
+        except OSError:
+            continue
+    own = [line for line in commands if re.search(rf"{root}\b", line)]
+    return mounts + own + ([str(root)] if root.exists() else [])
+
+
+def machine_state() -> dict[str, object]:
+    """What of this machine a cluster must leave as it was."""
+    etc = {
+        str(file): file.read_bytes()
+        for folder in ("/etc/slurm", "/etc/munge")
+        for file in sorted(Path(folder).rglob("*"))
+        if file.is_file()
+    }
+    return {
+        "files": etc,
+        "hosts": Path("/etc/hosts").read_bytes(),
+        "links": sorted(os.listdir("/sys/class/net")),
+        "netns": sorted(os.listdir("/run/netns")) if os.path.exists("/run/netns") else [],
+        "run": sorted(name for name in os.listdir("/run") if "slurm" in name or "munge" in name),
+    }
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        time.sleep(0.1)
+
+
+def submit(cluster: Cluster, folder: Path, script: str, *options: str) -> str:
+    """Run a batch job to its end; returns its output, which it wrote into `folder`."""
+    file = folder / "job.sh"
+    file.write_text("#!/bin/bash\nset -e\n" + script)
+    words = ("sbatch", "--wait", f"--chdir={folder}", "--output=job.out", *options, str(file))
+    cluster.slurm(*words)
+    return (folder / "job.out").read_text()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prerequisites() -> None:
+    assert os.geteuid() == 0, "these tests make network namespaces: run them as root"
+    done = subprocess.run([str(INSTALL), "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def before() -> dict[str, object]:
+    return machine_state()
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, before: dict[str, object]
+) -> Iterator[Cluster]:
+    """Two nodes with GPUs and two without."""
+    cluster = Cluster(tmp_path_factory.mktemp("vc") / "c")
+    begin = time.monotonic()
+    try:
+        cluster.ok("up", *SHAPE)
+        assert time.monotonic() - begin < UP_SECONDS
+        yield cluster
+    finally:
+        cluster.ok("down")
+
+
+def test_nodes_of_both_partitions_are_idle(cluster: Cluster) -> None:
+    lines = cluster.slurm("sinfo", "-h", "-N", "-o", "%N %R %T %G").splitlines()
+    assert lines == [
+        "cpu1 cpu idle (null)",
+        "cpu2 cpu idle (null)",
+        "gpu1 gpu idle gpu:4",
+        "gpu2 gpu idle gpu:4",
+    ]
+    assert cluster("status").returncode == 0
+
+
+def test_env_prints_the_only_handle(cluster: Cluster) -> None:
+    command = f'eval "$({CLUSTER} env --root {cluster.root})"; sinfo -h -p cpu -o %D'
+    assert subprocess.check_output(["bash", "-c", command], text=True) == "2\n"
+
+
+def test_second_up_is_idempotent(cluster: Cluster) -> None:
+    namespaces = cluster.namespaces()
+    assert "already up" in cluster.ok("up", *SHAPE)
+    assert cluster.namespaces() == namespaces
+    other = cluster("up", "--nodes", "6")
+    assert other.returncode == 1
+    assert "another cluster is up" in other.stderr
+    assert cluster.namespaces() == namespaces
+
+
+def test_job_on_one_node_without_anything_exported(cluster: Cluster, tmp_path: Path) -> None:
+    output = submit(
+        cluster, tmp_path, 'srun "$BASH" -c hostname\n', "--export=NONE", "-p", "cpu", "-w", "cpu2"
+    )
+    assert output == "cpu2\n"
+
+
+def test_two_nodes_talk_by_name(cluster: Cluster, tmp_path: Path) -> None:
+    """The task on the second node greets the one on the first at host:port; it greets back."""
+    (tmp_path / "talk.py").write_text(
+        """
+import os, socket, subprocess, time
+hosts = subprocess.check_output(
+    ["scontrol", "show", "hostnames", os.environ["SLURM_STEP_NODELIST"]], text=True).split()
+rank, me = int(os.environ["SLURM_PROCID"]), socket.gethostname()
+if rank == 0:
+    with socket.create_server((me, 23456)) as server:
+        peer, address = server.accept()
+        peer.sendall(f"{me} heard {peer.recv(99).decode()} from {address[0]}".encode())
+else:
+    for _ in range(100):
+        try:
+            peer = socket.create_connection((hosts[0], 23456), timeout=10)
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+    peer.sendall(me.encode())
+    address = socket.gethostbyname(me)
+    assert peer.getpeername()[0] != address
+    assert peer.recv(99).decode() == f"{hosts[0]} heard {me} from {address}"
+    print("talked")
+"""
+    )
+    script = "srun hostname | sort\nsrun python3 talk.py\n"
+    output = submit(cluster, tmp_path, script, "-p", "cpu", "-N2", "--ntasks-per-node=1")
+    assert output.splitlines() == ["cpu1", "cpu2", "talked"]
+
+
+def test_gpus_are_counted_and_visible(cluster: Cluster, tmp_path: Path) -> None:
+    script = "srun bash -c 'echo $(hostname) $CUDA_VISIBLE_DEVICES' | sort\n"
+    options = ("-p", "gpu", "-N2", "--ntasks-per-node=1", "--gres=gpu:2", "--mem=100000", "-c8")
+    assert submit(cluster, tmp_path, script, *options).splitlines() == ["gpu1 0,1", "gpu2 0,1"]
+
+
+def test_killed_slurmd_leaves_its_job_running(cluster: Cluster, tmp_path: Path) -> None:
+    marker = tmp_path / "end"
+    cluster.slurm(
+        *("sbatch", "-p", "gpu", "-w", "gpu2", f"--chdir={tmp_path}", "--output=job.out"),
+        *("--wrap", "touch begin; sleep 2; touch end"),
+    )
+    wait_for((tmp_path / "begin").exists, 10, "the job starts")
+    cluster.ok("kill-slurmd", "gpu2")
+    status = cluster("status")
+    assert status.returncode == 1
+    assert "slurmd does not run on gpu2" in status.stderr
+    wait_for(marker.exists, 10, "the job ends without slurmd")
+    cluster.ok("start-node", "gpu2")
+    wait_for(lambda: cluster("status").returncode == 0, 10, "the node is well again")
+
+
+def test_power_cut_takes_all_processes_of_one_node(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.slurm(
+        *("sbatch", "-p", "gpu", "-w", "gpu1", "--no-requeue", f"--chdir={tmp_path}"),
+        *("--job-name=cut", "--output=job.out", "--wrap", "touch begin; sleep 314159"),
+    )
+    wait_for((tmp_path / "begin").exists, 10, "the job starts")
+    inodes = cluster.namespaces()
+    others = {name: processes_in({inodes[name]}) for name in NODES if name != "gpu1"}
+    assert any("sleep 314159" in line for line in processes_in({inodes["gpu1"]}))
+    cluster.ok("kill-node", "gpu1")
+    assert processes_in({inodes["gpu1"]}) == []
+    assert {name: processes_in({inodes[name]}) for name in others} == others
+    assert "not running" in cluster("exec", "gpu1", "true").stderr
+
+    cluster.ok("start-node", "gpu1")
+    # Slurm overlooks so short an outage in the first 20 s of a job
+    cluster.slurm("scancel", "--name=cut")
+    wait_for(lambda: cluster.states()["gpu1"] == "idle", 15, "the node returns to service")
+    assert cluster.slurm("srun", "-p", "gpu", "-w", "gpu1", "hostname") == "gpu1\n"
+    done = cluster("exec", "gpu1", "bash", "-c", "hostname; pwd; exit 7")
+    assert (done.stdout.split(), done.returncode) == (["gpu1", os.getcwd()], 7)
+
+
+def test_two_clusters_side_by_side(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    second = Cluster(tmp_path_factory.mktemp("vc") / "c")
+    try:
+        second.ok("up", "--partition", "small:1:cpus=2", "--partition", "v100:1:gpus=1")
+        assert set(second.states()) == {"small1", "v100-1"}
+        assert second.slurm("srun", "-p", "v100", "--gres=gpu:1", "hostname") == "v100-1\n"
+    finally:
+        second.ok("down")
+    assert traces(second.root) == []
+    assert cluster("status").returncode == 0
+
+
+def test_down_after_a_crash_leaves_no_trace(
+    cluster: Cluster, before: dict[str, object], tmp_path: Path
+) -> None:
+    """slurmctld killed, a job running, pid files and settings lost: `down` needs none of them."""
+    cluster.slurm("sbatch", "-p", "cpu", "-N2", f"--chdir={tmp_path}", "--wrap", "srun sleep 1000")
+    wait_for(lambda: "mixed" in cluster.states().values(), 10, "the job starts")
+    inodes = set(cluster.namespaces().values())
+    assert len(processes_in(inodes)) > 2 * len(NODES)
+    cluster.ok("kill-slurmd", "controller")
+    assert "not healthy" in cluster("up", *SHAPE).stderr
+    shutil.rmtree(cluster.root / "run")
+    shutil.rmtree(cluster.root / "etc")
+
+    cluster.ok("down")
+    assert processes_in(inodes) == []
+    assert traces(cluster.root) == []
+    assert machine_state() == before
+    cluster.ok("down")  # again: nothing to do
+
+
+def test_failed_up_says_why_and_removes_everything(
+    tmp_path: Path, before: dict[str, object]
+) -> None:
+    """A munged that fails at once; the mount that breaks it is seen by this command alone."""
+    root = tmp_path / "c"
+    munged = os.path.realpath(shutil.which("munged", path="/usr/sbin:/sbin:/usr/bin") or "")
+    script = f"mount --bind /bin/false {munged} && {CLUSTER} up --root {root} --nodes 2"
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "munged stopped at once" in done.stderr
+    assert traces(root) == []
+    assert machine_state() == before
+
+
+def test_down_spares_a_folder_that_is_not_a_clusters(tmp_path: Path) -> None:
+    precious = tmp_path / "etc"
+    precious.mkdir()
+    for command in ("up", "down"):
+        assert Cluster(tmp_path)(command).returncode == 1
+    assert precious.is_dir()
+
+
+def test_wrong_shapes_are_refused(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "c")
+    for options, reason in {
+        ("--nodes", "1"): "at least 2",
+        ("--partition", "cpu"): "NAME:NODES",
+        ("--partition", "cpu:0"): "at least one node",
+        ("--partition", "controller:2"): "reserved",
+        ("--partition", "cpu:201"): "more than 200",
+        ("--partition", "cpu:1", "--partition", "cpu:2"): "named twice",
+        ("--partition", "cpu:1", "--nodes", "2"): "not both",
+    }.items():
+        done = cluster("up", *options)
+        assert done.returncode == 1
+        assert reason in done.stderr
+    assert not cluster.root.exists()

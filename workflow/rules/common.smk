@@ -1,0 +1,125 @@
+"""Configuration, look-ups and wildcard constraints for all stages.
+
+INPUTS   the merged configuration (config/config.yaml, config/platforms.yaml, overlays)
+OUTPUTS  CONFIG (validated, defaults filled), GRID, and the functions that the rules call
+"""
+
+import functools
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import yaml
+from snakemake.exceptions import WorkflowError
+
+SCRIPTS = Path(workflow.current_basedir).resolve().parent / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+# Rules call the scripts by name: the shell text stays the same wherever the project lies, and a
+# job on a node finds the interpreter of the environment that submitted it.
+os.environ["PATH"] = os.pathsep.join(
+    [str(SCRIPTS), str(Path(sys.executable).parent), os.environ["PATH"]]
+)
+
+from tfscaling import configuration, expectations, grid, parameters, platforms
+from tfscaling.datasets import DATASETS
+from tfscaling.metrics import METRICS
+from tfscaling.models import MODELS
+from tfscaling.plots import PLOTS
+from tfscaling.strategies import STRATEGIES
+
+
+def config_sources():
+    """(name, content) of every configuration file and the command line, for error messages."""
+    overlays = [str(path) for path in workflow.overwrite_configfiles]
+    base = [str(path) for path in workflow.configfiles if str(path) not in overlays]
+    files = [(path, yaml.safe_load(Path(path).read_text()) or {}) for path in base + overlays]
+    return [*files, ("--config", dict(workflow.config_settings.config))]
+
+
+try:
+    CONFIG = configuration.validate(config, config_sources())
+    platforms.check(CONFIG["platforms"], config_sources())
+    configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, config_sources())
+    GRID = grid.expand(CONFIG, MODELS, STRATEGIES, config_sources())
+except configuration.ConfigError as error:
+    raise WorkflowError(str(error)) from None
+
+RUNS = {run.path: run for run in GRID.runs}
+PLATFORMS = list(dict.fromkeys(run.platform for run in GRID.runs))
+
+
+wildcard_constraints:
+    platform=r"[^/]+",
+    model=r"[^/]+",
+    strategy=r"[^/]+",
+    recipe=r"[^/]+",
+    nodes=r"\d+",
+    gpus_per_node=r"\d+",
+    tasks_per_node=r"\d+",
+    repeat=r"\d+",
+    dataset=r"[^/]+",
+    plot=r"[^/]+",
+
+
+def run_of(wildcards):
+    """The run that a train job is for."""
+    path = grid.run_path(wildcards)
+    if path not in RUNS:
+        raise WorkflowError(f"{path} is not a run of the grid in the configuration")
+    return RUNS[path]
+
+
+def prepared_dataset(wildcards):
+    """The file that the run's ranks read."""
+    return f"results/datasets/{expectations.dataset_of(CONFIG, run_of(wildcards))}.npz"
+
+
+def run_arguments(wildcards):
+    """Axes and parameters of a run as flags; any change of a value reruns exactly this run."""
+    run = run_of(wildcards)
+    values = parameters.run_parameters(CONFIG, run, expectations.dataset_of(CONFIG, run))
+    return parameters.to_arguments(run.axes, values)
+
+
+@functools.cache
+def slurm_resources(platform, geometry):
+    return platforms.slurm_resources(CONFIG["platforms"][platform], geometry)
+
+
+def resource(name):
+    """A resource function: what the run's platform and geometry ask of Slurm for `name`."""
+
+    def value(wildcards):
+        run = run_of(wildcards)
+        return slurm_resources(run.platform, run.geometry)[name]
+
+    return value
+
+
+def is_selected(run):
+    """Whether the run is on the cluster that was chosen with --config cluster=NAME."""
+    return CONFIG["cluster"] in (None, CONFIG["platforms"][run.platform]["cluster"])
+
+
+def wanted_records(wildcards):
+    """The records that the tables wait for."""
+    return [f"results/runs/{run.path}/run.json" for run in GRID.runs if is_selected(run)]
+
+
+def grid_config(wildcards):
+    """What the list of runs depends on, as JSON; nothing cosmetic is in it."""
+    keys = ("grid", "recipes", "platforms", "seed")
+    return json.dumps({key: CONFIG[key] for key in keys}, sort_keys=True)
+
+
+def dataset_path(wildcards):
+    """`--path FILE` if the configuration names a local copy of the dataset."""
+    path = CONFIG["datasets"].get(wildcards.dataset, {}).get("path")
+    return shlex.join(["--path", path]) if path else ""
+
+
+def plot_title(wildcards):
+    """The configured title of a plot, or its own."""
+    return CONFIG["plots"][wildcards.plot]["title"] or PLOTS[wildcards.plot].title

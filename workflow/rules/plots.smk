@@ -1,0 +1,28 @@
+"""Plots of the comparison, one SVG each.
+
+INPUTS   results/tables/comparison.csv
+OUTPUTS  results/plots/{plot}.svg
+"""
+
+
+rule plot:
+    message:
+        "plot {wildcards.plot}"
+    localrule: True
+    input:
+        comparison=rules.compare.output.csv,
+    output:
+        svg="results/plots/{plot}.svg",
+    log:
+        "results/logs/plot/{plot}.log",
+    conda:
+        "../envs/environment.yaml"
+    params:
+        title=plot_title,
+    shell:
+        "plot.py"
+        " --plot {wildcards.plot}"
+        " --title {params.title:q}"
+        " --comparison {input.comparison}"
+        " --output {output.svg}"
+        " >{log} 2>&1"

@@ -1,0 +1,79 @@
+"""Tables: collect every run into one row, every point into one row of the comparison.
+
+INPUTS   results/runs/**/run.json (and failure.json of failed runs)
+OUTPUTS  results/grid.json                     the expected runs and the excluded points
+         results/tables/runs.{csv,parquet}     one row per run, failed and missing ones included
+         results/tables/comparison.{csv,md}    one row per point
+         results/tables/{platform}.md          nodes, time, loss, accuracy
+"""
+
+
+rule expand:
+    message:
+        "expand the grid"
+    localrule: True
+    output:
+        grid="results/grid.json",
+    log:
+        "results/logs/expand.log",
+    conda:
+        "../envs/environment.yaml"
+    params:
+        config=grid_config,
+    shell:
+        "expand.py"
+        " --config {params.config:q}"
+        " --output {output.grid}"
+        " >{log} 2>&1"
+
+
+rule collect:
+    message:
+        "collect the run records"
+    localrule: True
+    input:
+        grid=rules.expand.output.grid,
+        records=wanted_records,
+    output:
+        csv="results/tables/runs.csv",
+        parquet="results/tables/runs.parquet",
+    log:
+        "results/logs/collect.log",
+    conda:
+        "../envs/environment.yaml"
+    shell:
+        "collect.py"
+        " --grid {input.grid}"
+        " --runs-dir results/runs"
+        " --csv {output.csv}"
+        " --parquet {output.parquet}"
+        " >{log} 2>&1"
+
+
+rule compare:
+    message:
+        "compare the points of the grid"
+    localrule: True
+    input:
+        runs=rules.collect.output.csv,
+        grid=rules.expand.output.grid,
+    output:
+        csv="results/tables/comparison.csv",
+        md="results/tables/comparison.md",
+        platforms=expand("results/tables/{platform}.md", platform=PLATFORMS),
+    log:
+        "results/logs/compare.log",
+    conda:
+        "../envs/environment.yaml"
+    params:
+        comparison=CONFIG["comparison"],
+    shell:
+        "compare.py"
+        " --runs {input.runs}"
+        " --grid {input.grid}"
+        " --title {params.comparison[title]:q}"
+        " --columns {params.comparison[columns]}"
+        " --csv {output.csv}"
+        " --md {output.md}"
+        " --platforms {output.platforms}"
+        " >{log} 2>&1"

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""Collect every expected run into one row: valid, failed, stale and missing ones alike.
+
+INPUTS   grid.json (--grid), the run records below --runs-dir
+OUTPUTS  runs.csv (--csv) and runs.parquet (--parquet)
+"""
+
+import argparse
+from pathlib import Path
+
+from tfscaling import records, tables
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--grid", type=Path, required=True)
+    parser.add_argument("--runs-dir", type=Path, required=True)
+    parser.add_argument("--csv", type=Path, required=True)
+    parser.add_argument("--parquet", type=Path, required=True)
+    args = parser.parse_args()
+    collect(records.read_json(args.grid), args.runs_dir, args.csv, args.parquet)
+
+
+def collect(expected: dict, runs_dir: Path, csv: Path, parquet: Path) -> None:
+    """Write the table of runs and say what is not valid."""
+    runs = tables.runs_table(expected, runs_dir)
+    runs.to_csv(csv, index=False)
+    runs.to_parquet(parquet, index=False)
+    print(runs["status"].value_counts().to_string())
+    for _, row in runs[runs["status"] != "ok"].iterrows():
+        print(
+            f"{row['status']}: {row['platform']} nodes={row['nodes']} "
+            f"gpus_per_node={row['gpus_per_node']} repeat={row['repeat']}: {row['reason']}"
+        )
+
+
+if __name__ == "__main__":
+    main()

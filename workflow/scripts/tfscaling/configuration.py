@@ -1,0 +1,208 @@
+"""Reading the configuration: closed schemas, defaults, and one clear error.
+
+Layer 1 (plan). The schemas in ``workflow/schemas`` are the only list of keys, units, defaults and
+bounds; nothing here repeats them.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from referencing import Registry, Resource
+
+SCHEMA_DIR = Path(__file__).resolve().parents[2] / "schemas"
+
+#: Where a value of the merged configuration was read: (file name, content), later ones win.
+Sources = Sequence[tuple[str, Mapping[str, Any]]]
+
+
+class ConfigError(ValueError):
+    """The configuration is wrong: names the file, the key, the value and what is allowed."""
+
+
+@functools.cache
+def load_schema(name: str) -> dict[str, Any]:
+    """The schema ``workflow/schemas/<name>.schema.yaml``."""
+    schema: dict[str, Any] = yaml.safe_load((SCHEMA_DIR / f"{name}.schema.yaml").read_text())
+    return schema
+
+
+@functools.cache
+def _registry() -> Registry:
+    return Registry().with_resources(
+        (path.name, Resource.from_contents(load_schema(path.name.removesuffix(".schema.yaml"))))
+        for path in sorted(SCHEMA_DIR.glob("*.schema.yaml"))
+    )
+
+
+@functools.cache
+def validator(name: str) -> Draft202012Validator:
+    """A validator of the schema `name` that resolves references between the schema files."""
+    return Draft202012Validator(load_schema(name), registry=_registry())
+
+
+def validate(config: Mapping[str, Any], sources: Sources = ()) -> dict[str, Any]:
+    """The configuration with every default filled in.
+
+    `config` is the merged configuration, `sources` the files it was merged from (for messages).
+    Raises ConfigError for the first key that the schema does not allow.
+    """
+    errors = sorted(
+        validator("config").iter_errors(dict(config)), key=lambda e: [str(p) for p in e.path]
+    )
+    if errors:
+        raise ConfigError(_describe(_innermost(errors[0]), sources))
+    complete = copy.deepcopy(dict(config))
+    _fill(complete, load_schema("config"), load_schema("config"))
+    return complete
+
+
+def check_names(
+    config: Mapping[str, Any],
+    metrics: Iterable[str],
+    plots: Iterable[str],
+    datasets: Iterable[str],
+    sources: Sources = (),
+) -> None:
+    """Names that are looked up in a registry must be in it; raises ConfigError."""
+    named: list[tuple[list[str | int], str, Iterable[str]]] = [
+        (["comparison", "columns", n], column, metrics)
+        for n, column in enumerate(config["comparison"]["columns"])
+    ]
+    named += [(["plots", plot], plot, plots) for plot in config["plots"]]
+    named += [(["datasets", dataset], dataset, datasets) for dataset in config["datasets"]]
+    named += [
+        (["recipes", name, "dataset"], recipe["dataset"], datasets)
+        for name, recipe in config["recipes"].items()
+        if recipe["dataset"] is not None
+    ]
+    for path, name, registry in named:
+        if name not in registry:
+            raise ConfigError(problem(path, name, known(registry, name), sources))
+
+
+def properties(name: str) -> dict[str, dict[str, Any]]:
+    """Key → schema of the object schema `name`, in the order of the file."""
+    result: dict[str, dict[str, Any]] = load_schema(name)["properties"]
+    return result
+
+
+def known(names: Iterable[str], wanted: str) -> str:
+    """The end of an error message about an unknown name: what is allowed, the nearest first."""
+    names = list(names)
+    near = difflib.get_close_matches(wanted, names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}allowed: {', '.join(sorted(names)) or 'none defined'}"
+
+
+def problem(path: Sequence[str | int], value: Any, allowed: str, sources: Sources) -> str:
+    """One line: file, key, value, what is allowed."""
+    return f"{_origin(path, sources)}: {_key(path)}: {_short(value)} is not allowed; {allowed}"
+
+
+def _innermost(error: ValidationError) -> ValidationError:
+    """The branch of an anyOf that the value was meant for: a list is not reported as a scalar."""
+    while error.context:
+        meant = [e for e in error.context if e.validator != "type" or e.relative_path]
+        if not meant:
+            return error
+        error = min(meant, key=lambda e: (-len(e.relative_path), str(e.validator)))
+    return error
+
+
+def _describe(error: ValidationError, sources: Sources) -> str:
+    path = list(error.absolute_path)
+    schema: Any = error.schema
+    value: Any = error.instance
+    if error.validator == "additionalProperties":
+        unknown = next(key for key in value if key not in schema.get("properties", {}))
+        return problem(
+            [*path, unknown], value[unknown], known(schema["properties"], unknown), sources
+        )
+    if error.validator == "required":
+        missing = next(key for key in schema["required"] if key not in value)
+        return f"{_origin(path, sources)}: {_key([*path, missing])}: missing; it has no default"
+    allowed: dict[str, Callable[[Any], str]] = {
+        "enum": lambda v: "allowed: " + ", ".join(map(str, v)),
+        "type": lambda v: (
+            "allowed: a value of type " + (v if isinstance(v, str) else " or ".join(v))
+        ),
+        "minimum": lambda v: f"allowed: {v} or more",
+        "exclusiveMinimum": lambda v: f"allowed: more than {v}",
+        "exclusiveMaximum": lambda v: f"allowed: less than {v}",
+        "minItems": lambda v: f"allowed: a list of at least {v}",
+        "minProperties": lambda v: f"allowed: at least {v} entry",
+        "uniqueItems": lambda v: "allowed: each value once",
+        "pattern": lambda v: f"allowed: text of the form {v}",
+        "anyOf": lambda v: "allowed: a value of the right type, or a list of them",
+    }
+    keyword = str(error.validator)
+    rule = allowed[keyword](schema[keyword]) if keyword in allowed else error.message
+    return problem(path, value, rule, sources)
+
+
+def _origin(path: Sequence[str | int], sources: Sources) -> str:
+    """The last source that sets the longest known part of `path`; the command line has no file."""
+    for end in range(len(path), 0, -1):
+        for name, content in reversed(sources):
+            if _contains(content, path[:end]):
+                return name
+    return sources[0][0] if sources else "configuration"
+
+
+def _contains(content: Any, path: Sequence[str | int]) -> bool:
+    for step in path:
+        try:
+            content = content[step]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return True
+
+
+def _key(path: Sequence[str | int]) -> str:
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text or "the whole file"
+
+
+def _short(value: Any, width: int = 80) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _fill(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> None:
+    """Fill defaults in place, depth first; JSON Schema itself only describes them."""
+    schema, root = _resolve(schema, root)
+    if isinstance(value, dict):
+        for key, sub in schema.get("properties", {}).items():
+            if key not in value and "default" in sub:
+                value[key] = copy.deepcopy(sub["default"])
+        for key, item in value.items():
+            sub = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
+            if isinstance(sub, Mapping):
+                _fill(item, sub, root)
+    elif isinstance(value, list) and "items" in schema:
+        for item in value:
+            _fill(item, schema["items"], root)
+
+
+def _resolve(
+    schema: Mapping[str, Any], root: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    reference = schema.get("$ref")
+    if reference is None:
+        return schema, root
+    if reference.startswith("#/$defs/"):
+        return root["$defs"][reference.removeprefix("#/$defs/")], root
+    other = load_schema(reference.removesuffix(".schema.yaml"))
+    return other, other

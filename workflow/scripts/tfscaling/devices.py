@@ -1,0 +1,46 @@
+"""This rank's devices: GPUs, logical CPUs or the CPU. Layer 3 (training)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+
+class DeviceError(RuntimeError):
+    """The rank did not get the devices that the run asks for."""
+
+
+def configure(gpus: int, devices: str, cpus: int) -> list[str]:
+    """Make exactly the asked devices visible to TensorFlow, before anything else uses them.
+
+    `gpus` devices of this rank, `devices` physical or logical, `cpus` threads for one operation.
+    Returns the replica devices, such as ["GPU:0", "GPU:1"], ["CPU:0", "CPU:1"] or ["CPU:0"].
+    Raises DeviceError if GPUs are missing.
+    """
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(cpus)
+    physical = tf.config.list_physical_devices("GPU")
+    if gpus == 0 or devices == "logical":
+        tf.config.set_visible_devices([], "GPU")
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        count = max(1, gpus)
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
+        )
+        return [f"CPU:{index}" for index in range(count)]
+    if len(physical) != gpus:
+        raise DeviceError(missing_gpus(gpus, len(physical), os.environ))
+    for device in physical:
+        tf.config.experimental.set_memory_growth(device, True)
+    return [f"GPU:{index}" for index in range(gpus)]
+
+
+def missing_gpus(asked: int, seen: int, environ: Mapping[str, str]) -> str:
+    """The message for a wrong number of GPUs, with what the scheduler exported."""
+    names = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE")
+    exported = ", ".join(f"{name}={environ.get(name, '(not set)')}" for name in names)
+    return (
+        f"asked {asked} GPUs for this task, TensorFlow sees {seen}; {exported}. "
+        "Without GPUs, `devices: logical` in the platform splits the CPU instead."
+    )

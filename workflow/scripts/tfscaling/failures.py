@@ -1,0 +1,118 @@
+"""Why a launch failed: the first cause among many complaints. Layer 2 (job).
+
+When one rank dies, its peers soon raise an error of the collective, and srun ends the rest. So a
+rank that fell silent comes before those that complained, and the earliest complaint before later.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tfscaling import events
+from tfscaling.launchers import rank_log
+
+_LAST_LINES = 30
+
+
+def rank_events(folder: Path) -> dict[int, list[dict[str, Any]]]:
+    """Rank → its events, of all ranks that wrote their first one."""
+    found = {
+        int(path.name.split(".")[0].removeprefix("rank-")): events.read(path)
+        for path in folder.glob("rank-*.events.jsonl")
+    }
+    return {rank: lines for rank, lines in sorted(found.items()) if lines}
+
+
+def find_cause(
+    folder: Path, exits: Mapping[int, int | None], srun: Mapping[int, str]
+) -> dict[str, Any]:
+    """The cause of a failure: kind, message, rank, host, exit_code, reached, last_lines.
+
+    `folder` has the ranks' events and logs, `exits` the exit codes of ranks that the launcher
+    started itself, `srun` its words about ranks that it started.
+    """
+    seen = rank_events(folder)
+    failed = {rank: e for rank, lines in seen.items() for e in lines if e["event"] == "failed"}
+    ended = {rank for rank, lines in seen.items() if lines[-1]["event"] == "end"}
+    silent = [rank for rank in seen if rank not in failed and rank not in ended]
+    died = [rank for rank in silent if rank in srun or exits.get(rank)] or (
+        [] if failed else silent
+    )
+    unheard = [
+        rank
+        for rank in {**exits, **srun}
+        if rank not in seen and (exits.get(rank) or srun.get(rank))
+    ]
+    if died:
+        return _details(folder, "rank_died", died[0], exits, srun.get(died[0]), seen)
+    if failed:
+        rank = min(failed, key=lambda r: failed[r]["time_s"])
+        text = f"{failed[rank]['error']}: {failed[rank]['message']}"
+        return _details(folder, "rank_failed", rank, exits, text, seen)
+    if unheard:
+        return _details(folder, "rank_died", unheard[0], exits, srun.get(unheard[0]), seen)
+    lines = last_lines(folder / "srun.log")
+    text = lines[-1] if lines else "the launcher's command failed without a word"
+    return {"kind": "launch_failed", "message": text, "rank": None, "last_lines": lines}
+
+
+def stalled(folder: Path, timeout_s: float) -> dict[str, Any]:
+    """The cause when nothing moves: the rank whose last event is the oldest."""
+    seen = rank_events(folder)
+    text = f"no rank made progress for {timeout_s:g} s"
+    if not seen:
+        lines = last_lines(folder / "srun.log")
+        return {"kind": "stalled", "message": text, "rank": None, "last_lines": lines}
+    rank = min(seen, key=lambda r: seen[r][-1]["time_s"])
+    return _details(folder, "stalled", rank, {}, text, seen)
+
+
+def _details(
+    folder: Path,
+    kind: str,
+    rank: int,
+    exits: Mapping[int, int | None],
+    message: str | None,
+    seen: Mapping[int, list[dict[str, Any]]],
+) -> dict[str, Any]:
+    lines = seen.get(rank, [{}])
+    return {
+        "kind": kind,
+        "message": message or exit_text(exits.get(rank)),
+        "rank": rank,
+        "host": lines[0].get("host"),
+        "exit_code": exits.get(rank),
+        "reached": lines[-1].get("event"),
+        "last_lines": last_lines(rank_log(folder, rank)),
+    }
+
+
+def last_lines(log: Path, count: int = _LAST_LINES) -> list[str]:
+    """The end of a log, for the failure's report."""
+    return log.read_text(errors="replace").splitlines()[-count:] if log.exists() else []
+
+
+def exit_text(code: int | None) -> str:
+    """An exit code in words; negative ones are signals, as subprocess has them."""
+    if code is None:
+        return "the rank ended without a report"
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exit code {code}"
+
+
+def srun_errors(log: Path) -> dict[int, str]:
+    """Rank → srun's own words, from lines such as `srun: error: node2: task 1: Killed`.
+
+    Ranks that srun itself terminated after the first failure are left out: they are no cause.
+    """
+    found: dict[int, str] = {}
+    for line in last_lines(log, 500):
+        match = re.search(r"error: (\S+): tasks? ([\d,-]+): (.+)", line)
+        if match and "Terminated" not in match[3]:
+            found[int(re.split(r"[,-]", match[2])[0])] = f"{match[3]} (on {match[1]})"
+    return found

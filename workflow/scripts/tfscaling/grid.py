@@ -1,0 +1,241 @@
+"""From grid blocks to runs: products, exclusions with reasons, cross-checks.
+
+Layer 1 (plan). Pure: the registries of models and strategies are arguments, so that this layer
+knows no layer above it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tfscaling.configuration import ConfigError, Sources, known, problem
+from tfscaling.geometry import BATCH_SIZE_KEYS, Geometry, StrategyGeometry, batch_sizes
+
+#: The axes of the grid, in the order of the result folders.
+AXES = (
+    "platform",
+    "model",
+    "strategy",
+    "recipe",
+    "nodes",
+    "gpus_per_node",
+    "tasks_per_node",
+    "repeat",
+)
+POINT_AXES = AXES[:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training run: its axes and what follows from them."""
+
+    platform: str
+    model: str
+    strategy: str
+    recipe: str
+    nodes: int
+    gpus_per_node: int
+    tasks_per_node: int
+    repeat: int
+    replicas: int
+    per_replica_batch_size: int
+    global_batch_size: int
+
+    @property
+    def axes(self) -> dict[str, Any]:
+        return {axis: getattr(self, axis) for axis in AXES}
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry(self.nodes, self.tasks_per_node, self.gpus_per_node)
+
+    @property
+    def path(self) -> str:
+        """The run's folder below results/runs; platform first, so clusters merge by copying."""
+        return run_path(self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """A point of the product that is not run, and why; shown in every table."""
+
+    axes: dict[str, Any]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """All runs in configuration order, and the points left out."""
+
+    runs: tuple[Run, ...]
+    excluded: tuple[Excluded, ...]
+
+
+def run_path(axes: Mapping[str, Any]) -> str:
+    """`platform=…/model=…/…/repeat=…`"""
+    return "/".join(f"{axis}={axes[axis]}" for axis in AXES)
+
+
+def expand(
+    config: Mapping[str, Any],
+    models: Mapping[str, Any],
+    strategies: Mapping[str, StrategyGeometry],
+    sources: Sources = (),
+) -> Grid:
+    """All runs that the validated `config` describes.
+
+    Raises ConfigError for unknown names, impossible geometry, duplicate points and blocks that
+    leave nothing to run. Points beyond a platform's limits are excluded with the reason.
+    """
+    _check_recipes(config, sources)
+    runs: dict[tuple[Any, ...], Run] = {}
+    block_of: dict[tuple[Any, ...], int] = {}
+    excluded: list[Excluded] = []
+    for number, block in enumerate(config["grid"]):
+        _check_names(config, number, block, models, strategies, sources)
+        before = len(runs)
+        for point in _points(block):
+            geometry = Geometry(point["nodes"], point["tasks_per_node"], point["gpus_per_node"])
+            platform = config["platforms"][point["platform"]]
+            if any(_matches(point, rule) for rule in block["exclude"]):
+                excluded.append(Excluded(point, "excluded by the grid"))
+                continue
+            _check_geometry(number, point, geometry, platform, sources)
+            recipe, strategy = config["recipes"][point["recipe"]], strategies[point["strategy"]]
+            reason = _beyond_limits(geometry, platform) or strategy.refusal(geometry)
+            if reason is None:
+                replicas = strategy.replicas(geometry)
+                try:
+                    per_replica, total = batch_sizes(recipe, geometry, replicas)
+                except ValueError as error:
+                    reason = str(error)
+            if reason is not None:
+                excluded.append(Excluded(point, reason))
+                continue
+            for repeat in range(1, block["repeats"] + 1):
+                run = Run(
+                    **point,
+                    repeat=repeat,
+                    replicas=replicas,
+                    per_replica_batch_size=per_replica,
+                    global_batch_size=total,
+                )
+                key = (*point.values(), repeat)
+                if key in runs:
+                    raise ConfigError(_duplicate(point, block_of[key], number, sources))
+                runs[key], block_of[key] = run, number
+        if len(runs) == before:
+            last = excluded[-1].reason if excluded else "no axis has a value"
+            raise ConfigError(
+                problem(
+                    ["grid", number],
+                    block["platform"],
+                    f"the block has no point left to run (last reason: {last})",
+                    sources,
+                )
+            )
+    return Grid(tuple(runs.values()), tuple(excluded))
+
+
+def _values(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _points(block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for combination in itertools.product(*(_values(block[axis]) for axis in POINT_AXES)):
+        yield dict(zip(POINT_AXES, combination, strict=True))
+
+
+def _matches(point: Mapping[str, Any], rule: Mapping[str, Any]) -> bool:
+    return all(point[axis] in _values(value) for axis, value in rule.items())
+
+
+def _check_recipes(config: Mapping[str, Any], sources: Sources) -> None:
+    for name, recipe in config["recipes"].items():
+        given = {key: recipe[key] for key in BATCH_SIZE_KEYS if recipe[key] is not None}
+        if len(given) != 1:
+            raise ConfigError(
+                problem(
+                    ["recipes", name],
+                    given,
+                    "allowed: exactly one of " + ", ".join(BATCH_SIZE_KEYS),
+                    sources,
+                )
+            )
+
+
+def _check_names(
+    config: Mapping[str, Any],
+    number: int,
+    block: Mapping[str, Any],
+    models: Mapping[str, Any],
+    strategies: Mapping[str, StrategyGeometry],
+    sources: Sources,
+) -> None:
+    registries: dict[str, Mapping[str, Any]] = {
+        "platform": config["platforms"],
+        "model": models,
+        "strategy": strategies,
+        "recipe": config["recipes"],
+    }
+    for axis, registry in registries.items():
+        for name in _values(block[axis]):
+            if name not in registry:
+                raise ConfigError(
+                    problem(["grid", number, axis], name, known(registry, name), sources)
+                )
+
+
+def _check_geometry(
+    number: int,
+    point: Mapping[str, Any],
+    geometry: Geometry,
+    platform: Mapping[str, Any],
+    sources: Sources,
+) -> None:
+    """Geometry that no cluster could give is an error; a limit that could be raised is not."""
+    name, gpus_max = point["platform"], platform["gpus_per_node_max"]
+    if geometry.gpus_per_node > gpus_max:
+        raise ConfigError(
+            problem(
+                ["grid", number, "gpus_per_node"],
+                geometry.gpus_per_node,
+                f"platform {name} has gpus_per_node_max {gpus_max}; use another block or `exclude`",
+                sources,
+            )
+        )
+    if geometry.tasks_per_node > platform["cpus_per_node"]:
+        raise ConfigError(
+            problem(
+                ["grid", number, "tasks_per_node"],
+                geometry.tasks_per_node,
+                f"platform {name} has cpus_per_node {platform['cpus_per_node']}",
+                sources,
+            )
+        )
+    if geometry.gpus_per_node % geometry.tasks_per_node:
+        raise ConfigError(
+            problem(
+                ["grid", number, "gpus_per_node"],
+                geometry.gpus_per_node,
+                f"allowed: a multiple of tasks_per_node {geometry.tasks_per_node}",
+                sources,
+            )
+        )
+
+
+def _beyond_limits(geometry: Geometry, platform: Mapping[str, Any]) -> str | None:
+    if geometry.nodes > platform["nodes_max"]:
+        return f"{geometry.nodes} nodes exceed nodes_max {platform['nodes_max']}"
+    if platform["gpus_max"] is not None and geometry.gpus > platform["gpus_max"]:
+        return f"{geometry.gpus} GPUs exceed the quota gpus_max {platform['gpus_max']}"
+    return None
+
+
+def _duplicate(point: Mapping[str, Any], first: int, second: int, sources: Sources) -> str:
+    return problem(
+        ["grid", second], dict(point), f"the point stands in grid[{first}] already", sources
+    )

@@ -1,0 +1,100 @@
+"""How the ranks of a run are started: pure functions from a request to commands. Layer 2 (job)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfscaling.geometry import Geometry
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be started: `command` once per task of `geometry`.
+
+    `setup` are shell lines run first on every rank, `env` is added to the environment, `folder`
+    takes the log of each rank. `ports` has one port per task for the local launcher.
+    """
+
+    command: Sequence[str]
+    geometry: Geometry
+    cpus_per_task: int
+    folder: Path
+    gpus: bool
+    setup: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    ports: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Command:
+    """One process for the launcher to start. `rank` is None if it stands for all ranks."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    log: Path
+    rank: int | None
+
+
+def rank_log(folder: Path, rank: int | str) -> Path:
+    """The log of a rank; Slurm's `%t` stands for the rank."""
+    return folder / f"rank-{rank}.log"
+
+
+def srun(request: Request) -> list[Command]:
+    """One srun with the whole geometry said explicitly; Slurm starts the ranks."""
+    shape = request.geometry
+    argv = (
+        "srun",
+        f"--nodes={shape.nodes}",
+        f"--ntasks={shape.tasks}",
+        f"--ntasks-per-node={shape.tasks_per_node}",
+        f"--cpus-per-task={request.cpus_per_task}",
+        "--kill-on-bad-exit=1",
+        "--unbuffered",
+        f"--output={rank_log(request.folder, '%t')}",
+        *with_setup(request.setup, request.command),
+    )
+    return [Command(argv, dict(request.env), request.folder / "srun.log", None)]
+
+
+def local(request: Request) -> list[Command]:
+    """One process per rank on this machine, told its place by TF_CONFIG.
+
+    Node k's tasks see the GPUs k x gpus_per_node and following, so that "nodes" do not share GPUs.
+    """
+    shape = request.geometry
+    addresses = [f"127.0.0.1:{port}" for port in request.ports]
+    if len(addresses) != shape.tasks:
+        raise ValueError(f"{len(addresses)} ports for {shape.tasks} tasks")
+    commands = []
+    for rank in range(shape.tasks):
+        task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
+        env = {**request.env, "TF_CONFIG": json.dumps(task)}
+        if request.gpus:
+            first = rank * shape.gpus_per_task
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(
+                str(gpu) for gpu in range(first, first + shape.gpus_per_task)
+            )
+        argv = tuple(with_setup(request.setup, request.command))
+        commands.append(Command(argv, env, rank_log(request.folder, rank), rank))
+    return commands
+
+
+def with_setup(setup: Sequence[str], command: Sequence[str]) -> list[str]:
+    """`command` after the shell lines of `setup`; the shell is replaced, so signals reach it."""
+    if not setup:
+        return list(command)
+    return ["bash", "-ec", "\n".join([*setup, 'exec "$@"']), "setup", *command]
+
+
+def trainer_command(script: Path, arguments: Sequence[str]) -> list[str]:
+    """The rank's program, run by the interpreter that runs the launcher."""
+    return [sys.executable, str(script), *arguments]
+
+
+#: Every launcher, by name.
+LAUNCHERS: dict[str, Callable[[Request], list[Command]]] = {"srun": srun, "local": local}

@@ -1,0 +1,57 @@
+"""Metrics of a run: name, unit, direction and function of the record. Layer 2 (job)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column: `direction` says which way is better; `value` reads it from a run record.
+
+    A metric without `value` needs other points or prices and is computed with the tables.
+    """
+
+    title: str
+    unit: str
+    direction: str  # "lower" or "higher"
+    digits: int
+    value: Callable[[Record], float | None] | None = None
+
+
+def _phase(name: str) -> Callable[[Record], float | None]:
+    return lambda record: record["phases"].get(name)
+
+
+def _final(name: str) -> Callable[[Record], float | None]:
+    return lambda record: record["metrics"][name]
+
+
+#: Every metric, by column name.
+METRICS: dict[str, Metric] = {
+    "execution_time_s": Metric("execution time", "s", "lower", 3, _phase("execution_time_s")),
+    "queue_time_s": Metric("queue time", "s", "lower", 1, _phase("queue_time_s")),
+    "launch_time_s": Metric("launch time", "s", "lower", 2, _phase("launch_time_s")),
+    "import_time_s": Metric("import time", "s", "lower", 2, _phase("import_time_s")),
+    "rendezvous_time_s": Metric("rendezvous time", "s", "lower", 2, _phase("rendezvous_time_s")),
+    "data_time_s": Metric("data time", "s", "lower", 2, _phase("data_time_s")),
+    "build_time_s": Metric("build time", "s", "lower", 2, _phase("build_time_s")),
+    "first_step_time_s": Metric("first step time", "s", "lower", 2, _phase("first_step_time_s")),
+    "train_time_s": Metric("train time", "s", "lower", 3, _phase("train_time_s")),
+    "evaluation_time_s": Metric("evaluation time", "s", "lower", 2, _phase("evaluation_time_s")),
+    "step_time_s": Metric("step time", "s", "lower", 5, _final("step_time_s")),
+    "throughput_examples_per_s": Metric(
+        "throughput", "examples/s", "higher", 0, _final("throughput_examples_per_s")
+    ),
+    "loss": Metric("loss", "", "lower", 4, _final("loss")),
+    "accuracy": Metric("accuracy", "", "higher", 4, _final("accuracy")),
+    "test_loss": Metric("test loss", "", "lower", 4, _final("test_loss")),
+    "test_accuracy": Metric("test accuracy", "", "higher", 4, _final("test_accuracy")),
+    "speedup": Metric("speed-up", "", "higher", 2),
+    "scaling_efficiency": Metric("scaling efficiency", "", "higher", 2),
+    "cost_usd": Metric("cost", "US dollars", "lower", 4),
+}

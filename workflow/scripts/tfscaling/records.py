@@ -1,0 +1,140 @@
+"""Run records: built from what the ranks left, checked, written at once. Layer 2 (job)."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfscaling.configuration import validator
+from tfscaling.events import times
+
+SCHEMA_VERSION = 1
+RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
+
+
+class RecordError(ValueError):
+    """A file is no run record of this version."""
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write the whole file or nothing: readers never see half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content, indent=1, default=str) + "\n")
+    os.replace(temporary, path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The content of a JSON file, or None if there is none. Raises RecordError if it is broken."""
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise RecordError(f"{path}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise RecordError(f"{path}: not a JSON object")
+    return content
+
+
+def check(record: Mapping[str, Any], where: object) -> None:
+    """Raise RecordError, with the key, if `record` does not follow the schema."""
+    for error in validator("run_record").iter_errors(record):
+        key = ".".join(map(str, error.absolute_path)) or "the whole file"
+        raise RecordError(f"{where}: {key}: {error.message}")
+
+
+def phases(
+    rank_events: Sequence[Iterable[Mapping[str, Any]]],
+    launch_s: float,
+    slurm_job: Mapping[str, Any] | None,
+) -> dict[str, float | None]:
+    """Durations in seconds from the events of all ranks.
+
+    A boundary between two phases is when the last rank passes it, so the phases follow one another
+    without gap and their sum from launch to evaluation is the wall time. `launch_s` is when the
+    launcher began.
+    """
+    passed = [times(dict(event) for event in events) for events in rank_events]
+    last = {name: max(p[name] for p in passed) for name in passed[0]}
+    first_line = min(p["start"] for p in passed)
+    queue = slurm_job.get("queue_time_s") if slurm_job else None
+    return {
+        "queue_time_s": queue,
+        "launch_time_s": last["start"] - launch_s,
+        "import_time_s": last["imported"] - last["start"],
+        "rendezvous_time_s": last["rendezvous"] - last["imported"],
+        "data_time_s": last["data"] - last["rendezvous"],
+        "build_time_s": last["built"] - last["data"],
+        "first_step_time_s": last["first_step"] - last["built"],
+        "train_time_s": last["trained"] - last["first_step"],
+        "evaluation_time_s": last["evaluated"] - last["trained"],
+        "execution_time_s": last["trained"] - first_line,
+    }
+
+
+def metrics(report: Mapping[str, Any], train_time_s: float) -> dict[str, Any]:
+    """Metrics of a run from the chief's report; rates are totals over total time."""
+    steps = report["steps"]
+    steady = steps[1:] or steps
+    per_step = [duration / count for _, _, count, duration in steady]
+    trained = sum(count for _, _, count, _ in steps[1:]) * report["global_batch_size"]
+    final = report["epochs"][-1]
+    return {
+        "loss": final["loss"],
+        "accuracy": final["accuracy"],
+        "test_loss": report["test_loss"],
+        "test_accuracy": report["test_accuracy"],
+        "step_time_s": statistics.median(per_step),
+        "throughput_examples_per_s": trained / train_time_s if train_time_s > 0 else 0.0,
+        "epochs": report["epochs"],
+    }
+
+
+def build(
+    axes: Mapping[str, Any],
+    derived: Mapping[str, Any],
+    parameters: Mapping[str, Any],
+    parameters_hash: str,
+    attempt: int,
+    reports: Sequence[Mapping[str, Any]],
+    durations: Mapping[str, float | None],
+    environment: Mapping[str, Any],
+    checks: Sequence[str],
+) -> dict[str, Any]:
+    """The record of a run that passed `checks`, validated against its schema."""
+    chief = reports[0]
+    steps_per_epoch = sum(count for epoch, _, count, _ in chief["steps"] if epoch == 1)
+    record = {
+        "schema_version": SCHEMA_VERSION,
+        "trainer_version": parameters["trainer_version"],
+        "axes": dict(axes),
+        "derived": {**derived, "steps_per_epoch": steps_per_epoch},
+        "parameters": dict(parameters),
+        "parameters_hash": parameters_hash,
+        "attempt": attempt,
+        "phases": dict(durations),
+        "metrics": metrics(chief, durations["train_time_s"] or 0.0),
+        "ranks": [
+            {key: value for key, value in report.items() if key not in ("steps", "epochs")}
+            for report in reports
+        ],
+        "environment": dict(environment),
+        "validity": {"valid": True, "checks": list(checks)},
+    }
+    check(record, RECORD)
+    return record
+
+
+def write_steps(path: Path, reports: Sequence[Mapping[str, Any]]) -> None:
+    """Raw step times of every rank as CSV: rank, epoch, first_step, steps, duration_s."""
+    lines = ["rank,epoch,first_step,steps,duration_s"]
+    for report in reports:
+        for epoch, first, count, duration in report["steps"]:
+            lines.append(f"{report['rank']},{epoch},{first},{count},{duration:.6f}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text("\n".join(lines) + "\n")
+    os.replace(temporary, path)

@@ -1,0 +1,95 @@
+"""Did the run happen as asked? Layer 2 (job).
+
+A run counts only if every check holds; else it is shown as failed with the reasons and takes part
+in no comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Report = Mapping[str, Any]
+Check = Callable[[Mapping[str, Any], Sequence[Report]], str | None]
+
+
+def _tasks(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+    ranks, expected = sorted(r["rank"] for r in reports), list(range(asked["tasks"]))
+    return None if ranks == expected else f"asked ranks {expected}, got {ranks}"
+
+
+def _nodes(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+    if asked["launcher"] == "local":
+        return None  # all "nodes" are this machine, and the record says so
+    on_host: dict[str, int] = {}
+    for report in reports:
+        on_host[report["host"]] = on_host.get(report["host"], 0) + 1
+    if len(on_host) != asked["nodes"]:
+        return f"asked {asked['nodes']} nodes, ranks ran on {len(on_host)}: {sorted(on_host)}"
+    wrong = {host: n for host, n in on_host.items() if n != asked["tasks_per_node"]}
+    return f"asked {asked['tasks_per_node']} tasks per node, got {wrong}" if wrong else None
+
+
+def _devices(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+    kind = "GPU" if asked["gpus_per_task"] and asked["devices"] == "physical" else "CPU"
+    expected = [f"{kind}:{index}" for index in range(max(1, asked["gpus_per_task"]))]
+    wrong = {r["rank"]: r["devices"] for r in reports if list(r["devices"]) != expected}
+    return f"asked devices {expected} on each rank, got {wrong}" if wrong else None
+
+
+def _cpus(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+    if asked["launcher"] == "local":
+        return None  # processes on one machine share its CPUs
+    few = {r["rank"]: r["cpus"] for r in reports if r["cpus"] < asked["cpus_per_task"]}
+    return f"asked {asked['cpus_per_task']} CPUs per task, got {few}" if few else None
+
+
+def _replicas(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+    wrong = {r["rank"]: r["replicas"] for r in reports if r["replicas"] != asked["replicas"]}
+    return f"asked {asked['replicas']} replicas, the strategy had {wrong}" if wrong else None
+
+
+def _same(name: str, key: str) -> Check:
+    def check(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+        values = {r["rank"]: r[key] for r in reports}
+        if len(set(map(str, values.values()))) <= 1:
+            return None
+        return f"ranks disagree on {name}: {values}"
+
+    return check
+
+
+def _epochs(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+    few = {r["rank"]: len(r["epochs"]) for r in reports if len(r["epochs"]) != asked["epochs"]}
+    return f"asked {asked['epochs']} epochs, finished {few}" if few else None
+
+
+def _learning(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+    curves = {r["rank"]: [(e["loss"], e["accuracy"]) for e in r["epochs"]] for r in reports}
+    if len(set(map(str, curves.values()))) <= 1:
+        return None
+    return f"ranks disagree on loss and accuracy: {curves}"
+
+
+#: Every rule, by name; each returns what is wrong, or None.
+CHECKS: dict[str, Check] = {
+    "tasks": _tasks,
+    "nodes": _nodes,
+    "devices": _devices,
+    "cpus": _cpus,
+    "replicas": _replicas,
+    "cluster": _same("the cluster", "cluster_hash"),
+    "tensorflow_version": _same("the TensorFlow version", "tensorflow_version"),
+    "epochs": _epochs,
+    "learning": _learning,
+    "test_accuracy": _same("the accuracy on held-out examples", "test_accuracy"),
+}
+
+
+def violations(asked: Mapping[str, Any], reports: Sequence[Report]) -> list[str]:
+    """What is wrong with the run, empty if it counts.
+
+    `asked` has the geometry (nodes, tasks_per_node, tasks, gpus_per_task, replicas), the launcher,
+    devices, cpus_per_task and epochs; `reports` are those of the ranks.
+    """
+    return [wrong for check in CHECKS.values() if (wrong := check(asked, reports))]
