@@ -33,12 +33,13 @@ cluster-up: setup
 cluster-down:
 	provision/virtual/cluster down
 
-# the environment; CUDA=1 adds TensorFlow's CUDA libraries. uv comes first, from the same lock
+# the environment; CUDA=1 adds TensorFlow's CUDA libraries. uv comes first, from the same lock;
+# bytecode is compiled here once and not by every rank of every job
 .venv/.installed$(CUDA): requirements.txt $(if $(CUDA),requirements-cuda.txt)
 	$(PYTHON) -m venv .venv
 	awk '/^uv==/ {on = 1} on; on && !/\\$$/ {exit}' requirements.txt >.venv/uv.txt
 	pip install --quiet --require-hashes --requirement .venv/uv.txt
-	uv pip sync --quiet --python .venv/bin/python $^
+	uv pip sync --quiet --compile-bytecode --python .venv/bin/python $^
 	touch $@
 
 # pin everything anew: hashes, and no index in the files

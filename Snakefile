@@ -19,10 +19,10 @@ include: "workflow/rules/partial.smk"
 
 rule all:
     default_target: True
-    localrule: True
     input:
         rules.compare.output,
         expand(rules.plot.output.svg, plot=CONFIG["plots"]),
+    localrule: True
 
 
 onerror:

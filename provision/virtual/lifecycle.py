@@ -165,8 +165,8 @@ def down(root: Path, keep_logs: bool) -> None:
         with locked(root):
             if (root / "cluster.json").exists():
                 machines.remove(root, keep_logs)
-            elif any(root.iterdir()):
+            elif root.is_dir() and any(root.iterdir()):
                 raise RuntimeError(f"{root} is not a cluster's folder; nothing was removed")
-            else:
+            elif root.is_dir():
                 root.rmdir()  # `up` was killed before it wrote anything
     print(f"down: {root}")

@@ -34,7 +34,9 @@ def config_sources():
     """(name, content) of every configuration file and the command line, for error messages."""
     overlays = [str(path) for path in workflow.overwrite_configfiles]
     base = [str(path) for path in workflow.configfiles if str(path) not in overlays]
-    files = [(path, yaml.safe_load(Path(path).read_text()) or {}) for path in base + overlays]
+    files = [
+        (path, yaml.safe_load(Path(path).read_text()) or {}) for path in base + overlays
+    ]
     return [*files, ("--config", dict(workflow.config_settings.config))]
 
 
@@ -79,7 +81,9 @@ def prepared_dataset(wildcards):
 def run_arguments(wildcards):
     """Axes and parameters of a run as flags; any change of a value reruns exactly this run."""
     run = run_of(wildcards)
-    values = parameters.run_parameters(CONFIG, run, expectations.dataset_of(CONFIG, run))
+    values = parameters.run_parameters(
+        CONFIG, run, expectations.dataset_of(CONFIG, run)
+    )
     return parameters.to_arguments(run.axes, values)
 
 
@@ -88,14 +92,25 @@ def slurm_resources(platform, geometry):
     return platforms.slurm_resources(CONFIG["platforms"][platform], geometry)
 
 
-def resource(name):
-    """A resource function: what the run's platform and geometry ask of Slurm for `name`."""
+def resource_functions():
+    """Resource → what each run asks of Slurm, of those that any run of the grid asks for.
 
-    def value(wildcards):
-        run = run_of(wildcards)
-        return slurm_resources(run.platform, run.geometry)[name]
+    A value that all runs share is given as it is: with thousands of runs most of a dry-run's time
+    goes into resource functions.
+    """
+    asked = [slurm_resources(run.platform, run.geometry) for run in GRID.runs]
 
-    return value
+    def function(name):
+        return lambda wildcards: asked_by(run_of(wildcards)).get(name)
+
+    def asked_by(run):
+        return slurm_resources(run.platform, run.geometry)
+
+    functions = {}
+    for name in dict.fromkeys(name for resources in asked for name in resources):
+        values = {resources.get(name) for resources in asked}
+        functions[name] = function(name) if len(values) > 1 else values.pop()
+    return functions
 
 
 def is_selected(run):
@@ -105,7 +120,9 @@ def is_selected(run):
 
 def wanted_records(wildcards):
     """The records that the tables wait for."""
-    return [f"results/runs/{run.path}/run.json" for run in GRID.runs if is_selected(run)]
+    return [
+        f"results/runs/{run.path}/run.json" for run in GRID.runs if is_selected(run)
+    ]
 
 
 def grid_config(wildcards):

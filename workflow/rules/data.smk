@@ -7,18 +7,18 @@ OUTPUTS  results/datasets/{dataset}.npz    arrays that every rank reads
 
 
 rule dataset:
-    message:
-        "dataset {wildcards.dataset}"
-    localrule: True
     output:
         arrays="results/datasets/{dataset}.npz",
         provenance="results/datasets/{dataset}.json",
     log:
         "results/logs/dataset/{dataset}.log",
+    localrule: True
     conda:
         "../envs/environment.yaml"
     params:
         path=dataset_path,
+    message:
+        "dataset {wildcards.dataset}"
     shell:
         "dataset.py"
         " --dataset {wildcards.dataset}"

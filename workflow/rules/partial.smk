@@ -5,20 +5,24 @@ OUTPUTS  results/partial/tables/**, results/partial/plots/**; results/tables is 
 """
 
 PARTIAL_COMMAND = (
-    "partial.py"
-    f" --config {shlex.quote(json.dumps(CONFIG))}"
-    " --runs-dir results/runs"
-    " --output-dir results/partial"
-).replace("{", "{{").replace("}", "}}")  # the shell directive would format braces
+    (
+        "partial.py"
+        f" --config {shlex.quote(json.dumps(CONFIG))}"
+        " --runs-dir results/runs"
+        " --output-dir results/partial"
+    )
+    .replace("{", "{{")
+    .replace("}", "}}")
+)  # the shell directive would format braces
 
 
 rule partial:
-    message:
-        "tables and plots of the runs that have finished"
-    localrule: True
     log:
         "results/logs/partial.log",
+    localrule: True
     conda:
         "../envs/environment.yaml"
+    message:
+        "tables and plots of the runs that have finished"
     shell:
         PARTIAL_COMMAND + " 2>&1 | tee {log}"

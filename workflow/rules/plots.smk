@@ -6,19 +6,19 @@ OUTPUTS  results/plots/{plot}.svg
 
 
 rule plot:
-    message:
-        "plot {wildcards.plot}"
-    localrule: True
     input:
         comparison=rules.compare.output.csv,
     output:
         svg="results/plots/{plot}.svg",
     log:
         "results/logs/plot/{plot}.log",
+    localrule: True
     conda:
         "../envs/environment.yaml"
     params:
         title=plot_title,
+    message:
+        "plot {wildcards.plot}"
     shell:
         "plot.py"
         " --plot {wildcards.plot}"

@@ -9,17 +9,17 @@ OUTPUTS  results/grid.json                     the expected runs and the exclude
 
 
 rule expand:
-    message:
-        "expand the grid"
-    localrule: True
     output:
         grid="results/grid.json",
     log:
         "results/logs/expand.log",
+    localrule: True
     conda:
         "../envs/environment.yaml"
     params:
         config=grid_config,
+    message:
+        "expand the grid"
     shell:
         "expand.py"
         " --config {params.config:q}"
@@ -28,9 +28,6 @@ rule expand:
 
 
 rule collect:
-    message:
-        "collect the run records"
-    localrule: True
     input:
         grid=rules.expand.output.grid,
         records=wanted_records,
@@ -39,8 +36,11 @@ rule collect:
         parquet="results/tables/runs.parquet",
     log:
         "results/logs/collect.log",
+    localrule: True
     conda:
         "../envs/environment.yaml"
+    message:
+        "collect the run records"
     shell:
         "collect.py"
         " --grid {input.grid}"
@@ -51,9 +51,6 @@ rule collect:
 
 
 rule compare:
-    message:
-        "compare the points of the grid"
-    localrule: True
     input:
         runs=rules.collect.output.csv,
         grid=rules.expand.output.grid,
@@ -63,10 +60,13 @@ rule compare:
         platforms=expand("results/tables/{platform}.md", platform=PLATFORMS),
     log:
         "results/logs/compare.log",
+    localrule: True
     conda:
         "../envs/environment.yaml"
     params:
         comparison=CONFIG["comparison"],
+    message:
+        "compare the points of the grid"
     shell:
         "compare.py"
         " --runs {input.runs}"

@@ -57,43 +57,35 @@ def slurm_resources(platform: Mapping[str, Any], geometry: Geometry) -> dict[str
     """Snakemake resources with which the Slurm executor plugin asks for exactly this geometry.
 
     A run by the local launcher is one task on one node: its ranks are processes there. `tasks` is
-    the job's total, `gres` is per node; `tasks_per_gpu: 0` keeps the plugin from deriving tasks
-    from GPUs; `mpi: ""` lets the shell run in the batch step, so that launch.py's own srun can use
-    the whole allocation. A setting that the platform leaves open is an empty string, which the
-    plugin passes over.
+    the job's total, `gres` is per node; `tasks_per_gpu` 0 keeps the plugin from deriving tasks from
+    GPUs; an empty `mpi` lets the shell run in the batch step, so that launch.py's own srun can use
+    the whole allocation. Settings that the platform leaves open are left out.
     """
     on_slurm = platform["launcher"] == "srun"
     nodes, tasks_per_node = (geometry.nodes, geometry.tasks_per_node) if on_slurm else (1, 1)
-    cpus = platform["cpus_per_node"] // tasks_per_node
-    extra = [f"--ntasks-per-node={tasks_per_node}"]
-    if platform["exclusive"]:
-        extra.append("--exclusive")
-    for key in ("qos", "constraint", "reservation"):
-        if platform[key]:
-            extra.append(f"--{key}={platform[key]}")
-    if platform["extra"]:
-        extra.append(platform["extra"])
+    options = {
+        "--ntasks-per-node": tasks_per_node,
+        "--reservation": platform["reservation"],
+    }
+    extra = [f"{option}={value}" for option, value in options.items() if value is not None]
+    extra += ["--exclusive"] if platform["exclusive"] else []
+    extra += [platform["extra"]] if platform["extra"] else []
+    gres = geometry.gpus_per_node > 0 and platform["gpu_gres"]
     resources: dict[str, Any] = {
         "nodes": nodes,
         "tasks": nodes * tasks_per_node,
-        "tasks_per_gpu": 0,
-        "cpus_per_task": cpus,
+        "cpus_per_task": platform["cpus_per_node"] // tasks_per_node,
         "mpi": "",
-        "mem_mb": platform["mem_mb"] or 0,
+        "gres": f"{platform['gpu_gres']}:{geometry.gpus_per_node}" if gres else None,
+        "tasks_per_gpu": 0 if gres else None,
+        "mem_mb": platform["mem_mb"],
         "runtime": platform["runtime_min"],
-        "slurm_extra": " ".join(extra),
-        "gres": _gres(platform, geometry),
         "slurm_partition": platform["partition"],
         "slurm_account": platform["account"],
+        "qos": platform["qos"],
+        "constraint": platform["constraint"],
         "clusters": platform["cluster"] if platform["multi_cluster"] else None,
-        # ranks of two local runs would share this machine's cores and spoil both measurements
-        "local_runs": 0 if on_slurm else 1,
+        "slurm_extra": " ".join(extra),
         "stall_timeout_s": platform["stall_timeout_s"],
     }
-    return {key: "" if value is None else value for key, value in resources.items()}
-
-
-def _gres(platform: Mapping[str, Any], geometry: Geometry) -> str:
-    if geometry.gpus_per_node == 0 or platform["gpu_gres"] is None:
-        return ""
-    return f"{platform['gpu_gres']}:{geometry.gpus_per_node}"
+    return {key: value for key, value in resources.items() if value is not None}
