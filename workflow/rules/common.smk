@@ -18,8 +18,10 @@ SCRIPTS = Path(workflow.current_basedir).resolve().parent / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 # Rules call the scripts by name: the shell text stays the same wherever the project lies, and a
 # job on a node finds the interpreter of the environment that submitted it.
-os.environ["PATH"] = os.pathsep.join(
-    [str(SCRIPTS), str(Path(sys.executable).parent), os.environ["PATH"]]
+os.environ.update(
+    PATH=os.pathsep.join(
+        [str(SCRIPTS), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    )
 )
 
 from tfscaling import configuration, expectations, grid, parameters, platforms
@@ -32,11 +34,10 @@ from tfscaling.strategies import STRATEGIES
 
 def config_sources():
     """(name, content) of every configuration file and the command line, for error messages."""
-    overlays = [str(path) for path in workflow.overwrite_configfiles]
-    base = [str(path) for path in workflow.configfiles if str(path) not in overlays]
-    files = [
-        (path, yaml.safe_load(Path(path).read_text()) or {}) for path in base + overlays
-    ]
+    overlays = [os.path.relpath(path) for path in workflow.overwrite_configfiles]
+    base = [os.path.relpath(path) for path in workflow.configfiles]
+    names = [*(name for name in base if name not in overlays), *overlays]
+    files = [(name, yaml.safe_load(Path(name).read_text()) or {}) for name in names]
     return [*files, ("--config", dict(workflow.config_settings.config))]
 
 

@@ -8,7 +8,10 @@ OUTPUTS  results/runs/platform={platform}/.../repeat={repeat}/
          phases of every rank), attempt=<n>/ (the ranks' logs), failure.json (a failure's cause)
 """
 
-RUN_DIR = "/".join(["results/runs", *(f"{axis}={{{axis}}}" for axis in grid.AXES)])
+RUN_DIR = (
+    "results/runs/platform={platform}/model={model}/strategy={strategy}/recipe={recipe}/"
+    "nodes={nodes}/gpus_per_node={gpus_per_node}/tasks_per_node={tasks_per_node}/repeat={repeat}"
+)
 
 
 rule train:

@@ -175,7 +175,7 @@ def _key(path: Sequence[str | int]) -> str:
     return text or "the whole file"
 
 
-def _short(value: Any, width: int = 80) -> str:
+def _short(value: Any, width: int = 200) -> str:
     text = json.dumps(value, default=str)
     return text if len(text) <= width else text[: width - 1] + "…"
 

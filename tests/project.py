@@ -1,0 +1,108 @@
+"""A folder in which tests run the real snakemake on the repository's workflow."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+
+#: Trains a run in seconds; enough to learn something.
+TINY = {
+    "per_replica_batch_size": 32, "optimizer": "adam", "learning_rate": 0.003, "epochs": 1,
+    "train_examples_max": 1920, "test_examples_max": 500,
+}  # fmt: skip
+
+
+@dataclass
+class Project:
+    """`folder` has a copy of the repository's config; the workflow itself stays where it is."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        if not (self.folder / "config").exists():
+            shutil.copytree(REPOSITORY / "config", self.folder / "config")
+
+    def copy(self, folder: Path) -> Project:
+        """The project with its results and Snakemake's memory of them, mtimes included."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        return Project(folder)
+
+    def overlay(self, content: dict[str, Any]) -> str:
+        """Write an overlay of the configuration; returns its name."""
+        (self.folder / "overlay.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+        return "overlay.yaml"
+
+    def snakemake(
+        self,
+        *arguments: str,
+        profile: str = "local",
+        config: list[str] | None = None,
+        check: bool = True,
+        snakefile: str = "Snakefile",
+        environ: dict[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run snakemake here; stdout has its whole output."""
+        files = ["overlay.yaml"] if config is None else config
+        # `--configfile` takes any number of files: it stands before another option
+        command = [
+            str(BIN / "snakemake"), "--snakefile", str(REPOSITORY / snakefile),
+            "--configfile", *files, "--profile", str(REPOSITORY / "profiles" / profile),
+            *arguments,
+        ]  # fmt: skip
+        done = subprocess.run(
+            command, cwd=self.folder, env={**os.environ, **(environ or {})}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+        )  # fmt: skip
+        if check:
+            assert done.returncode == 0, done.stdout[-6000:] + self.logs()
+        return done
+
+    def logs(self) -> str:
+        """The ends of the runs' logs, for the message of a failed test."""
+        return "\n".join(
+            f"--- {path}\n{path.read_text(errors='replace')[-1500:]}"
+            for path in sorted(self.folder.glob("results/runs/**/launch.log"))
+        )[-12000:]
+
+    def planned(self, *arguments: str) -> set[str]:
+        """The training runs that snakemake would start, as paths below results/runs."""
+        summary = self.snakemake("--summary", *arguments).stdout.splitlines()
+        start = next(i for i, line in enumerate(summary) if line.startswith("output_file\t"))
+        rows = csv.DictReader(summary[start:], delimiter="\t")
+        return {
+            row["output_file"].removeprefix("results/runs/").removesuffix("/run.json")
+            for row in rows
+            if row["output_file"].endswith("/run.json") and row["plan"] != "no update"
+        }
+
+    def table(self, name: str = "results/tables/comparison.csv") -> list[dict[str, str]]:
+        """The rows of a CSV."""
+        with (self.folder / name).open() as file:
+            return list(csv.DictReader(file))
+
+    def records(self) -> list[dict[str, Any]]:
+        """All run records."""
+        paths = sorted(self.folder.glob("results/runs/**/run.json"))
+        return [json.loads(path.read_text()) for path in paths]
+
+    def failures(self) -> list[dict[str, Any]]:
+        """All failure reports of runs without a record."""
+        paths = sorted(self.folder.glob("results/runs/**/repeat=*/failure.json"))
+        return [json.loads(path.read_text()) for path in paths]
+
+
+def axis(path: str, name: str) -> str:
+    """The value of an axis in a run's path."""
+    return next(p.partition("=")[2] for p in path.split("/") if p.startswith(f"{name}="))
