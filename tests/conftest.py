@@ -21,9 +21,7 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def new_project(
-    mnist: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Project]:
+def new_project(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Project]:
     """Makes a folder with the repository's config and the dataset, but no results."""
 
     def make(name: str) -> Project:

@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--md", type=Path, required=True)
     parser.add_argument("--platforms", type=Path, nargs="+", required=True, help="<platform>.md")
     args = parser.parse_args()
-    runs = pd.read_csv(args.runs, keep_default_na=True).fillna({"reason": ""})
+    runs = tables.read_runs(args.runs)
     compare(
         runs,
         records.read_json(args.grid),
@@ -45,14 +45,11 @@ def compare(
     platforms: list[Path],
 ) -> None:
     """Write the comparison and the tables of the platforms."""
-    # the tables in the published form need these, whatever the comparison shows
-    everything = list(dict.fromkeys([*columns, "execution_time_s", "loss", "accuracy"]))
-    table = tables.comparison_table(runs, expected["excluded"], everything)
+    table = tables.comparison_table(runs, expected["excluded"])
+    table.to_csv(csv, index=False)
+    md.write_text(markdown.comparison(table, title, columns))
     for path in platforms:
         path.write_text(markdown.platform(table, path.stem, expected["platforms"][path.stem]))
-    shown = tables.comparison_table(runs, expected["excluded"], columns)
-    shown.to_csv(csv, index=False)
-    md.write_text(markdown.comparison(shown, title))
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ import argparse
 import json
 from pathlib import Path
 
-import pandas as pd
 from collect import collect
 from compare import compare
 from plot import plot
-from tfscaling import expectations
+from tfscaling import expectations, tables
 from tfscaling.plots import PLOTS
 
 
@@ -32,7 +31,7 @@ def main() -> None:
     names = dict.fromkeys(run["axes"]["platform"] for run in expected["runs"])
     shown = args.config["comparison"]
     compare(
-        pd.read_csv(csv).fillna({"reason": ""}),
+        tables.read_runs(csv),
         expected,
         shown["title"],
         shown["columns"],

@@ -12,31 +12,21 @@ from tfscaling.metrics import METRICS
 from tfscaling.tables import RUNS_FOR_INTERVAL
 
 
-def comparison(table: pd.DataFrame, title: str) -> str:
-    """The comparison as Markdown: axes that are the same everywhere stand above the table."""
-    constant = [a for a in POINT_AXES if table[a].nunique() == 1 and a not in ("nodes",)]
-    fixed = ", ".join(f"{axis} {table[axis].iloc[0]}" for axis in constant)
-    hidden = {
-        *constant,
-        "runs_asked",
-        "baseline",
-        "baseline_execution_time_s",
-        "batch_scaling",
-        "per_replica_batch_size",
-        "execution_time_s_min",
-        "execution_time_s_max",
-    }
-    if (table["reason"].fillna("") == "").all():
-        hidden.add("reason")
-    shown = [c for c in table.columns if c not in hidden and not table[c].isna().all()]
+def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> str:
+    """The comparison as Markdown with the metrics `columns`, in this order.
+
+    Axes that are the same everywhere stand above the table.
+    """
+    axes = [axis for axis in POINT_AXES if axis == "nodes" or table[axis].nunique() > 1]
+    fixed = [f"{axis} {table[axis].iloc[0]}" for axis in POINT_AXES if axis not in axes]
+    shown = [*axes, "status", "runs", "replicas", "global_batch_size"]
+    shown += [column for column in columns if not table[column].isna().all()]
+    if (table["reason"].fillna("") != "").any():
+        shown.append("reason")
     rows = [[_cell(name, row) for name in shown] for _, row in table.iterrows()]
-    lines = [f"# {title}", "", *([f"All points: {fixed}.", ""] if fixed else [])]
-    lines += [pd.DataFrame(rows, columns=[_heading(c) for c in shown]).to_markdown(index=False)]
+    lines = [f"# {title}", "", *([f"All points: {', '.join(fixed)}.", ""] if fixed else [])]
+    lines += [pd.DataFrame(rows, columns=shown).to_markdown(index=False, disable_numparse=True)]
     return "\n".join([*lines, "", *_notes(table, shown)]) + "\n"
-
-
-def _heading(column: str) -> str:
-    return column
 
 
 def _cell(name: str, row: pd.Series) -> str:

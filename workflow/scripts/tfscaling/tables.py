@@ -6,7 +6,7 @@ its reason, and takes part in no median and no speed-up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,20 @@ from tfscaling.metrics import METRICS
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
 #: Points that share these are compared with each other: the same work on the same platform.
 SERIES_AXES = ("platform", "model", "strategy", "recipe")
-#: Metrics that come from more than one run's record.
-RELATIVE = ("speedup", "scaling_efficiency")
+#: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
+COMPARISON_COLUMNS = (
+    *POINT_AXES,
+    "status",
+    "runs",
+    "runs_asked",
+    *SIZES,
+    *METRICS,
+    "execution_time_s_min",
+    "execution_time_s_max",
+    "baseline",
+    "baseline_execution_time_s",
+    "reason",
+)
 #: Below this number of runs even the whole range of a sample is no 95 % interval of the median.
 RUNS_FOR_INTERVAL = 6
 
@@ -106,14 +118,17 @@ def _why_no_record(folder: Path) -> dict[str, str]:
     return {"status": "missing", "reason": "not run yet"}
 
 
-def comparison_table(
-    runs: pd.DataFrame, excluded: Iterable[Mapping[str, Any]], columns: Sequence[str]
-) -> pd.DataFrame:
+def read_runs(path: Path) -> pd.DataFrame:
+    """The table of runs as `runs_table` made it."""
+    return pd.read_csv(path, converters={"reason": str})
+
+
+def comparison_table(runs: pd.DataFrame, excluded: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """One row per point, in the order of the grid; excluded points at the end.
 
-    `columns` are metrics, each the median over the point's valid runs; the execution time comes
-    with its minimum and maximum. Speed-up is relative to the series' point with the fewest
-    replicas, whose time stands beside it.
+    Every metric is the median over the point's valid runs; the execution time comes with its
+    minimum and maximum. Speed-up is relative to the series' point with the fewest replicas, whose
+    time stands beside it.
     """
     rows = [_point_row(axes, group) for axes, group in runs.groupby(list(POINT_AXES), sort=False)]
     table = pd.DataFrame(rows)
@@ -126,15 +141,7 @@ def comparison_table(
     ]
     if left_out:
         table = pd.concat([table, pd.DataFrame(left_out)], ignore_index=True)
-    shown = []
-    for column in columns:
-        shown.append(column)
-        if column == "execution_time_s":
-            shown += ["execution_time_s_min", "execution_time_s_max"]
-        if column == "speedup":
-            shown += ["baseline", "baseline_execution_time_s"]
-    order = [*POINT_AXES, "status", "runs", "runs_asked", *SIZES, *shown, "reason"]
-    return table.reindex(columns=order)
+    return table.reindex(columns=COMPARISON_COLUMNS)
 
 
 def _point_row(axes: Any, group: pd.DataFrame) -> dict[str, Any]:

@@ -1,0 +1,186 @@
+"""Small but complete inputs for the tests: configurations, ranks' reports and run records."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfscaling import configuration, expectations, records, truth
+from tfscaling.launchers import Command
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SCRIPTS = REPOSITORY / "workflow" / "scripts"
+
+#: One Slurm platform with GPUs and a price, one local one, one recipe; nothing beyond need.
+MINIMAL: dict[str, Any] = {
+    "grid": [{"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}],
+    "recipes": {"weak": {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 2}},
+    "platforms": {
+        "cluster": {
+            "launcher": "srun",
+            "nodes_max": 8,
+            "cpus_per_node": 8,
+            "gpus_per_node_max": 4,
+        },
+        "laptop": {
+            "launcher": "local",
+            "devices": "logical",
+            "nodes_max": 4,
+            "cpus_per_node": 2,
+            "gpus_per_node_max": 2,
+        },
+    },
+}
+
+
+def raw_config(*changes: tuple[Sequence[str | int], Any]) -> dict[str, Any]:
+    """The minimal configuration as a user writes it, with each (path, value) of `changes` set."""
+    config = copy.deepcopy(MINIMAL)
+    for path, value in changes:
+        place: Any = config
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = value
+    return config
+
+
+def valid_config(*changes: tuple[Sequence[str | int], Any]) -> dict[str, Any]:
+    """The same, validated, with defaults."""
+    return configuration.validate(raw_config(*changes))
+
+
+def report(rank: int = 0, **changes: Any) -> dict[str, Any]:
+    """What a rank reports after two epochs of three steps; node<n> is the host of rank n."""
+    epochs = [
+        {"epoch": 1, "loss": 0.5, "accuracy": 0.8, "duration_s": 2.3},
+        {"epoch": 2, "loss": 0.25, "accuracy": 0.9, "duration_s": 0.3},
+    ]
+    usual = {
+        "rank": rank,
+        "host": f"node{rank}",
+        "start_s": 1000.0 + rank,
+        "cluster_hash": "0123456789abcdef",
+        "cluster_source": "slurm",
+        "devices": ["CPU:0"],
+        "gpus_visible": None,
+        "cpus": 8,
+        "intra_op_threads": 8,
+        "replicas": 2,
+        "global_batch_size": 128,
+        "model_parameters": 2770634,
+        "train_examples": 384,
+        "test_examples": 100,
+        "tensorflow_version": "2.21.0",
+        "python_version": "3.11.7",
+        "epochs": epochs,
+        "steps": [(1, 0, 1, 2.0), (1, 1, 1, 0.1), (1, 2, 1, 0.2)]
+        + [(2, step, 1, 0.1) for step in range(3)],
+        "test_loss": 0.3,
+        "test_accuracy": 0.88,
+    }
+    return {**usual, **changes}
+
+
+def rank_events(rank: int, passed_s: Mapping[str, float], **start: Any) -> list[dict[str, Any]]:
+    """A rank's events at the given times."""
+    events = [{"time_s": time, "rank": rank, "event": name} for name, time in passed_s.items()]
+    events[0].update(start)
+    return events
+
+
+def write_events(folder: Path, rank: int, events: Sequence[Mapping[str, Any]]) -> None:
+    text = "".join(json.dumps(event) + "\n" for event in events)
+    (folder / f"rank-{rank}.events.jsonl").write_text(text)
+
+
+PHASES = {
+    "queue_time_s": None,
+    "launch_time_s": 1.0,
+    "import_time_s": 4.0,
+    "rendezvous_time_s": 0.5,
+    "data_time_s": 0.25,
+    "build_time_s": 1.0,
+    "first_step_time_s": 2.0,
+    "train_time_s": 10.0,
+    "evaluation_time_s": 0.5,
+    "execution_time_s": 17.75,
+}
+
+
+def record_of(entry: Mapping[str, Any], execution_time_s: float = 17.75) -> dict[str, Any]:
+    """A run record, checked against the schema, for an entry of `expectations.expected_runs`."""
+    axes, parameters = entry["axes"], entry["parameters"]
+    tasks = axes["nodes"] * axes["tasks_per_node"]
+    return records.build(
+        axes,
+        {
+            "tasks": tasks,
+            "gpus_per_task": axes["gpus_per_node"] // axes["tasks_per_node"],
+            "cpus_per_task": parameters["cpus_per_node"] // axes["tasks_per_node"],
+            "replicas": entry["replicas"],
+            "per_replica_batch_size": entry["per_replica_batch_size"],
+            "global_batch_size": entry["global_batch_size"],
+        },
+        parameters,
+        entry["parameters_hash"],
+        1,
+        [report(rank) for rank in range(tasks)],
+        {**PHASES, "execution_time_s": execution_time_s},
+        {"launcher_host": "login", "git_commit": None, "slurm_job": None},
+        list(truth.CHECKS),
+    )
+
+
+def a_record() -> dict[str, Any]:
+    """A record of the minimal configuration's run on two nodes, as it is read from its file."""
+    entry = expectations.expected_runs(valid_config())["runs"][1]
+    return json.loads(json.dumps(record_of(entry)))
+
+
+def write_record(runs_dir: Path, entry: Mapping[str, Any], execution_time_s: float = 17.75) -> Path:
+    folder = runs_dir / entry["path"]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / records.RECORD
+    path.write_text(json.dumps(record_of(entry, execution_time_s)))
+    return path
+
+
+def write_failure(runs_dir: Path, entry: Mapping[str, Any], **cause: Any) -> None:
+    usual = {"kind": "rank_died", "message": "exit code 3", "rank": 1, "host": "node1"}
+    folder = runs_dir / entry["path"]
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"axes": entry["axes"], "attempt": 1, "cause": {**usual, **cause}}
+    (folder / records.FAILURE).write_text(json.dumps(content))
+
+
+def python_rank(folder: Path, rank: int, code: str, *arguments: str) -> Command:
+    """A rank that runs Python code; `say(event, **details)` appends to its events."""
+    say = (
+        "import json, os, signal, subprocess, sys, time\n"
+        "def say(event, **details):\n"
+        f"    line = {{'time_s': time.time(), 'rank': {rank}, 'event': event, **details}}\n"
+        f"    with open({str(folder / f'rank-{rank}.events.jsonl')!r}, 'a') as file:\n"
+        "        file.write(json.dumps(line) + '\\n')\n"
+    )
+    log = folder / f"rank-{rank}.log"
+    return Command((sys.executable, "-c", say + code, *arguments), {}, log, rank)
+
+
+def run_python(
+    code: str, *arguments: str, timeout_s: float = 120, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process of its own that finds the library."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS), **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )

@@ -1,0 +1,68 @@
+"""Tasks, GPUs and batch sizes of a shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tfscaling.geometry import BATCH_SIZE_KEYS, Geometry, batch_scaling, batch_sizes
+
+
+@pytest.mark.parametrize(
+    ("nodes", "tasks_per_node", "gpus_per_node", "tasks", "gpus", "gpus_per_task"),
+    [
+        (1, 1, 0, 1, 0, 0),
+        (3, 1, 4, 3, 12, 4),
+        (3, 2, 4, 6, 12, 2),
+        (2, 4, 4, 8, 8, 1),
+        (2, 3, 0, 6, 0, 0),
+    ],
+)
+def test_totals_and_shares(
+    nodes: int, tasks_per_node: int, gpus_per_node: int, tasks: int, gpus: int, gpus_per_task: int
+) -> None:
+    shape = Geometry(nodes, tasks_per_node, gpus_per_node)
+    assert (shape.tasks, shape.gpus, shape.gpus_per_task) == (tasks, gpus, gpus_per_task)
+
+
+def recipe(key: str, value: int) -> dict[str, Any]:
+    return {**dict.fromkeys(BATCH_SIZE_KEYS), key: value}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shape", "replicas", "expected"),
+    [
+        ("per_replica_batch_size", 64, Geometry(1, 1, 0), 1, (64, 64)),
+        ("per_replica_batch_size", 64, Geometry(3, 1, 4), 12, (64, 768)),
+        ("per_worker_batch_size", 64, Geometry(3, 1, 4), 12, (16, 192)),
+        ("per_worker_batch_size", 64, Geometry(2, 2, 4), 8, (32, 256)),
+        ("per_worker_batch_size", 64, Geometry(2, 1, 0), 2, (64, 128)),
+        ("global_batch_size", 1536, Geometry(3, 1, 4), 12, (128, 1536)),
+        ("global_batch_size", 64, Geometry(1, 1, 0), 1, (64, 64)),
+    ],
+)
+def test_batch_sizes_per_replica_and_in_total(
+    key: str, value: int, shape: Geometry, replicas: int, expected: tuple[int, int]
+) -> None:
+    assert batch_sizes(recipe(key, value), shape, replicas) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shares"), [("per_worker_batch_size", 66, 4), ("global_batch_size", 100, 12)]
+)
+def test_a_batch_that_cannot_be_split_evenly_is_refused(key: str, value: int, shares: int) -> None:
+    expected = f"{key} {value} is not divisible by {shares} replicas"
+    with pytest.raises(ValueError, match=expected):
+        batch_sizes(recipe(key, value), Geometry(3, 1, 4), 12)
+
+
+@pytest.mark.parametrize(
+    ("key", "scaling"),
+    [
+        ("per_replica_batch_size", "weak"),
+        ("per_worker_batch_size", "weak"),
+        ("global_batch_size", "strong"),
+    ],
+)
+def test_only_a_fixed_global_batch_is_strong_scaling(key: str, scaling: str) -> None:
+    assert batch_scaling(recipe(key, 64)) == scaling

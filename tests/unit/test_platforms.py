@@ -1,0 +1,149 @@
+"""What is asked of Slurm for each geometry, and prices that mean something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import valid_config
+from tfscaling import platforms
+from tfscaling.configuration import ConfigError
+from tfscaling.geometry import Geometry
+
+
+def platform(**settings: Any) -> dict[str, Any]:
+    name = "laptop" if settings.get("launcher") == "local" else "cluster"
+    changes = [(("platforms", name, key), value) for key, value in settings.items()]
+    return dict(valid_config(*changes)["platforms"][name])
+
+
+def resources(geometry: Geometry, **settings: Any) -> dict[str, Any]:
+    return platforms.slurm_resources(platform(**settings), geometry)
+
+
+ALWAYS = {"mpi": "", "runtime": 60, "stall_timeout_s": 600}
+GEOMETRIES: dict[str, tuple[Geometry, dict[str, Any]]] = {
+    "one_node": (
+        Geometry(1, 1, 0),
+        {"nodes": 1, "tasks": 1, "cpus_per_task": 8, "slurm_extra": "--ntasks-per-node=1"},
+    ),
+    "many_nodes": (
+        Geometry(6, 1, 0),
+        {"nodes": 6, "tasks": 6, "cpus_per_task": 8, "slurm_extra": "--ntasks-per-node=1"},
+    ),
+    "several_tasks_per_node": (
+        Geometry(2, 3, 0),
+        {"nodes": 2, "tasks": 6, "cpus_per_task": 2, "slurm_extra": "--ntasks-per-node=3"},
+    ),
+    "gpus_are_per_node": (
+        Geometry(3, 2, 4),
+        {"nodes": 3, "tasks": 6, "cpus_per_task": 4, "slurm_extra": "--ntasks-per-node=2",
+         "gres": "gpu:4", "tasks_per_gpu": 0},
+    ),
+    "gpus_on_one_node": (
+        Geometry(1, 1, 2),
+        {"nodes": 1, "tasks": 1, "cpus_per_task": 8, "slurm_extra": "--ntasks-per-node=1",
+         "gres": "gpu:2", "tasks_per_gpu": 0},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("geometry", "asked"), GEOMETRIES.values(), ids=list(GEOMETRIES))
+def test_exactly_this_is_asked_when_nothing_else_is_set(
+    geometry: Geometry, asked: dict[str, Any]
+) -> None:
+    assert resources(geometry) == {**ALWAYS, **asked}
+
+
+@pytest.mark.parametrize("geometry", [Geometry(1, 1, 0), Geometry(4, 1, 2), Geometry(2, 2, 0)])
+def test_the_local_launcher_asks_for_one_task_on_one_node(geometry: Geometry) -> None:
+    asked = resources(geometry, launcher="local", gpu_gres=None)
+    assert (asked["nodes"], asked["tasks"], asked["cpus_per_task"]) == (1, 1, 2)
+    assert asked["slurm_extra"] == "--ntasks-per-node=1"
+    assert "gres" not in asked
+
+
+def test_a_gpu_type_is_part_of_the_request() -> None:
+    assert resources(Geometry(1, 1, 2), gpu_gres="gpu:v100")["gres"] == "gpu:v100:2"
+
+
+def test_logical_devices_ask_for_no_gpus() -> None:
+    asked = resources(Geometry(1, 1, 2), gpu_gres=None, devices="logical")
+    assert "gres" not in asked
+    assert "tasks_per_gpu" not in asked
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "resource"),
+    [
+        ("mem_mb", 4000, "mem_mb"),
+        ("partition", "v100x4", "slurm_partition"),
+        ("account", "team", "slurm_account"),
+        ("qos", "high", "qos"),
+        ("constraint", "avx512", "constraint"),
+    ],
+)
+def test_a_setting_is_passed_on_and_left_out_when_it_is_not_set(
+    setting: str, value: Any, resource: str
+) -> None:
+    assert resources(Geometry(2, 1, 0), **{setting: value})[resource] == value
+    assert resource not in resources(Geometry(2, 1, 0))
+
+
+def test_memory_zero_is_a_setting() -> None:
+    assert resources(Geometry(1, 1, 0), mem_mb=0)["mem_mb"] == 0
+
+
+def test_further_options_are_appended_in_order() -> None:
+    asked = resources(
+        Geometry(2, 1, 0), reservation="day", exclusive=True, extra="--nice=5 --comment=x"
+    )
+    assert asked["slurm_extra"] == (
+        "--ntasks-per-node=1 --reservation=day --exclusive --nice=5 --comment=x"
+    )
+
+
+@pytest.mark.parametrize(("several", "expected"), [(True, "gcp"), (False, None)])
+def test_the_cluster_goes_to_slurm_only_if_there_are_several(
+    several: bool, expected: str | None
+) -> None:
+    asked = resources(Geometry(1, 1, 0), cluster="gcp", multi_cluster=several)
+    assert asked.get("clusters") == expected
+
+
+PRICE = {"usd_per_node_hour": 2.9, "price_date": "2022-05", "price_source": "price list"}
+
+
+@pytest.mark.parametrize("missing", ["price_date", "price_source"])
+def test_a_price_needs_date_and_source(missing: str) -> None:
+    settings = {**PRICE, missing: None}
+    content = {"platforms": {"cluster": {k: v for k, v in settings.items() if v is not None}}}
+    with pytest.raises(ConfigError) as caught:
+        platforms.check({"cluster": platform(**settings)}, [("platforms.yaml", content)])
+    assert str(caught.value) == (
+        f"platforms.yaml: platforms.cluster.{missing}: null is not allowed; "
+        "usd_per_node_hour needs price_date and price_source"
+    )
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, PRICE, {"price_date": "2022"}, {"cluster": "gcp", "multi_cluster": True}]
+)
+def test_complete_settings_pass(settings: dict[str, Any]) -> None:
+    assert platforms.check({"cluster": platform(**settings)}) is None
+
+
+def test_several_clusters_need_the_name_of_one() -> None:
+    with pytest.raises(ConfigError, match=r"platforms\.cluster\.multi_cluster: true is not"):
+        platforms.check({"cluster": platform(multi_cluster=True)})
+
+
+@pytest.mark.parametrize("name", ["runs", "comparison", "decision"])
+def test_names_of_tables_are_taken(name: str) -> None:
+    with pytest.raises(ConfigError, match=f'platforms.{name}: "{name}" is not allowed'):
+        platforms.check({name: platform()})
+
+
+def test_title_of_a_platform_or_else_its_name() -> None:
+    both = {"a": platform(title="Cloud A"), "b": platform()}
+    assert [platforms.title(both, name) for name in both] == ["Cloud A", "b"]

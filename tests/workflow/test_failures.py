@@ -1,0 +1,63 @@
+"""A point that fails is shown as failed; the others finish, and only it runs again."""
+
+from __future__ import annotations
+
+import copy
+
+from conftest import SWEEP
+from project import TINY, Project
+
+
+def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Project) -> None:
+    content = copy.deepcopy(SWEEP)
+    # 640 examples are fewer than the global batch of two nodes
+    bad = {**TINY, "train_examples_max": 640, "per_replica_batch_size": 512}
+    content["recipes"]["bad"] = bad
+    content["grid"].append(
+        {"platform": "laptop", "model": "mnist_cnn", "recipe": "bad", "nodes": [1, 2]}
+    )
+    copied.overlay(content)
+    done = copied.snakemake(check=False)
+    assert done.returncode != 0
+
+    (failure,) = copied.failures()
+    assert failure["axes"]["nodes"] == 2
+    assert failure["cause"]["kind"] == "rank_failed"
+    text = "ValueError: 640 training examples are fewer than the global batch of 1024"
+    assert failure["cause"]["message"] == text
+    assert any(text in line for line in failure["cause"]["last_lines"])
+
+    # the tables of what has finished are there, and results/tables is as it was
+    rows = copied.table("results/partial/tables/comparison.csv")
+    shown = {(r["recipe"], r["nodes"]): r for r in rows if r["recipe"] == "bad"}
+    assert shown["bad", "1"]["status"] == "ok"
+    assert shown["bad", "2"]["status"] == "failed"
+    assert text in shown["bad", "2"]["reason"]
+    assert shown["bad", "2"]["speedup"] == ""
+    assert sum(r["status"] == "ok" for r in rows) == 6
+    markdown = (copied.folder / "results/partial/tables/comparison.md").read_text()
+    assert text in markdown
+    assert len(copied.table()) == 7
+
+    assert len(copied.planned()) == 1
+    content["grid"][-1]["nodes"] = [1]
+    copied.overlay(content)
+    copied.snakemake()
+    assert [r["status"] for r in copied.table() if r["recipe"] == "bad"] == ["ok"]
+
+
+def test_ranks_that_disagree_make_the_run_invalid(copied: Project) -> None:
+    """Rank 1 evaluates on fewer held-out examples: all ranks finish, but the run does not count."""
+    content = copy.deepcopy(SWEEP)
+    content["grid"] = [{"platform": "laptop", "model": "mnist_cnn", "recipe": "tiny", "nodes": 2}]
+    content["platforms"]["laptop"]["setup"] = [
+        """if [[ $TF_CONFIG == *'"index": 1'* ]]; then set -- "$@" --test-examples-max 400; fi"""
+    ]
+    copied.overlay(content)
+    assert copied.snakemake(check=False).returncode != 0
+    (failure,) = copied.failures()
+    assert failure["cause"]["kind"] == "invalid"
+    assert "ranks disagree on the accuracy on held-out examples" in failure["cause"]["message"]
+    (row,) = copied.table("results/partial/tables/runs.csv")
+    assert (row["status"], row["execution_time_s"]) == ("failed", "")
+    assert "ranks disagree" in row["reason"]

@@ -1,0 +1,162 @@
+"""What reruns and what does not: nothing finished is lost or recomputed without cause."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from typing import Any
+
+import pytest
+from conftest import SWEEP
+from project import Project, axis
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    content = copy.deepcopy(SWEEP)
+    content.update(changes)
+    return content
+
+
+def test_a_finished_sweep_has_nothing_to_do(finished: Project) -> None:
+    assert "Nothing to be done" in finished.snakemake().stdout
+    assert finished.planned() == set()
+
+
+def test_a_dry_run_has_one_readable_line_and_a_reason_for_each_run(project: Project) -> None:
+    project.overlay(SWEEP)
+    lines = project.snakemake("--dry-run").stdout.splitlines()
+    at = [i for i, line in enumerate(lines) if ": train mnist_cnn by" in line]
+    assert len(at) == 6
+    for i in at:
+        assert "on laptop: nodes=" in lines[i]
+        assert lines[i + 1].startswith("Reason: Missing output files: results/runs/platform=laptop")
+
+
+def test_a_new_node_count_runs_only_the_new_points(copied: Project) -> None:
+    content = changed()
+    content["grid"][0]["nodes"] = [1, 2, 3]
+    copied.overlay(content)
+    planned = copied.planned()
+    assert {(axis(p, "nodes"), axis(p, "gpus_per_node")) for p in planned} == {
+        ("3", "0"),
+        ("3", "2"),
+    }
+    assert len(planned) == 2
+
+
+def test_more_repeats_run_only_the_new_repeats(copied: Project) -> None:
+    content = changed()
+    content["grid"][1]["repeats"] = 3
+    copied.overlay(content)
+    assert {axis(p, "repeat") for p in copied.planned()} == {"3"}
+
+
+def test_a_changed_recipe_reruns_exactly_its_runs(copied: Project) -> None:
+    content = changed()
+    content["recipes"]["other"]["learning_rate"] = 0.004
+    copied.overlay(content)
+    planned = copied.planned()
+    assert {axis(p, "recipe") for p in planned} == {"other"}
+    assert len(planned) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"comparison": {"title": "Another title"}},
+        {"comparison": {"columns": ["loss", "execution_time_s"]}},
+        {"plots": {"speedup": {"title": "Another title"}}},
+        {"platforms": {"laptop": {"nodes_max": 8, "partition": "other"}}},
+        {"platforms": {"laptop": {"nodes_max": 8, "runtime_min": 5, "account": "mine"}}},
+        {"platforms": {"laptop": {"nodes_max": 8, "title": "Another title"}}},
+        {
+            "platforms": {
+                "laptop": {
+                    "nodes_max": 8,
+                    "usd_per_node_hour": 1.5,
+                    "price_date": "2026-01",
+                    "price_source": "a price list",
+                }
+            }
+        },
+    ],
+    ids=["title", "columns", "plot", "partition", "limits", "platform title", "price"],
+)
+def test_a_cosmetic_change_reruns_no_training(change: dict[str, Any], copied: Project) -> None:
+    copied.overlay(changed(**change))
+    assert copied.planned() == set()
+
+
+def test_what_can_change_a_measurement_reruns_the_platform(copied: Project) -> None:
+    copied.overlay(changed(platforms={"laptop": {"nodes_max": 8, "env": {"OMP_NUM_THREADS": "1"}}}))
+    assert len(copied.planned()) == 6
+
+
+def test_fetching_the_dataset_again_reruns_no_training(copied: Project) -> None:
+    dataset = copied.folder / "results/datasets/mnist.npz"
+    shutil.copy(dataset, dataset.with_suffix(".new"))
+    dataset.with_suffix(".new").replace(dataset)  # a new mtime
+    assert copied.planned() == set()
+
+
+def test_price_and_title_reach_the_tables(copied: Project) -> None:
+    price = {"usd_per_node_hour": 3.6, "price_date": "2026-01", "price_source": "a price list"}
+    copied.overlay(
+        changed(
+            platforms={"laptop": {"nodes_max": 8, **price}},
+            comparison={"title": "Priced", "columns": ["execution_time_s", "cost_usd"]},
+        )
+    )
+    copied.snakemake()
+    assert (copied.folder / "results/tables/comparison.md").read_text().startswith("# Priced\n")
+    for row in copied.table():
+        if row["status"] == "ok":
+            expected = 3.6 / 3600 * float(row["execution_time_s"]) * int(row["nodes"])
+            assert float(row["cost_usd"]) == pytest.approx(expected)
+
+
+def test_records_of_other_parameters_are_refused(copied: Project) -> None:
+    """Copied without Snakemake's memory, records must speak for themselves."""
+    shutil.rmtree(copied.folder / ".snakemake")
+    content = changed()
+    content["recipes"]["other"]["epochs"] = 2
+    copied.overlay(content)
+    copied.snakemake("partial")
+    rows = copied.table("results/partial/tables/runs.csv")
+    stale = [row for row in rows if row["status"] == "stale"]
+    assert [row["recipe"] for row in stale] == ["other", "other"]
+    assert stale[0]["reason"] == "made with other parameters: epochs: 1, now 2"
+    shown = [
+        r for r in copied.table("results/partial/tables/comparison.csv") if r["status"] == "stale"
+    ]
+    assert [(row["recipe"], row["execution_time_s"]) for row in shown] == [("other", "")]
+
+
+def test_runs_of_another_cluster_are_tabulated_but_not_run(copied: Project) -> None:
+    content = changed()
+    content["platforms"] = {
+        "laptop": {"nodes_max": 8, "cluster": "here"},
+        "elsewhere": {"launcher": "local", "devices": "logical", "cpus_per_node": 2,
+                      "nodes_max": 8, "gpus_per_node_max": 4, "cluster": "there"},
+    }  # fmt: skip
+    content["grid"][1]["platform"] = ["laptop", "elsewhere"]
+    copied.overlay(content)
+    assert {axis(p, "platform") for p in copied.planned()} == {"elsewhere"}
+    assert copied.planned("--config", "cluster=here") == set()
+    copied.snakemake("--config", "cluster=here")
+    status = {row["platform"]: row["status"] for row in copied.table()}
+    assert status == {"laptop": "excluded", "elsewhere": "missing"}
+    assert sum(row["status"] == "ok" for row in copied.table()) == 5
+
+
+def test_a_broken_record_is_a_failed_row(copied: Project) -> None:
+    record = next(copied.folder.glob("results/runs/**/recipe=other/**/repeat=2/run.json"))
+    content = json.loads(record.read_text())
+    del content["metrics"]["loss"]
+    record.write_text(json.dumps(content))
+    copied.snakemake("partial")
+    rows = copied.table("results/partial/tables/runs.csv")
+    (row,) = [row for row in rows if row["status"] != "ok"]
+    assert (row["recipe"], row["repeat"], row["status"]) == ("other", "2", "failed")
+    assert "metrics: 'loss' is a required property" in row["reason"]

@@ -1,0 +1,115 @@
+"""The real snakemake on a small grid of this machine: records, tables, plots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from project import REPOSITORY, Project
+
+
+def test_every_point_is_a_row(finished: Project) -> None:
+    rows = finished.table()
+    points = [(r["recipe"], r["nodes"], r["gpus_per_node"], r["status"]) for r in rows]
+    assert points == [
+        ("tiny", "1", "0", "ok"), ("tiny", "1", "2", "ok"),
+        ("tiny", "2", "0", "ok"), ("tiny", "2", "2", "ok"), ("other", "1", "0", "ok"),
+        ("tiny", "16", "0", "excluded"), ("tiny", "16", "2", "excluded"),
+    ]  # fmt: skip
+    assert rows[-1]["reason"] == "16 nodes exceed nodes_max 8"
+    assert [r["runs"] for r in rows] == ["1", "1", "1", "1", "2", "0", "0"]
+
+
+def test_runs_learn_and_ranks_agree(finished: Project) -> None:
+    records = finished.records()
+    assert len(records) == 6
+    for record in records:
+        # ten classes: chance is 0.1
+        assert record["metrics"]["test_accuracy"] > 0.5
+        assert len(record["ranks"]) == record["derived"]["tasks"] == record["axes"]["nodes"]
+        assert len({rank["test_accuracy"] for rank in record["ranks"]}) == 1
+        assert len({rank["cluster_hash"] for rank in record["ranks"]}) == 1
+        devices = max(1, record["axes"]["gpus_per_node"])
+        assert {len(rank["devices"]) for rank in record["ranks"]} == {devices}
+        assert record["derived"]["replicas"] == devices * record["axes"]["nodes"]
+
+
+def test_same_replicas_give_the_same_model_wherever_they_run(finished: Project) -> None:
+    """2 workers x 1 device and 1 worker x 2 devices: same seed, same data order, same result."""
+    by_axes = {
+        (r["axes"]["recipe"], r["axes"]["nodes"], r["axes"]["gpus_per_node"]): r["metrics"]
+        for r in finished.records()
+    }
+    two_workers, two_devices = by_axes["tiny", 2, 0], by_axes["tiny", 1, 2]
+    assert two_workers["loss"] == pytest.approx(two_devices["loss"], rel=1e-4)
+    assert two_workers["test_accuracy"] == pytest.approx(two_devices["test_accuracy"], abs=0.004)
+
+
+def test_records_follow_the_schema(finished: Project) -> None:
+    schema = yaml.safe_load((REPOSITORY / "workflow/schemas/run_record.schema.yaml").read_text())
+    for record in finished.records():
+        jsonschema.validate(record, schema)
+
+
+def test_phases_sum_to_the_wall_time(finished: Project) -> None:
+    for record in finished.records():
+        phases = record["phases"]
+        inside = sum(
+            phases[f"{name}_time_s"]
+            for name in ("import", "rendezvous", "data", "build", "first_step", "train")
+        )
+        assert inside == pytest.approx(phases["execution_time_s"], rel=0.05)
+
+
+def test_raw_steps_and_events_stand_beside_the_record(finished: Project) -> None:
+    for folder in finished.folder.glob("results/runs/**/repeat=*"):
+        steps = (folder / "steps.csv").read_text().splitlines()
+        ranks = {line.split(",")[0] for line in steps[1:]}
+        assert len(steps) > 10
+        assert len(ranks) == len(list(folder.glob("attempt=1/rank-*.log")))
+        assert (folder / "events.jsonl").read_text().count('"event": "trained"') == len(ranks)
+
+
+def test_the_chief_logs_each_epoch(finished: Project) -> None:
+    logs = list(finished.folder.glob("results/runs/**/rank-0.log"))
+    assert len(logs) == 6
+    for log in logs:
+        assert "epoch 1/1: loss " in log.read_text()
+
+
+def test_the_published_form(finished: Project) -> None:
+    text = (finished.folder / "results/tables/laptop.md").read_text()
+    assert "| Number of nodes   | Code execution time" in text
+    assert "2 GPUs per node" in text
+    assert "excluded: 16 nodes exceed nodes_max 8" in text
+
+
+def test_plots_are_drawn(finished: Project) -> None:
+    plots = sorted(path.name for path in finished.folder.glob("results/plots/*.svg"))
+    assert plots == ["execution_time.svg", "speedup.svg"]
+    for plot in finished.folder.glob("results/plots/*.svg"):
+        assert "</svg>" in plot.read_text()
+
+
+def test_the_shim_has_the_same_target(finished: Project) -> None:
+    done = finished.snakemake("--dry-run", snakefile="workflow/Snakefile")
+    assert "Nothing to be done" in done.stdout
+
+
+def test_a_run_outside_the_grid_is_refused(finished: Project) -> None:
+    path = (
+        "results/runs/platform=laptop/model=mnist_cnn/strategy=multi_worker_mirrored/"
+        "recipe=tiny/nodes=3/gpus_per_node=0/tasks_per_node=1/repeat=1/run.json"
+    )
+    done = finished.snakemake(path, "--dry-run", check=False)
+    assert done.returncode != 0
+    assert "is not a run of the grid" in done.stdout
+
+
+def test_the_demo_plans_the_advertised_grid(project: Project) -> None:
+    done = project.snakemake("--dry-run", config=[str(Path("config/demo.yaml"))])
+    for nodes in (1, 2, 4):
+        for gpus in (0, 2):
+            assert f"nodes={nodes} gpus_per_node={gpus} tasks_per_node=1 recipe=demo" in done.stdout
