@@ -18,6 +18,7 @@ _WANTED = {
     "SubmitTime": "submit",
     "StartTime": "start",
     "TRES": "tres",
+    "TresPerNode": "tres_per_node",
 }
 
 

@@ -1,0 +1,245 @@
+"""The real Slurm executor plugin on a real Slurm: geometry, tables, faults."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Cluster
+from project import TINY, Project
+
+Submit = Callable[..., tuple[int, str]]
+
+GEOMETRY = {
+    "grid": [
+        {"platform": ["cpu", "gpu"], "model": "mnist_cnn", "recipe": "tiny",
+         "nodes": [1, 2, 3, 4, 6]},
+    ],
+    "recipes": {"tiny": TINY},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def swept(new_project: Callable[[str], Project], submit: Submit) -> Project:
+    """Nodes 1, 2, 3, 4, 6 on two partitions, with the configuration's own platforms."""
+    project = new_project("swept")
+    project.overlay(GEOMETRY)
+    code, output = submit(project)
+    assert code == 0, output[-5000:] + project.logs()
+    return project
+
+
+def test_each_job_had_exactly_the_geometry_asked_for(swept: Project) -> None:
+    """What every rank saw from inside the job against what the grid asked."""
+    records = swept.records()
+    points = {(r["axes"]["platform"], r["axes"]["nodes"]) for r in records}
+    assert points == {(p, n) for p in ("cpu", "gpu") for n in (1, 2, 3, 4, 6)}
+    for record in records:
+        nodes, platform = record["axes"]["nodes"], record["axes"]["platform"]
+        hosts = [rank["host"] for rank in record["ranks"]]
+        assert len(hosts) == len(set(hosts)) == nodes
+        assert all(host.startswith(platform) for host in hosts)
+        job = record["environment"]["slurm_job"]
+        assert (job["partition"], int(job["nodes_allocated"])) == (platform, nodes)
+        # 2 CPUs per task, one task per node, and nothing more
+        assert int(job["cpus_allocated"]) == 2 * nodes
+        assert {rank["replicas"] for rank in record["ranks"]} == {nodes}
+        assert {rank["cluster_source"] for rank in record["ranks"]} == {"slurm"}
+
+
+def test_jobs_ran_at_once_where_they_fitted(swept: Project, cluster: Cluster) -> None:
+    """Six nodes a partition: 1 + 2 + 3 nodes fit together, and partitions do not wait for each."""
+    spans = {}
+    for record in swept.records():
+        folder = swept.folder / "results/runs" / run_path(record)
+        times = [json.loads(line)["time_s"] for line in (folder / "events.jsonl").open()]
+        spans[record["axes"]["platform"], record["axes"]["nodes"]] = (min(times), max(times))
+    overlapping = [
+        (a, b)
+        for a in spans
+        for b in spans
+        if a < b and spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]
+    ]
+    assert any(a[0] != b[0] for a, b in overlapping)
+    assert any(a[0] == b[0] for a, b in overlapping)
+
+
+def run_path(record: dict[str, Any]) -> str:
+    return "/".join(f"{axis}={value}" for axis, value in record["axes"].items())
+
+
+def test_every_run_learned_and_its_ranks_agree(swept: Project) -> None:
+    for record in swept.records():
+        assert record["metrics"]["accuracy"] > 0.3  # chance is 0.1; six nodes see ten batches
+        assert len({rank["test_accuracy"] for rank in record["ranks"]}) == 1
+        assert len({rank["cluster_hash"] for rank in record["ranks"]}) == 1
+
+
+def test_platforms_give_the_same_model(swept: Project) -> None:
+    """Loss depends on the global batch and the seed, not on where the run was."""
+    loss: dict[int, list[float]] = {}
+    for record in swept.records():
+        loss.setdefault(record["axes"]["nodes"], []).append(record["metrics"]["loss"])
+    for values in loss.values():
+        assert values[0] == pytest.approx(values[1], rel=1e-3)
+
+
+def test_the_tables_have_every_point(swept: Project) -> None:
+    rows = swept.table()
+    assert [(r["platform"], int(r["nodes"]), r["status"]) for r in rows] == [
+        (platform, nodes, "ok") for platform in ("cpu", "gpu") for nodes in (1, 2, 3, 4, 6)
+    ]
+    for platform in ("cpu", "gpu"):
+        text = (swept.folder / f"results/tables/{platform}.md").read_text()
+        assert text.count(" seconds ") == 5
+
+
+def test_queue_time_comes_from_slurm(swept: Project) -> None:
+    for row in swept.table("results/tables/runs.csv"):
+        assert float(row["queue_time_s"]) >= 0
+        assert row["slurm_job_id"].isdigit()
+
+
+def test_nothing_is_left_on_any_node(swept: Project, cluster: Cluster) -> None:
+    assert cluster.run("squeue", "--noheader") == ""
+    for number in range(1, 7):
+        for partition in ("cpu", "gpu"):
+            assert cluster.processes(f"{partition}{number}") == []
+
+
+def test_the_finished_sweep_has_nothing_to_do(swept: Project, submit: Submit) -> None:
+    code, output = submit(swept)
+    assert code == 0
+    assert "Nothing to be done" in output
+
+
+def test_a_changed_partition_reruns_no_training(swept: Project, tmp_path: Path) -> None:
+    copy = swept.copy(tmp_path / "project")
+    copy.overlay({**GEOMETRY, "platforms": {"cpu": {"partition": "gpu"}}})
+    assert copy.planned() == set()
+
+
+@pytest.fixture(scope="module")
+def shaped(new_project: Callable[[str], Project], submit: Submit) -> tuple[Project, int]:
+    """Several tasks per node, GPUs by --gres as logical devices, and GPUs that are not there."""
+    project = new_project("shaped")
+    project.overlay(
+        {
+            "grid": [
+                {"platform": "cpu", "model": "mnist_cnn", "recipe": "tiny", "nodes": 2,
+                 "tasks_per_node": 2},
+                {"platform": "logical", "model": "mnist_cnn", "recipe": "tiny", "nodes": [1, 2],
+                 "gpus_per_node": 2},
+                {"platform": "gpu", "model": "mnist_cnn", "recipe": "tiny", "nodes": 2,
+                 "gpus_per_node": [2, 4]},
+                {"platform": "gpu", "model": "mnist_cnn", "recipe": "tiny", "nodes": 3,
+                 "gpus_per_node": [0, 4]},
+            ],
+            "recipes": {"tiny": TINY},
+            "platforms": {
+                "logical": {"launcher": "srun", "partition": "gpu", "devices": "logical",
+                            "nodes_max": 6, "cpus_per_node": 2, "gpus_per_node_max": 4},
+            },
+        }
+    )  # fmt: skip
+    return project, submit(project, "--retries", "0")[0]
+
+
+def test_tasks_per_node_and_gres_are_as_asked(shaped: tuple[Project, int]) -> None:
+    records = {
+        (r["axes"]["platform"], r["axes"]["nodes"], r["axes"]["gpus_per_node"]): r
+        for r in shaped[0].records()
+    }
+    assert set(records) == {("cpu", 2, 0), ("logical", 1, 2), ("logical", 2, 2), ("gpu", 3, 0)}
+    two_by_two = records["cpu", 2, 0]
+    assert [rank["host"] for rank in two_by_two["ranks"]] == ["cpu1", "cpu1", "cpu2", "cpu2"]
+    assert two_by_two["derived"]["replicas"] == 4
+    assert int(two_by_two["environment"]["slurm_job"]["cpus_allocated"]) == 4
+    for nodes in (1, 2):
+        record = records["logical", nodes, 2]
+        assert record["environment"]["slurm_job"]["tres_per_node"].endswith("gpu:2")
+        assert {tuple(rank["devices"]) for rank in record["ranks"]} == {("CPU:0", "CPU:1")}
+        assert record["derived"]["replicas"] == 2 * nodes
+    assert "tres_per_node" not in records["gpu", 3, 0]["environment"]["slurm_job"]
+
+
+def test_missing_gpus_are_a_clear_error_before_training(shaped: tuple[Project, int]) -> None:
+    project, code = shaped
+    assert code != 0
+    failures = {f["axes"]["gpus_per_node"]: f["cause"] for f in project.failures()}
+    assert set(failures) == {2, 4}
+    for gpus, cause in failures.items():
+        devices = ",".join(map(str, range(gpus)))
+        assert cause["kind"] == "rank_failed"
+        assert f"asked {gpus} GPUs for this task, TensorFlow sees 0" in cause["message"]
+        assert f"CUDA_VISIBLE_DEVICES={devices}" in cause["message"]
+        assert cause["reached"] == "failed"
+        assert cause["host"].startswith("gpu")
+    failed = [
+        r for r in project.table("results/partial/tables/runs.csv") if r["status"] == "failed"
+    ]
+    assert len(failed) == 2
+
+
+def test_points_beyond_the_quota_are_excluded_not_submitted(shaped: tuple[Project, int]) -> None:
+    rows = shaped[0].table("results/partial/tables/comparison.csv")
+    (row,) = [row for row in rows if row["status"] == "excluded"]
+    assert (row["platform"], row["nodes"], row["gpus_per_node"]) == ("gpu", "3", "4")
+    assert row["reason"] == "12 GPUs exceed the quota gpus_max 8"
+
+
+def test_a_killed_rank_ends_the_run_and_is_named(
+    project: Project, submit: Submit, cluster: Cluster
+) -> None:
+    """One rank of three is SIGKILLed while it trains: the run fails soon and says which."""
+    long = {**TINY, "epochs": 200}
+    project.overlay(
+        {
+            "grid": [{"platform": "cpu", "model": "mnist_cnn", "recipe": "long", "nodes": 3}],
+            "recipes": {"long": long},
+        }
+    )
+    result: list[tuple[int, str]] = []
+    sweep = threading.Thread(target=lambda: result.append(submit(project, "--retries", "0")))
+    sweep.start()
+    wait_for(lambda: '"epoch"' in event_text(project, 1), "rank 1 to train")
+    cluster.tool(
+        "exec",
+        "cpu2",
+        "bash",
+        "-c",
+        "kill -9 $(ps -eo pid,args | awk '/train.py/ && !/awk/ && !/slurmstepd/ {print $1}')",
+    )
+    killed_s = time.time()
+    wait_for(lambda: bool(project.failures()), "the failure's report")
+    assert time.time() - killed_s < 60
+    (failure,) = project.failures()
+    assert failure["cause"]["kind"] == "rank_died"
+    assert (failure["cause"]["rank"], failure["cause"]["host"]) == (1, "cpu2")
+    assert "Killed" in failure["cause"]["message"]
+    sweep.join(timeout=300)
+    assert result and result[0][0] != 0
+    (row,) = project.table("results/partial/tables/runs.csv")
+    assert row["status"] == "failed"
+    assert "rank 1 on cpu2" in row["reason"]
+    for node in ("cpu1", "cpu2", "cpu3"):
+        wait_for(lambda node=node: cluster.processes(node) == [], f"{node} to be free")
+
+
+def event_text(project: Project, rank: int) -> str:
+    return "".join(
+        path.read_text()
+        for path in project.folder.glob(f"results/runs/**/rank-{rank}.events.jsonl")
+    )
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 240.0) -> None:
+    deadline = time.time() + timeout_s
+    while not condition():
+        assert time.time() < deadline, f"waited {timeout_s:g} s for {what}"
+        time.sleep(0.5)

@@ -1,0 +1,57 @@
+"""The list of expected runs, with which the records are compared."""
+
+from __future__ import annotations
+
+import json
+
+from builders import raw_config, valid_config
+from tfscaling import configuration, expectations, parameters
+from tfscaling.grid import AXES
+
+PRICE = {"usd_per_node_hour": 2.5, "price_date": "2022", "price_source": "list"}
+
+
+def test_one_entry_for_each_run_with_all_that_the_tables_need() -> None:
+    first, second = expectations.expected_runs(valid_config())["runs"]
+    assert (first["axes"]["nodes"], second["axes"]["nodes"]) == (1, 2)
+    assert tuple(second["axes"]) == AXES
+    assert second["path"].startswith("platform=cluster/")
+    assert second["path"].endswith("/nodes=2/gpus_per_node=0/tasks_per_node=1/repeat=1")
+    sizes = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
+    assert [second[size] for size in sizes] == [2, 64, 128, "weak"]
+    assert second["usd_per_node_hour"] is None
+    for entry in (first, second):
+        expected = parameters.parameters_hash(entry["axes"], entry["parameters"])
+        assert entry["parameters_hash"] == expected
+    assert first["parameters_hash"] != second["parameters_hash"]
+
+
+def test_excluded_points_keep_their_reasons() -> None:
+    expected = expectations.expected_runs(valid_config((("grid", 0, "nodes"), [1, 9])))
+    (left_out,) = expected["excluded"]
+    assert left_out["reason"] == "9 nodes exceed nodes_max 8"
+    assert left_out["axes"]["nodes"] == 9
+
+
+def test_titles_and_prices_of_platforms() -> None:
+    raw = raw_config((("platforms", "cluster", "title"), "Cloud"))
+    raw["platforms"]["cluster"].update(PRICE)
+    expected = expectations.expected_runs(configuration.validate(raw))
+    assert expected["platforms"] == {"cluster": "Cloud", "laptop": "laptop"}
+    assert {entry["usd_per_node_hour"] for entry in expected["runs"]} == {2.5}
+
+
+def test_the_dataset_is_the_models_own_unless_the_recipe_names_one() -> None:
+    config = valid_config()
+    (run, _) = expectations.grid.expand(
+        config, expectations.MODELS, expectations.STRATEGIES
+    ).runs
+    assert expectations.dataset_of(config, run) == "mnist"
+    named = valid_config((("recipes", "weak", "dataset"), "other"))
+    assert expectations.dataset_of(named, run) == "other"
+    assert expectations.expected_runs(named)["runs"][0]["parameters"]["dataset"] == "other"
+
+
+def test_the_list_survives_its_way_through_a_file() -> None:
+    expected = expectations.expected_runs(valid_config())
+    assert json.loads(json.dumps(expected)) == expected

@@ -1,0 +1,239 @@
+"""Run records: phases, metrics, the closed schema, and files that are whole or not there."""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_record, rank_events, report
+from tfscaling import events, records
+from tfscaling.records import RecordError
+
+#: Times at which two ranks pass each boundary; neither is always the last.
+PASSED = [
+    dict(zip(events.PHASES, (101.0, 105.0, 106.0, 106.5, 108.0, 111.0, 131.0, 133.0), strict=True)),
+    dict(zip(events.PHASES, (102.0, 104.0, 106.5, 106.6, 107.0, 111.5, 130.0, 133.5), strict=True)),
+]
+LAUNCH_S = 100.0
+
+
+def phases(*passed: dict[str, float], job: dict[str, Any] | None = None) -> dict[str, float | None]:
+    given = passed or PASSED
+    ranks = [rank_events(rank, times) for rank, times in enumerate(given)]
+    return records.phases(ranks, LAUNCH_S, job)
+
+
+def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
+    expected = {
+        "queue_time_s": None,
+        "launch_time_s": 2.0,
+        "import_time_s": 3.0,
+        "rendezvous_time_s": 1.5,
+        "data_time_s": 0.1,
+        "build_time_s": 1.4,
+        "first_step_time_s": 3.5,
+        "train_time_s": 19.5,
+        "evaluation_time_s": 2.5,
+        "execution_time_s": 30.0,
+    }
+    found = phases()
+    assert found.keys() == expected.keys()
+    assert found == {
+        name: time if time is None else pytest.approx(time) for name, time in expected.items()
+    }
+
+
+def test_phases_follow_one_another_without_gap_and_add_up_to_the_wall_time() -> None:
+    found = phases()
+    parts = [time for name, time in found.items() if name not in ("queue_time_s", "execution_time_s")]
+    assert len(parts) == 8
+    assert sum(time or 0.0 for time in parts) == pytest.approx(133.5 - LAUNCH_S)
+
+
+def test_execution_time_begins_with_the_first_rank_and_leaves_out_queue_and_evaluation() -> None:
+    later = {**PASSED[1], "evaluated": 500.0}
+    found = phases(PASSED[0], later, job={"queue_time_s": 77.0})
+    assert found["queue_time_s"] == 77.0
+    assert found["execution_time_s"] == pytest.approx(131.0 - 101.0)
+
+
+def test_a_job_whose_queue_time_is_not_known_has_none() -> None:
+    assert phases(job={"id": "12"})["queue_time_s"] is None
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_events_that_only_one_rank_had_time_for_do_no_harm(rank: int) -> None:
+    ranks = [rank_events(number, times) for number, times in enumerate(PASSED)]
+    ranks[rank].append({"time_s": 120.0, "rank": rank, "event": "progress", "epoch": 1})
+    assert records.phases(ranks, LAUNCH_S, None) == phases()
+
+
+def test_metrics_are_those_of_the_last_epoch_and_of_steady_steps() -> None:
+    found = records.metrics(report(), train_time_s=2.0)
+    assert (found["loss"], found["accuracy"]) == (0.25, 0.9)
+    assert (found["test_loss"], found["test_accuracy"]) == (0.3, 0.88)
+    assert found["step_time_s"] == pytest.approx(0.1)  # the slow first step takes no part
+    assert found["throughput_examples_per_s"] == pytest.approx(5 * 128 / 2.0)
+    assert len(found["epochs"]) == 2
+
+
+def test_step_time_of_executions_of_several_steps_is_per_step() -> None:
+    steps = [(1, 0, 20, 9.0), (1, 20, 20, 2.0), (1, 40, 10, 1.0), (2, 0, 20, 4.0)]
+    found = records.metrics(report(steps=steps), train_time_s=10.0)
+    assert found["step_time_s"] == pytest.approx(0.1)
+    assert found["throughput_examples_per_s"] == pytest.approx(50 * 128 / 10.0)
+
+
+def test_a_built_record_follows_the_schema_and_leaves_raw_steps_to_their_file() -> None:
+    record = a_record()
+    assert records.check(record, "here") is None
+    assert record["derived"]["steps_per_epoch"] == 3
+    assert [rank["rank"] for rank in record["ranks"]] == [0, 1]
+    assert all("steps" not in rank and "epochs" not in rank for rank in record["ranks"])
+
+
+def remove(record: dict[str, Any], path: Sequence[str]) -> None:
+    place = record
+    for step in path[:-1]:
+        place = place[step]
+    del place[path[-1]]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("axes",),
+        ("axes", "nodes"),
+        ("derived", "replicas"),
+        ("parameters_hash",),
+        ("phases", "execution_time_s"),
+        ("metrics", "test_accuracy"),
+        ("environment", "git_commit"),
+        ("validity",),
+    ],
+    ids=".".join,
+)
+def test_a_record_without_a_key_is_refused_and_the_key_named(path: tuple[str, ...]) -> None:
+    record = a_record()
+    remove(record, path)
+    with pytest.raises(RecordError) as caught:
+        records.check(record, "somewhere/run.json")
+    assert str(caught.value).startswith("somewhere/run.json: ")
+    assert f"'{path[-1]}'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [(), ("axes",), ("derived",), ("phases",), ("metrics",), ("validity",)],
+    ids=lambda path: ".".join(path) or "top",
+)
+def test_a_record_with_an_unknown_key_is_refused_and_the_key_named(path: tuple[str, ...]) -> None:
+    record = a_record()
+    place = record
+    for step in path:
+        place = place[step]
+    place["surprise"] = 1
+    with pytest.raises(RecordError, match="'surprise'"):
+        records.check(record, "run.json")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("schema_version",), 2),
+        (("axes", "nodes"), 0),
+        (("parameters_hash",), "xyz"),
+        (("metrics", "accuracy"), 1.5),
+        (("metrics", "loss"), "low"),
+        (("phases", "train_time_s"), None),
+        (("validity", "valid"), False),
+        (("ranks",), []),
+    ],
+    ids=lambda value: ".".join(value) if isinstance(value, tuple) else repr(value),
+)
+def test_a_record_with_a_wrong_value_is_refused_and_its_place_named(
+    path: tuple[str, ...], value: Any
+) -> None:
+    record = copy.deepcopy(a_record())
+    place = record
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    with pytest.raises(RecordError) as caught:
+        records.check(record, "run.json")
+    assert str(caught.value).startswith(f"run.json: {'.'.join(path)}: ")
+
+
+def test_written_content_is_read_back_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    records.write_json(path, {"a": [1, None, "é"]})
+    assert records.read_json(path) == {"a": [1, None, "é"]}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_content_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    records.write_json(path, {"old": 1})
+    with pytest.raises(TypeError):
+        records.write_json(path, {("a", "b"): 1})  # type: ignore[dict-item]
+    assert records.read_json(path) == {"old": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
+    path, seen, stop = tmp_path / "run.json", [0], threading.Event()
+    contents = [{"text": letter * 200_000, "end": letter} for letter in "ab"]
+    records.write_json(path, contents[0])
+    broken: list[str] = []
+
+    def read_on() -> None:
+        while not stop.is_set():
+            try:
+                content = json.loads(path.read_text())
+                assert set(content["text"]) == {content["end"]}
+            except (OSError, ValueError, AssertionError) as error:
+                broken.append(repr(error)[:200])
+            seen[0] += 1
+
+    reader = threading.Thread(target=read_on)
+    reader.start()
+    for number in range(200):
+        records.write_json(path, contents[number % 2])
+    stop.set()
+    reader.join()
+    assert seen[0] > 10
+    assert broken == []
+
+
+def test_a_missing_file_is_none(tmp_path: Path) -> None:
+    assert records.read_json(tmp_path / "run.json") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [('{"a": 1', "not JSON"), ("", "not JSON"), ("[1]", "not a JSON object"), ("\x00", "not JSON")],
+)
+def test_a_broken_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(text)
+    with pytest.raises(RecordError) as caught:
+        records.read_json(path)
+    assert str(caught.value).startswith(f"{path}: {message}")
+
+
+def test_steps_of_every_rank_are_written_as_csv(tmp_path: Path) -> None:
+    reports = [report(rank, steps=[(1, 0, 2, 0.5), (1, 2, 1, 0.25)]) for rank in range(2)]
+    records.write_steps(tmp_path / "steps.csv", reports)
+    assert (tmp_path / "steps.csv").read_text().splitlines() == [
+        "rank,epoch,first_step,steps,duration_s",
+        "0,1,0,2,0.500000",
+        "0,1,2,1,0.250000",
+        "1,1,0,2,0.500000",
+        "1,1,2,1,0.250000",
+    ]
+    assert len(list(tmp_path.iterdir())) == 1

@@ -1,0 +1,124 @@
+"""Each check of a run broken once, and none broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import report
+from tfscaling import truth
+
+ASKED: dict[str, Any] = {
+    "nodes": 2,
+    "tasks_per_node": 1,
+    "tasks": 2,
+    "gpus_per_task": 0,
+    "cpus_per_task": 8,
+    "replicas": 2,
+    "epochs": 2,
+    "launcher": "srun",
+    "devices": "physical",
+}
+GPU_RUN = {"gpus_per_task": 2, "replicas": 4}
+OTHER_CURVE = [
+    {"epoch": 1, "loss": 0.5, "accuracy": 0.8, "duration_s": 9.0},
+    {"epoch": 2, "loss": 0.2500001, "accuracy": 0.9, "duration_s": 9.0},
+]
+
+# name of the check: what is asked otherwise, what rank 1 reports otherwise, the message's parts
+BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
+    "nodes": ({}, {"host": "node0"}, ["asked 2 nodes, ranks ran on 1", "node0"]),
+    "devices": ({}, {"devices": ["GPU:0"]}, ["asked devices ['CPU:0']", "{1: ['GPU:0']}"]),
+    "cpus": ({}, {"cpus": 2}, ["asked 8 CPUs per task, got {1: 2}"]),
+    "replicas": ({}, {"replicas": 1}, ["asked 2 replicas, the strategy had {1: 1}"]),
+    "cluster": (
+        {}, {"cluster_hash": "beef"},
+        ["ranks disagree on the cluster: {0: '0123456789abcdef', 1: 'beef'}"],
+    ),
+    "tensorflow_version": (
+        {}, {"tensorflow_version": "2.16.1"},
+        ["ranks disagree on the TensorFlow version: {0: '2.21.0', 1: '2.16.1'}"],
+    ),
+    "learning": ({}, {"epochs": OTHER_CURVE}, ["ranks disagree on loss and accuracy: {0: ", "1: "]),
+    "test_accuracy": (
+        {}, {"test_accuracy": 0.87},
+        ["ranks disagree on the accuracy on held-out examples: {0: 0.88, 1: 0.87}"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "changes", "parts"), BROKEN.values(), ids=list(BROKEN))
+def test_one_rank_that_differs_is_found_and_named(
+    asked: dict[str, Any], changes: dict[str, Any], parts: list[str]
+) -> None:
+    (wrong,) = truth.violations({**ASKED, **asked}, [report(0), report(1, **changes)])
+    assert [part for part in parts if part not in wrong] == []
+
+
+def test_unfinished_epochs_are_found_and_the_rank_named() -> None:
+    short = report(1, epochs=report(1)["epochs"][:1])
+    wrong = truth.violations(ASKED, [report(0), short])
+    assert "asked 2 epochs, finished {1: 1}" in wrong
+
+
+@pytest.mark.parametrize(
+    ("ranks", "got"), [([0], "[0]"), ([], "[]"), ([0, 0], "[0, 0]"), ([0, 1, 2], "[0, 1, 2]")]
+)
+def test_missing_doubled_and_surplus_ranks_are_found(ranks: list[int], got: str) -> None:
+    wrong = truth.violations(ASKED, [report(rank) for rank in ranks])
+    assert f"asked ranks [0, 1], got {got}" in wrong
+
+
+def test_every_check_was_broken_once() -> None:
+    assert {*BROKEN, "tasks", "epochs"} == set(truth.CHECKS)
+
+
+def test_a_run_as_asked_has_nothing_wrong() -> None:
+    assert truth.violations(ASKED, [report(0), report(1)]) == []
+
+
+def test_uneven_tasks_per_node_are_found_with_the_host() -> None:
+    asked = {**ASKED, "tasks_per_node": 2, "tasks": 4}
+    hosts = ["node0", "node0", "node0", "node1"]
+    reports = [report(rank, host=host) for rank, host in enumerate(hosts)]
+    (wrong,) = truth.violations(asked, reports)
+    assert wrong == "asked 2 tasks per node, got {'node0': 3, 'node1': 1}"
+
+
+GPUS = ["GPU:0", "GPU:1"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "is_wrong"),
+    [(GPUS, False), (GPUS[:1], True), ([*GPUS, "GPU:2"], True), (["CPU:0", "CPU:1"], True)],
+)
+def test_a_rank_has_exactly_the_gpus_asked_for(devices: list[str], is_wrong: bool) -> None:
+    reports = [report(0, replicas=4, devices=GPUS), report(1, replicas=4, devices=devices)]
+    wrong = truth.violations({**ASKED, **GPU_RUN}, reports)
+    assert wrong == ([f"asked devices {GPUS} on each rank, got {{1: {devices}}}"] * is_wrong)
+
+
+def test_logical_devices_are_parts_of_the_cpu() -> None:
+    asked = {**ASKED, **GPU_RUN, "devices": "logical"}
+    reports = [report(rank, replicas=4, devices=["CPU:0", "CPU:1"]) for rank in range(2)]
+    assert truth.violations(asked, reports) == []
+
+
+def test_processes_on_one_machine_share_host_and_cpus() -> None:
+    reports = [report(rank, host="here", cpus=2) for rank in range(2)]
+    assert truth.violations({**ASKED, "launcher": "local"}, reports) == []
+    assert len(truth.violations(ASKED, reports)) == 2
+
+
+def test_more_cpus_than_asked_are_no_error() -> None:
+    assert truth.violations({**ASKED, "cpus_per_task": 4}, [report(0), report(1)]) == []
+
+
+def test_durations_may_differ_between_ranks() -> None:
+    slow = [{**epoch, "duration_s": 99.0} for epoch in report()["epochs"]]
+    assert truth.violations(ASKED, [report(0), report(1, epochs=slow)]) == []
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    broken = report(1, cpus=1, replicas=9, cluster_hash="beef")
+    assert len(truth.violations(ASKED, [report(0), broken])) == 3
