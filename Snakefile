@@ -10,6 +10,7 @@ configfile: "config/platforms.yaml"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/expand.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/tables.smk"

@@ -19,10 +19,7 @@ ARRAYS = {
     "x_test": RANDOM.integers(0, 256, (4, 28, 28), np.uint8),
     "y_test": RANDOM.integers(0, 10, 4, np.uint8),
 }
-PARTS = {
-    part: mnist.encode_idx(ARRAYS[name])
-    for name, part in zip(ARRAYS, mnist.MD5, strict=True)
-}  # fmt: skip
+PARTS = {part: mnist.encode_idx(ARRAYS[name]) for name, part in zip(ARRAYS, mnist.MD5, strict=True)}
 LABELS = "train-labels-idx1-ubyte"
 Source = Callable[[Path | None], dict[str, bytes]]
 

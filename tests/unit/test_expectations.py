@@ -43,9 +43,7 @@ def test_titles_and_prices_of_platforms() -> None:
 
 def test_the_dataset_is_the_models_own_unless_the_recipe_names_one() -> None:
     config = valid_config()
-    (run, _) = expectations.grid.expand(
-        config, expectations.MODELS, expectations.STRATEGIES
-    ).runs
+    (run, _) = expectations.grid.expand(config, expectations.MODELS, expectations.STRATEGIES).runs
     assert expectations.dataset_of(config, run) == "mnist"
     named = valid_config((("recipes", "weak", "dataset"), "other"))
     assert expectations.dataset_of(named, run) == "other"

@@ -26,7 +26,7 @@ SRUN_LINES: dict[str, tuple[str, dict[int, str]]] = {
     ),
     "list_of_tasks": (
         "srun: error: cpu3: tasks 0,2,4-5: Killed",
-        {rank: "Killed (on cpu3)" for rank in (0, 2, 4, 5)},
+        dict.fromkeys((0, 2, 4, 5), "Killed (on cpu3)"),
     ),
     "ended_by_srun_itself": ("srun: error: cpu2: task 1: Terminated", {}),
     "several_ended_by_srun_itself": ("srun: error: cpu2: tasks 0-1: Terminated", {}),

@@ -197,9 +197,7 @@ EXCLUDED: dict[str, tuple[list[Change], dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("changes", "axes", "reason"), EXCLUDED.values(), ids=list(EXCLUDED)
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "axes", "reason"), EXCLUDED.values(), ids=list(EXCLUDED))
 def test_a_point_beyond_a_limit_is_left_out_with_its_reason(
     changes: list[Change], axes: dict[str, Any], reason: str
 ) -> None:
@@ -213,9 +211,7 @@ def test_a_point_beyond_a_limit_is_left_out_with_its_reason(
 
 def test_an_excluded_geometry_may_be_one_that_no_cluster_could_give() -> None:
     rule = {"gpus_per_node": 2, "tasks_per_node": 4}
-    expanded = expand(
-        blocks(block(gpus_per_node=[2, 4], tasks_per_node=[2, 4], exclude=[rule]))
-    )  # fmt: skip
+    expanded = expand(blocks(block(gpus_per_node=[2, 4], tasks_per_node=[2, 4], exclude=[rule])))
     assert len(expanded.runs) == 3
     assert len(expanded.excluded) == 1
 

@@ -47,7 +47,11 @@ def test_an_array_that_is_not_contiguous_is_encoded_in_its_own_order() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"\x1f\x8b\x08\x01" + bytes(8), bytes([0, 0, 13, 1, 0, 0, 0, 1, 7]), b"<html>not found</html>"],
+    [
+        b"\x1f\x8b\x08\x01" + bytes(8),
+        bytes([0, 0, 13, 1, 0, 0, 0, 1, 7]),
+        b"<html>not found</html>",
+    ],
     ids=["gzip", "floats", "page"],
 )
 def test_what_is_no_idx_file_of_bytes_is_refused(content: bytes) -> None:

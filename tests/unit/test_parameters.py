@@ -7,8 +7,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+import hypothesis
 import pytest
 from builders import valid_config
+from hypothesis import strategies as st
 from tfscaling import TRAINER_VERSION, grid, parameters
 from tfscaling.models import MODELS
 from tfscaling.strategies import STRATEGIES
@@ -73,6 +75,27 @@ def test_flags_give_back_the_same_axes_parameters_and_hash(changes: list[Change]
     }
     expected = parameters.parameters_hash(run.axes, values)
     assert parameters.parameters_hash(axes, found) == expected
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+
+
+@hypothesis.settings(deadline=None, max_examples=60)
+@hypothesis.given(
+    lines=st.lists(TEXTS, max_size=3),
+    environment=st.dictionaries(NAMES, TEXTS, max_size=3),
+    rate=st.floats(min_value=1e-300, allow_infinity=False),
+)
+def test_any_text_and_number_survives_the_flags(
+    lines: list[str], environment: dict[str, str], rate: float
+) -> None:
+    run, values = run_and_parameters(
+        ((*PLATFORM, "setup"), lines),
+        ((*PLATFORM, "env"), environment),
+        ((*RECIPE, "learning_rate"), rate),
+    )
+    assert parse(parameters.to_arguments(run.axes, values)) == (run.axes, values)
 
 
 @pytest.mark.parametrize("key", ["launcher", "epochs", "learning_rate", "seed", "cpus_per_node"])

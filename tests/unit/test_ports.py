@@ -72,8 +72,9 @@ def test_a_port_is_free_afterwards() -> None:
 
 
 def test_ports_are_free_after_an_error() -> None:
-    with pytest.raises(RuntimeError, match="launch failed"), ReservedPorts(1) as ports:
-        (port,) = ports.numbers
+    ports = ReservedPorts(1)
+    (port,) = ports.numbers
+    with pytest.raises(RuntimeError, match="launch failed"), ports:
         raise RuntimeError("launch failed")
     with bind(port) as other:
         assert other.getsockname()[1] == port

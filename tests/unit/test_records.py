@@ -50,7 +50,9 @@ def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
 
 def test_phases_follow_one_another_without_gap_and_add_up_to_the_wall_time() -> None:
     found = phases()
-    parts = [time for name, time in found.items() if name not in ("queue_time_s", "execution_time_s")]
+    parts = [
+        time for name, time in found.items() if name not in ("queue_time_s", "execution_time_s")
+    ]
     assert len(parts) == 8
     assert sum(time or 0.0 for time in parts) == pytest.approx(133.5 - LAUNCH_S)
 

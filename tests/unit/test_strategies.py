@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
 import pytest
 from builders import run_python
+from tfscaling import strategies
 from tfscaling.geometry import Geometry
 from tfscaling.strategies import STRATEGIES
 
@@ -54,41 +55,43 @@ def test_names_of_strategies_are_known_without_importing_tensorflow() -> None:
     assert run_python(code).stdout == f"False {names}\n"
 
 
-BUILD = """
-import json, sys
-from tfscaling import devices
-from tfscaling.strategies import STRATEGIES
-name, count = sys.argv[1], int(sys.argv[2])
-names = devices.configure(count, "logical", 1)
-strategy = STRATEGIES[name].build(names, {"communication": "ring"})
-found = [device.split("/")[-1] for device in strategy.extended.worker_devices]
-options = getattr(strategy.extended, "_communication_options", None)
-print(json.dumps([
-    type(strategy).__name__, strategy.num_replicas_in_sync, found,
-    options.implementation.name if options else None,
-]))
-"""
-
-
 @pytest.mark.parametrize(
-    ("name", "devices", "expected"),
+    ("training", "expected"),
     [
-        ("single", 1, ["OneDeviceStrategy", 1, ["device:CPU:0"], None]),
-        ("mirrored", 3, ["MirroredStrategy", 3, [f"device:CPU:{n}" for n in range(3)], None]),
+        ("single", ["OneDeviceStrategy", 1, ["device:CPU:0"], None]),
+        ("mirrored", ["MirroredStrategy", 2, ["device:CPU:0", "device:CPU:1"], None]),
         (
-            "multi_worker_mirrored",
-            2,
+            "one_worker_with_two_devices",
             ["CollectiveAllReduceStrategy", 2, ["device:CPU:0", "device:CPU:1"], "RING"],
         ),
+        ("two_workers", ["CollectiveAllReduceStrategy", 2, ["device:CPU:0"], "RING"]),
     ],
 )
-def test_tensorflow_makes_one_replica_for_each_device(
-    name: str, devices: int, expected: list[object]
+def test_tensorflow_makes_one_replica_for_each_device_of_each_task(
+    trainings: dict[str, list[dict[str, Any]]], training: str, expected: list[object]
 ) -> None:
-    done = run_python(BUILD, name, str(devices), CUDA_VISIBLE_DEVICES="-1", TF_CONFIG="")
-    assert done.returncode == 0, done.stderr
-    kind, *others = json.loads(done.stdout.splitlines()[-1])
-    if name == "mirrored":
-        others[2] = None  # it has options of another kind
-    assert expected[0] in (kind, kind.replace("MultiWorkerMirroredStrategy", str(expected[0])))
-    assert others == expected[1:]
+    for rank in trainings[training]:
+        keys = ("strategy", "replicas", "devices", "communication")
+        assert [rank[key] for key in keys] == expected
+
+
+def test_tensorflows_own_rule_for_devices_is_back_after_ours_was_used() -> None:
+    from tensorflow.python.distribute import collective_all_reduce_strategy as theirs
+
+    extended = theirs.CollectiveAllReduceExtended
+    before = extended._initialize_local_devices
+    with strategies._local_devices(["CPU:0", "CPU:1"]):
+        assert extended._initialize_local_devices is not before
+    assert extended._initialize_local_devices is before
+    with pytest.raises(RuntimeError, match="no"), strategies._local_devices(["CPU:0", "CPU:1"]):
+        raise RuntimeError("no")
+    assert extended._initialize_local_devices is before
+
+
+@pytest.mark.parametrize("devices", [["CPU:0"], ["GPU:0", "GPU:1"]])
+def test_tensorflows_own_rule_is_kept_where_it_is_right(devices: list[str]) -> None:
+    from tensorflow.python.distribute import collective_all_reduce_strategy as theirs
+
+    before = theirs.CollectiveAllReduceExtended._initialize_local_devices
+    with strategies._local_devices(devices):
+        assert theirs.CollectiveAllReduceExtended._initialize_local_devices is before

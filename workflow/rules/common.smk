@@ -49,6 +49,8 @@ try:
 except configuration.ConfigError as error:
     raise WorkflowError(str(error)) from None
 
+#: Inputs of the cheap rules: new code makes new tables. Training has `trainer_version` instead.
+CODE = sorted(os.path.relpath(path) for path in SCRIPTS.glob("**/*.py"))
 RUNS = {run.path: run for run in GRID.runs}
 PLATFORMS = list(dict.fromkeys(run.platform for run in GRID.runs))
 
@@ -82,9 +84,7 @@ def prepared_dataset(wildcards):
 def run_arguments(wildcards):
     """Axes and parameters of a run as flags; any change of a value reruns exactly this run."""
     run = run_of(wildcards)
-    values = parameters.run_parameters(
-        CONFIG, run, expectations.dataset_of(CONFIG, run)
-    )
+    values = parameters.run_parameters(CONFIG, run, expectations.dataset_of(CONFIG, run))
     return parameters.to_arguments(run.axes, values)
 
 
@@ -121,9 +121,7 @@ def is_selected(run):
 
 def wanted_records(wildcards):
     """The records that the tables wait for."""
-    return [
-        f"results/runs/{run.path}/run.json" for run in GRID.runs if is_selected(run)
-    ]
+    return [f"results/runs/{run.path}/run.json" for run in GRID.runs if is_selected(run)]
 
 
 def grid_config(wildcards):

@@ -8,6 +8,7 @@ OUTPUTS  results/plots/{plot}.svg
 rule plot:
     input:
         comparison=rules.compare.output.csv,
+        code=CODE,
     output:
         svg="results/plots/{plot}.svg",
     log:

@@ -1,36 +1,17 @@
 """Tables: collect every run into one row, every point into one row of the comparison.
 
-INPUTS   results/runs/**/run.json (and failure.json of failed runs)
-OUTPUTS  results/grid.json                     the expected runs and the excluded points
-         results/tables/runs.{csv,parquet}     one row per run, failed and missing ones included
+INPUTS   results/grid.json, results/runs/**/run.json (and failure.json of failed runs)
+OUTPUTS  results/tables/runs.{csv,parquet}     one row per run, failed and missing ones included
          results/tables/comparison.{csv,md}    one row per point
          results/tables/{platform}.md          nodes, time, loss, accuracy
 """
-
-
-rule expand:
-    output:
-        grid="results/grid.json",
-    log:
-        "results/logs/expand.log",
-    localrule: True
-    conda:
-        "../envs/environment.yaml"
-    params:
-        config=grid_config,
-    message:
-        "expand the grid"
-    shell:
-        "expand.py"
-        " --config {params.config:q}"
-        " --output {output.grid}"
-        " >{log} 2>&1"
 
 
 rule collect:
     input:
         grid=rules.expand.output.grid,
         records=wanted_records,
+        code=CODE,
     output:
         csv="results/tables/runs.csv",
         parquet="results/tables/runs.parquet",
@@ -53,6 +34,7 @@ rule collect:
 rule compare:
     input:
         runs=rules.collect.output.csv,
+        code=CODE,
         grid=rules.expand.output.grid,
     output:
         csv="results/tables/comparison.csv",

@@ -25,7 +25,13 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> str:
         shown.append("reason")
     rows = [[_cell(name, row) for name in shown] for _, row in table.iterrows()]
     lines = [f"# {title}", "", *([f"All points: {', '.join(fixed)}.", ""] if fixed else [])]
-    lines += [pd.DataFrame(rows, columns=shown).to_markdown(index=False, disable_numparse=True)]
+    text = {"platform", "model", "strategy", "recipe", "status", "reason"}
+    align = ["left" if name in text else "right" for name in shown]
+    lines += [
+        pd.DataFrame(rows, columns=shown).to_markdown(
+            index=False, disable_numparse=True, colalign=align
+        )
+    ]
     return "\n".join([*lines, "", *_notes(table, shown)]) + "\n"
 
 

@@ -1,0 +1,218 @@
+"""The training loop: the same model wherever the replicas run, every example counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tfscaling import events
+from tfscaling.datasets import Arrays
+from tfscaling.events import EventLog
+from tfscaling.trainer import Result, Trainer, order_of_epoch, scaled_learning_rate
+from train_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, small_model, synthetic_arrays
+
+STEPS = TRAIN_EXAMPLES // GLOBAL_BATCH
+
+
+@pytest.mark.parametrize(
+    ("scaling", "replicas", "rate"),
+    [
+        ("none", 1, 0.2),
+        ("none", 8, 0.2),
+        ("linear", 1, 0.2),
+        ("linear", 8, 1.6),
+        ("sqrt", 1, 0.2),
+        ("sqrt", 4, 0.4),
+    ],
+)
+def test_learning_rate_follows_the_replicas(scaling: str, replicas: int, rate: float) -> None:
+    parameters = {"learning_rate": 0.2, "learning_rate_scaling": scaling}
+    assert scaled_learning_rate(parameters, replicas) == pytest.approx(rate)
+
+
+def test_order_of_an_epoch_has_each_example_at_most_once_in_whole_batches() -> None:
+    order = order_of_epoch(1, 1, examples=103, batch=10)
+    assert order.shape == (10, 10)
+    assert order.dtype == np.int32
+    assert len(set(order.ravel().tolist())) == 100
+    assert set(order.ravel().tolist()) <= set(range(103))
+
+
+def test_order_of_an_epoch_without_rest_is_a_permutation() -> None:
+    order = order_of_epoch(1, 1, examples=60, batch=20)
+    np.testing.assert_array_equal(np.sort(order.ravel()), np.arange(60))
+    assert order.ravel().tolist() != list(range(60))
+
+
+def test_order_of_an_epoch_is_always_the_same() -> None:
+    np.testing.assert_array_equal(order_of_epoch(5, 2, 100, 10), order_of_epoch(5, 2, 100, 10))
+
+
+@pytest.mark.parametrize(("seed", "epoch"), [(5, 3), (6, 2), (2, 5)])
+def test_other_epochs_and_seeds_have_other_orders(seed: int, epoch: int) -> None:
+    first, second = order_of_epoch(5, 2, 100, 10), order_of_epoch(seed, epoch, 100, 10)
+    assert (first != second).mean() > 0.9
+
+
+def test_order_does_not_depend_on_how_a_global_batch_is_split() -> None:
+    # the replicas slice the rows; the rows are of the global batch only
+    np.testing.assert_array_equal(
+        order_of_epoch(5, 1, 96, 16).ravel(), order_of_epoch(5, 1, 96, 8).ravel()
+    )
+
+
+def make_trainer(
+    arrays: Arrays | None = None, batch: int = GLOBAL_BATCH, **changes: Any
+) -> Trainer:
+    return Trainer(
+        tf.distribute.OneDeviceStrategy("CPU:0"),
+        small_model,
+        arrays or synthetic_arrays(),
+        batch,
+        {**PARAMETERS, **changes},
+    )
+
+
+def train(folder: Path, report: Callable[[str], None] = print, **changes: Any) -> tuple[Any, Any]:
+    trainer = make_trainer(**changes)
+    return trainer, trainer.train(EventLog(folder / "events", 0), report)
+
+
+def curve(result: Result) -> list[tuple[float, float]]:
+    return [(epoch["loss"], epoch["accuracy"]) for epoch in result.epochs]
+
+
+@pytest.mark.parametrize(
+    ("changes", "make_optimizer"),
+    [
+        ({}, lambda: keras.optimizers.SGD(0.1, momentum=0.9)),
+        ({"momentum": 0.0}, lambda: keras.optimizers.SGD(0.1)),
+        ({"optimizer": "adam", "learning_rate": 0.01}, lambda: keras.optimizers.Adam(0.01)),
+    ],
+    ids=["momentum", "sgd", "adam"],
+)
+def test_loss_accuracy_and_weights_are_those_of_a_plain_loop(
+    tmp_path: Path, changes: dict[str, Any], make_optimizer: Callable[[], Any]
+) -> None:
+    trainer, result = train(tmp_path, **changes)
+    arrays = synthetic_arrays()
+    keras.utils.set_random_seed(PARAMETERS["seed"])
+    model, optimizer = small_model(), make_optimizer()
+    cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    expected = []
+    for epoch in range(1, PARAMETERS["epochs"] + 1):
+        losses, accuracies = [], []
+        for rows in order_of_epoch(PARAMETERS["seed"], epoch, TRAIN_EXAMPLES, GLOBAL_BATCH):
+            images, labels = arrays.x_train[rows] / np.float32(255), arrays.y_train[rows]
+            with tf.GradientTape() as tape:
+                logits = model(images, training=True)
+                loss = cross_entropy(labels, logits)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            losses.append(float(loss))
+            accuracies.append(float((np.argmax(logits, axis=1) == labels).mean()))
+        expected.append((np.mean(losses), np.mean(accuracies)))
+    np.testing.assert_allclose(curve(result), expected, rtol=1e-4)
+    for own, plain in zip(trainer.model.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(own, plain, rtol=1e-4, atol=1e-5)
+    assert result.epochs[-1]["loss"] < result.epochs[0]["loss"]
+
+
+@pytest.mark.parametrize("training", ["mirrored", "one_worker_with_two_devices", "two_workers"])
+def test_the_same_global_batch_gives_the_same_model_wherever_it_is_trained(
+    trainings: dict[str, list[dict[str, Any]]], training: str
+) -> None:
+    (alone,) = trainings["single"]
+    for rank in trainings[training]:
+        assert rank["replicas"] == 2
+        np.testing.assert_allclose(rank["epochs"], alone["epochs"], rtol=1e-5)
+        np.testing.assert_allclose(rank["test"], alone["test"], rtol=1e-5)
+        for own, other in zip(rank["weights"], alone["weights"], strict=True):
+            np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
+
+
+def test_all_ranks_have_exactly_the_same_numbers(
+    trainings: dict[str, list[dict[str, Any]]],
+) -> None:
+    first, second = trainings["two_workers"]
+    assert (first["epochs"], first["test"]) == (second["epochs"], second["test"])
+    assert first["weights"] == second["weights"]
+
+
+def test_a_training_alone_in_its_process_is_that_of_this_process(
+    trainings: dict[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    _, result = train(tmp_path)
+    np.testing.assert_allclose(curve(result), trainings["single"][0]["epochs"], rtol=1e-5)
+
+
+def test_steps_per_execution_change_nothing_but_the_number_of_executions(tmp_path: Path) -> None:
+    results = {count: train(tmp_path, steps_per_execution=count)[1] for count in (1, 3, 100)}
+    for result in results.values():
+        np.testing.assert_allclose(curve(result), curve(results[1]), rtol=1e-6)
+    executions = {count: [row[:3] for row in result.steps] for count, result in results.items()}
+    epochs = range(1, PARAMETERS["epochs"] + 1)
+    assert executions[1] == [(epoch, step, 1) for epoch in epochs for step in range(STEPS)]
+    assert executions[3] == [(epoch, *part) for epoch in epochs for part in ((0, 3), (3, 2))]
+    assert executions[100] == [(epoch, 0, STEPS) for epoch in epochs]
+    assert all(row[3] > 0 for result in results.values() for row in result.steps)
+
+
+def test_seeds_decide_the_result(tmp_path: Path) -> None:
+    first, again, other = (curve(train(tmp_path, seed=seed)[1]) for seed in (3, 3, 4))
+    np.testing.assert_allclose(first, again, rtol=1e-6)
+    assert abs(first[0][0] - other[0][0]) > 1e-3
+
+
+def test_phases_and_epochs_are_told_as_they_pass(tmp_path: Path) -> None:
+    lines: list[str] = []
+    _, result = train(tmp_path, lines.append)
+    passed = events.read(tmp_path / "events")
+    names = [event["event"] for event in passed if event["event"] != "progress"]
+    assert names == ["first_step", "epoch", "epoch", "epoch", "trained"]
+    told = [(event["loss"], event["accuracy"]) for event in passed if event["event"] == "epoch"]
+    assert told == curve(result)
+    assert [line.split(":")[0] for line in lines] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
+    assert f"loss {result.epochs[2]['loss']:.4f}" in lines[2]
+
+
+@pytest.mark.parametrize("examples", [1, 499, 500, 501, 1203])
+def test_each_held_out_example_is_counted_exactly_once(examples: int) -> None:
+    whole = synthetic_arrays()
+    arrays = Arrays(whole.x_train, whole.y_train, whole.x_test[:examples], whole.y_test[:examples])
+    trainer, result = make_trainer(arrays), Result()
+    trainer.evaluate(result)
+    logits = np.asarray(trainer.model(arrays.x_test / np.float32(255)))
+    cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    assert result.test_loss == pytest.approx(float(cross_entropy(arrays.y_test, logits)), rel=1e-4)
+    correct = int((np.argmax(logits, axis=1) == arrays.y_test).sum())
+    assert result.test_accuracy == correct / examples
+    trainer.evaluate(again := Result())
+    assert again.test_accuracy == result.test_accuracy
+
+
+def test_replicas_share_the_held_out_examples_without_doubling_any(
+    trainings: dict[str, list[dict[str, Any]]],
+) -> None:
+    for rank in (rank for ranks in trainings.values() for rank in ranks):
+        correct = rank["test"][1] * len(synthetic_arrays().y_test)
+        assert correct == pytest.approx(round(correct), abs=1e-6)
+        assert rank["test"][1] == pytest.approx(trainings["single"][0]["test"][1])
+
+
+def test_a_dataset_smaller_than_the_global_batch_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="87 training examples are fewer than the global batch of 88"
+    ):
+        make_trainer(batch=88)
+
+
+def test_a_dataset_of_one_global_batch_is_one_step(tmp_path: Path) -> None:
+    trainer = make_trainer(batch=TRAIN_EXAMPLES, epochs=1)
+    result = trainer.train(EventLog(tmp_path / "events", 0), print)
+    assert [row[:3] for row in result.steps] == [(1, 0, 1)]
