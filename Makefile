@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON ?= python3
 NODES ?= 12
 SNAKEMAKE = snakemake --profile profiles/local
-.PHONY: setup demo test lint cluster-up cluster-down partial lock
+.PHONY: setup demo test lint bench cluster-up cluster-down partial lock
 
 demo: setup
 	$(SNAKEMAKE) --configfile config/demo.yaml
@@ -21,6 +21,9 @@ lint: setup
 	snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	mypy
 	snakemake --lint --configfile config/demo.yaml
+
+bench: setup
+	python benchmarks/dry_run.py
 
 # tables and plots of whatever has finished, for the configuration in config/ (or CONFIG=FILE)
 partial: setup
