@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from project import REPOSITORY, Project
+from project import Project
 
 
 @pytest.fixture(scope="session")
@@ -39,18 +37,3 @@ def new_project(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Callab
 def project(new_project: Callable[[str], Project], request: pytest.FixtureRequest) -> Project:
     """A project folder of this test's own."""
     return new_project(request.node.name[:40].replace("[", "-").replace("]", ""))
-
-
-@pytest.fixture(scope="session")
-def repository_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that git tracks or would track, elsewhere: as a fresh clone has them."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=REPOSITORY, capture_output=True, text=True, check=True,
-    ).stdout.splitlines()  # fmt: skip
-    target = tmp_path_factory.mktemp("clone")
-    for name in listed:
-        if (REPOSITORY / name).exists():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(REPOSITORY / name, target / name)
-    return target

@@ -111,7 +111,7 @@ def run(argv: list[str]) -> tuple[int, subprocess.Popen[str], str]:
 
 
 def test_setup_lines_run_first_and_the_shell_is_replaced_by_the_command() -> None:
-    pid, process, output = run(show_environment(["A='set by setup'", "export A", "echo ready"]))
+    pid, process, output = run(show_environment(["trap : USR1", "A='set by setup'", "export A", "echo ready"]))
     assert process.returncode == 0
     assert output.splitlines() == ["ready", f"{pid} set by setup ['one two', '$A', \"'\"]"]
 

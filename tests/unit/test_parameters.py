@@ -27,10 +27,11 @@ def run_and_parameters(*changes: Change) -> tuple[grid.Run, dict[str, Any]]:
     return run, parameters.run_parameters(config, run, "mnist")
 
 
-def parse(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def parse(words: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Axes and parameters of a command line, which goes through a shell's quoting."""
     parser = argparse.ArgumentParser()
     parameters.add_arguments(parser)
-    return parameters.from_namespace(parser.parse_args(shlex.split(text)))
+    return parameters.from_namespace(parser.parse_args(shlex.split(shlex.join(words))))
 
 
 ROUND_TRIPS: dict[str, list[Change]] = {
@@ -114,7 +115,7 @@ def test_an_environment_variable_without_value_is_refused(
 ) -> None:
     run, values = run_and_parameters()
     with pytest.raises(SystemExit):
-        parse(parameters.to_arguments(run.axes, values) + " --env=NAME")
+        parse([*parameters.to_arguments(run.axes, values), "--env=NAME"])
     assert "'NAME' is not NAME=VALUE" in capsys.readouterr().err
 
 

@@ -85,7 +85,7 @@ def run_arguments(wildcards):
     """Axes and parameters of a run as flags; any change of a value reruns exactly this run."""
     run = run_of(wildcards)
     values = parameters.run_parameters(CONFIG, run, expectations.dataset_of(CONFIG, run))
-    return parameters.to_arguments(run.axes, values)
+    return shlex.join(parameters.to_arguments(run.axes, values))
 
 
 @functools.cache

@@ -60,13 +60,9 @@ def start_ranks(
     args: argparse.Namespace, axes: dict, settings: dict, geometry: Geometry, scratch: Path
 ) -> dict | None:
     """Start all ranks and wait for them; the cause of a failure, or None."""
-    flags = sys.argv[1:]
-    own = ["--record", "--stall-timeout-s"]
-    for name in own:  # the trainer takes the same flags but for the launcher's own
-        if name in flags:
-            where = flags.index(name)
-            flags = flags[:where] + flags[where + 2 :]
-    command = trainer_command(SCRIPTS / "train.py", [*flags, "--folder", str(scratch)])
+    files = ["--dataset-file", str(args.dataset_file), "--folder", str(scratch)]
+    flags = [*files, *parameters.to_arguments(axes, settings)]
+    command = trainer_command(SCRIPTS / "train.py", flags)
     with contextlib.ExitStack() as stack:
         ports = []
         if settings["launcher"] == "local":

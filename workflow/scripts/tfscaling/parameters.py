@@ -11,7 +11,6 @@ import argparse
 import functools
 import hashlib
 import json
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,8 +62,8 @@ def cpus_per_task(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> int
     return cpus
 
 
-def to_arguments(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
-    """The flags of launch.py and train.py for this run, quoted for a shell; None is left out."""
+def to_arguments(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[str]:
+    """The flags of launch.py and train.py for this run; None is left out."""
     words = []
     for key, value in {**axes, **parameters}.items():
         flag = "--" + key.replace("_", "-")
@@ -74,7 +73,7 @@ def to_arguments(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
             words += [f"{flag}={text}" for text in value]
         elif value is not None:
             words += [flag, str(value)]
-    return shlex.join(words)
+    return words
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
