@@ -126,13 +126,11 @@ def test_a_changed_partition_reruns_no_training(swept: Project, tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def shaped(new_project: Callable[[str], Project], submit: Submit) -> tuple[Project, int]:
-    """Several tasks per node, GPUs by --gres as logical devices, and GPUs that are not there."""
+    """GPUs by --gres as logical devices, and GPUs that are not there."""
     project = new_project("shaped")
     project.overlay(
         {
             "grid": [
-                {"platform": "cpu", "model": "mnist_cnn", "recipe": "tiny", "nodes": 2,
-                 "tasks_per_node": 2},
                 {"platform": "logical", "model": "mnist_cnn", "recipe": "tiny", "nodes": [1, 2],
                  "gpus_per_node": 2},
                 {"platform": "gpu", "model": "mnist_cnn", "recipe": "tiny", "nodes": 2,
@@ -150,16 +148,12 @@ def shaped(new_project: Callable[[str], Project], submit: Submit) -> tuple[Proje
     return project, submit(project, "--retries", "0")[0]
 
 
-def test_tasks_per_node_and_gres_are_as_asked(shaped: tuple[Project, int]) -> None:
+def test_gres_is_as_asked(shaped: tuple[Project, int]) -> None:
     records = {
         (r["axes"]["platform"], r["axes"]["nodes"], r["axes"]["gpus_per_node"]): r
         for r in shaped[0].records()
     }
-    assert set(records) == {("cpu", 2, 0), ("logical", 1, 2), ("logical", 2, 2), ("gpu", 3, 0)}
-    two_by_two = records["cpu", 2, 0]
-    assert [rank["host"] for rank in two_by_two["ranks"]] == ["cpu1", "cpu1", "cpu2", "cpu2"]
-    assert two_by_two["derived"]["replicas"] == 4
-    assert int(two_by_two["environment"]["slurm_job"]["cpus_allocated"]) == 4
+    assert set(records) == {("logical", 1, 2), ("logical", 2, 2), ("gpu", 3, 0)}
     for nodes in (1, 2):
         record = records["logical", nodes, 2]
         assert record["environment"]["slurm_job"]["tres_per_node"].endswith("gpu:2")

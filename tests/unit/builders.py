@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tfscaling import configuration, expectations, records, truth
+from tfscaling.geometry import Geometry
 from tfscaling.launchers import Command
+from tfscaling.parameters import cpus_per_task
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "workflow" / "scripts"
@@ -63,6 +65,7 @@ def report(rank: int = 0, **changes: Any) -> dict[str, Any]:
     ]
     usual = {
         "rank": rank,
+        "job": "worker",
         "host": f"node{rank}",
         "start_s": 1000.0 + rank,
         "cluster_hash": "0123456789abcdef",
@@ -73,6 +76,7 @@ def report(rank: int = 0, **changes: Any) -> dict[str, Any]:
         "intra_op_threads": 8,
         "replicas": 2,
         "global_batch_size": 128,
+        "examples_per_step": 128,
         "model_parameters": 2770634,
         "train_examples": 384,
         "test_examples": 100,
@@ -116,13 +120,13 @@ PHASES = {
 def record_of(entry: Mapping[str, Any], execution_time_s: float = 17.75) -> dict[str, Any]:
     """A run record, checked against the schema, for an entry of `expectations.expected_runs`."""
     axes, parameters = entry["axes"], entry["parameters"]
-    tasks = axes["nodes"] * axes["tasks_per_node"]
+    shape = Geometry.of(axes)
     return records.build(
         axes,
         {
-            "tasks": tasks,
-            "gpus_per_task": axes["gpus_per_node"] // axes["tasks_per_node"],
-            "cpus_per_task": parameters["cpus_per_node"] // axes["tasks_per_node"],
+            "tasks": shape.tasks,
+            "gpus_per_task": shape.gpus_per_task,
+            "cpus_per_task": cpus_per_task(axes, parameters),
             "replicas": entry["replicas"],
             "per_replica_batch_size": entry["per_replica_batch_size"],
             "global_batch_size": entry["global_batch_size"],
@@ -130,7 +134,7 @@ def record_of(entry: Mapping[str, Any], execution_time_s: float = 17.75) -> dict
         parameters,
         entry["parameters_hash"],
         1,
-        [report(rank) for rank in range(tasks)],
+        [report(rank) for rank in range(shape.tasks)],
         {**PHASES, "execution_time_s": execution_time_s},
         {"launcher_host": "login", "git_commit": None, "slurm_job": None},
         list(truth.CHECKS),

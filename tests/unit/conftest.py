@@ -14,6 +14,7 @@ from builders import SCRIPTS
 from tfscaling.geometry import Geometry
 from tfscaling.launchers import LAUNCHERS, Request
 from tfscaling.ports import ReservedPorts
+from tfscaling.strategies import STRATEGIES
 
 #: Strategy and shape of trainings with the same global batch.
 TRAININGS = {
@@ -21,6 +22,8 @@ TRAININGS = {
     "mirrored": ("mirrored", Geometry(1, 1, 2)),
     "one_worker_with_two_devices": ("multi_worker_mirrored", Geometry(1, 1, 2)),
     "two_workers": ("multi_worker_mirrored", Geometry(2, 1, 0)),
+    "parameter_server": ("parameter_server", Geometry(4, 1, 0)),
+    "synchronous_parameter_server": ("synchronous_parameter_server", Geometry(4, 1, 0)),
 }
 
 
@@ -29,23 +32,20 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[s
     """Name of a training → what each of its ranks found; all processes run at the same time."""
     import train_rank
 
-    folder = tmp_path_factory.mktemp("trainings")
     tasks = sum(geometry.tasks for _, geometry in TRAININGS.values())
     processes: list[tuple[str, Path, subprocess.Popen[bytes]]] = []
     with ReservedPorts(tasks) as ports:
         free = iter(ports.numbers)
         for name, (strategy, geometry) in TRAININGS.items():
-            replicas = geometry.tasks * max(1, geometry.gpus_per_task)
+            folder = tmp_path_factory.mktemp(name)
+            spec, recipe = STRATEGIES[strategy], train_rank.PARAMETERS
+            batch = train_rank.GLOBAL_BATCH // spec.replicas(geometry, recipe)
             own = [next(free) for _ in range(geometry.tasks)]
-            request = Request([], geometry, 1, folder, gpus=False, ports=own)
+            jobs = spec.jobs(geometry, recipe)
+            request = Request([], geometry, jobs, 1, folder, gpus=False, ports=own)
             for command in LAUNCHERS["local"](request):
-                output = folder / f"{name}-{command.rank}.json"
-                words = [
-                    strategy,
-                    str(geometry.gpus_per_task),
-                    str(train_rank.GLOBAL_BATCH // replicas),
-                    str(output),
-                ]
+                output = folder / f"result-{command.rank}.json"
+                words = [strategy, str(geometry.gpus_per_task), str(batch), str(output)]
                 own_env = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1"}
                 with output.with_suffix(".log").open("w") as log:
                     process = subprocess.Popen(

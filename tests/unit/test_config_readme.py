@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from tfscaling import configuration
 from tfscaling.metrics import METRICS
 from tfscaling.models import MODELS

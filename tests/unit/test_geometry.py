@@ -16,13 +16,46 @@ from tfscaling.geometry import BATCH_SIZE_KEYS, Geometry, batch_scaling, batch_s
         (3, 2, 4, 6, 12, 2),
         (2, 4, 4, 8, 8, 1),
         (2, 3, 0, 6, 0, 0),
+        (2, "2,1", 2, 3, 4, 1),
+        (3, "4,4,1", 0, 9, 0, 0),
     ],
 )
 def test_totals_and_shares(
-    nodes: int, tasks_per_node: int, gpus_per_node: int, tasks: int, gpus: int, gpus_per_task: int
+    nodes: int,
+    tasks_per_node: int | str,
+    gpus_per_node: int,
+    tasks: int,
+    gpus: int,
+    gpus_per_task: int,
 ) -> None:
     shape = Geometry(nodes, tasks_per_node, gpus_per_node)
     assert (shape.tasks, shape.gpus, shape.gpus_per_task) == (tasks, gpus, gpus_per_task)
+
+
+def test_geometry_of_a_point_of_the_grid() -> None:
+    axes = {"nodes": 2, "tasks_per_node": "2,1", "gpus_per_node": 4, "platform": "x"}
+    assert Geometry.of(axes) == Geometry(2, "2,1", 4)
+    assert Geometry.of(axes).tasks_on_nodes == (2, 1)
+    assert Geometry.of(axes).tasks_per_node_max == 2
+
+
+@pytest.mark.parametrize(
+    ("nodes", "tasks", "problem"),
+    [
+        (2, 3, None),
+        (2, "2,1", None),
+        (3, "2,2,1", None),
+        (2, "2,2", None),
+        (3, "2,1", "tasks_per_node 2,1 is for 2 nodes"),
+        (2, "1,2", "tasks_per_node 1,2: only the last node can have fewer tasks"),
+        (3, "2,1,2", "tasks_per_node 2,1,2: only the last node can have fewer tasks"),
+        (3, "3,2,1", "tasks_per_node 3,2,1: only the last node can have fewer tasks"),
+    ],
+)
+def test_uneven_tasks_that_slurm_cannot_give_are_refused(
+    nodes: int, tasks: int | str, problem: str | None
+) -> None:
+    assert Geometry(nodes, tasks, 0).uneven_problem() == problem
 
 
 def recipe(key: str, value: int) -> dict[str, Any]:
@@ -39,6 +72,8 @@ def recipe(key: str, value: int) -> dict[str, Any]:
         ("per_worker_batch_size", 64, Geometry(2, 1, 0), 2, (64, 128)),
         ("global_batch_size", 1536, Geometry(3, 1, 4), 12, (128, 1536)),
         ("global_batch_size", 64, Geometry(1, 1, 0), 1, (64, 64)),
+        # with a coordinator and a parameter server only two of four tasks train
+        ("per_worker_batch_size", 64, Geometry(4, 1, 0), 2, (64, 128)),
     ],
 )
 def test_batch_sizes_per_replica_and_in_total(

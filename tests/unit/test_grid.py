@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ def blocks(*given: dict[str, Any]) -> Change:
 
 NAMES = [
     ("platform", "clustr", "did you mean 'cluster'? allowed: cluster, laptop"),
-    ("model", "mnist_cn", "did you mean 'mnist_cnn'? allowed: mnist_cnn"),
+    ("model", "mnist_cn", "did you mean 'mnist_cnn'? allowed: cifar10_cnn, mnist_cnn"),
     ("strategy", "miror", "did you mean 'mirrored'? allowed: mirrored, multi_worker_mirrored"),
     ("recipe", "strong", "allowed: weak"),
 ]
@@ -121,6 +122,31 @@ def test_the_same_sizes_with_another_recipe_are_no_duplicate() -> None:
     assert [run.recipe for run in expanded.runs] == ["weak", "strong"]
 
 
+USERS_MODEL = "own_model:build"
+
+
+@pytest.fixture
+def own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_model.py").write_text("def build():\n    return None\n")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("own_model")
+def test_a_model_of_the_users_own_needs_a_recipe_with_a_dataset() -> None:
+    with pytest.raises(ConfigError, match=rf"recipes\.weak\.dataset: null .* {USERS_MODEL} of"):
+        expand(blocks(block(model=USERS_MODEL)))
+    named = (("recipes", "weak", "dataset"), "mnist")
+    run = expand(named, blocks(block(model=USERS_MODEL))).runs[0]
+    assert run.model == USERS_MODEL
+
+
+@pytest.mark.usefixtures("own_model")
+@pytest.mark.parametrize("name", ["own_model:missing", "no_such_module:build"])
+def test_a_model_of_the_users_own_must_be_there(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf'grid\[0\]\.model: "{name}" is not allowed; '):
+        expand(blocks(block(model=name)))
+
+
 def test_scalars_and_lists_describe_the_same_point() -> None:
     lists = {name: [value] for name, value in block(strategy="single").items()}
     assert expand(blocks(lists)) == expand(blocks(block(strategy="single")))
@@ -150,6 +176,8 @@ def test_folder_of_a_run_has_all_axes_with_the_platform_first() -> None:
         ({"nodes": 2, "gpus_per_node": 4}, (8, 64, 512)),
         ({"nodes": 2, "gpus_per_node": 4, "tasks_per_node": 2}, (8, 64, 512)),
         ({"nodes": 2, "tasks_per_node": 3}, (6, 64, 384)),
+        ({"nodes": 2, "tasks_per_node": "3,1"}, (4, 64, 256)),
+        ({"nodes": 5, "strategy": "parameter_server"}, (3, 64, 192)),
     ],
 )
 def test_replicas_and_batch_sizes_of_a_run(
@@ -183,6 +211,16 @@ EXCLUDED: dict[str, tuple[list[Change], dict[str, Any], str]] = {
         [(("recipes", "strong"), STRONG), blocks(block(recipe="strong", nodes=[2, 3]))],
         {"nodes": 3, "recipe": "strong"},
         "global_batch_size 64 is not divisible by 3 replicas",
+    ),
+    "uneven_tasks_for_other_nodes": (
+        [blocks(block(nodes=[2, 3], tasks_per_node="2,1"))],
+        {"nodes": 3, "tasks_per_node": "2,1"},
+        "tasks_per_node 2,1 is for 2 nodes",
+    ),
+    "no_task_left_for_a_worker": (
+        [blocks(block(strategy="parameter_server", nodes=[2, 3]))],
+        {"nodes": 2, "strategy": "parameter_server"},
+        "the strategy needs tasks for a coordinator, 1 parameter servers and a worker, not 2",
     ),
     "strategy_of_one_task": (
         [blocks(block(strategy="mirrored", nodes=[1, 2]))],

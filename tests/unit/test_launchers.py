@@ -18,7 +18,8 @@ FOLDER = Path("attempt=1")
 
 
 def request(geometry: Geometry, **changes: Any) -> Request:
-    usual: dict[str, Any] = {"cpus_per_task": 4, "folder": FOLDER, "gpus": False}
+    jobs = {"worker": geometry.tasks}
+    usual: dict[str, Any] = {"jobs": jobs, "cpus_per_task": 4, "folder": FOLDER, "gpus": False}
     return Request(["python", "train.py", "--seed", "1"], geometry, **{**usual, **changes})
 
 
@@ -28,6 +29,7 @@ def request(geometry: Geometry, **changes: Any) -> Request:
         (Geometry(1, 1, 0), ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1"]),
         (Geometry(6, 1, 4), ["--nodes=6", "--ntasks=6", "--ntasks-per-node=1"]),
         (Geometry(2, 3, 0), ["--nodes=2", "--ntasks=6", "--ntasks-per-node=3"]),
+        (Geometry(3, "2,2,1", 0), ["--nodes=3", "--ntasks=5", "--ntasks-per-node=2"]),
     ],
 )
 def test_srun_is_told_the_whole_geometry(geometry: Geometry, shape: list[str]) -> None:
@@ -35,6 +37,7 @@ def test_srun_is_told_the_whole_geometry(geometry: Geometry, shape: list[str]) -
     assert list(command.argv) == [
         "srun",
         *shape,
+        "--distribution=block",
         "--cpus-per-task=4",
         "--kill-on-bad-exit=1",
         "--unbuffered",
@@ -73,6 +76,7 @@ def test_local_ranks_are_told_their_place_by_tf_config() -> None:
         (Geometry(2, 1, 2), ["0,1", "2,3"]),
         (Geometry(1, 2, 4), ["0,1", "2,3"]),
         (Geometry(2, 2, 2), ["0", "1", "2", "3"]),
+        (Geometry(2, "2,1", 2), ["0", "1", "2"]),
     ],
 )
 def test_local_ranks_share_out_the_gpus_without_overlap(
@@ -93,6 +97,19 @@ def test_local_ranks_get_the_platforms_environment() -> None:
     assert [command.env["A"] for command in commands] == ["x y", "x y"]
 
 
+def test_local_ranks_go_to_the_jobs_in_the_order_of_their_names() -> None:
+    jobs = {"worker": 2, "ps": 1, "chief": 1}
+    commands = LAUNCHERS["local"](request(Geometry(4, 1, 0), jobs=jobs, ports=[1, 2, 3, 4]))
+    told = [json.loads(command.env["TF_CONFIG"]) for command in commands]
+    assert told[0]["cluster"] == {
+        "chief": ["127.0.0.1:1"],
+        "ps": ["127.0.0.1:2"],
+        "worker": ["127.0.0.1:3", "127.0.0.1:4"],
+    }
+    tasks = [(each["task"]["type"], each["task"]["index"]) for each in told]
+    assert tasks == [("chief", 0), ("ps", 0), ("worker", 0), ("worker", 1)]
+
+
 def test_local_launcher_needs_a_port_for_each_task() -> None:
     with pytest.raises(ValueError, match="1 ports for 2 tasks"):
         LAUNCHERS["local"](request(Geometry(2, 1, 0), ports=[5001]))
@@ -111,7 +128,9 @@ def run(argv: list[str]) -> tuple[int, subprocess.Popen[str], str]:
 
 
 def test_setup_lines_run_first_and_the_shell_is_replaced_by_the_command() -> None:
-    pid, process, output = run(show_environment(["trap : USR1", "A='set by setup'", "export A", "echo ready"]))
+    pid, process, output = run(
+        show_environment(["trap : USR1", "A='set by setup'", "export A", "echo ready"])
+    )
     assert process.returncode == 0
     assert output.splitlines() == ["ready", f"{pid} set by setup ['one two', '$A', \"'\"]"]
 

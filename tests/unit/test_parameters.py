@@ -47,6 +47,8 @@ ROUND_TRIPS: dict[str, list[Change]] = {
     "text_with_quotes": [((*PLATFORM, "instance_type"), """it's "large" $HOME `x` \\""")],
     "text_that_looks_like_a_flag": [((*PLATFORM, "instance_type"), "--large")],
     "text_that_starts_with_a_hyphen": [((*PLATFORM, "instance_type"), "-a100")],
+    "uneven_tasks": [(("grid", 0, "tasks_per_node"), "2,1"), (("grid", 0, "nodes"), 2)],
+    "several_tasks": [(("grid", 0, "tasks_per_node"), 3)],
     "empty_text": [((*PLATFORM, "instance_type"), "")],
     "setup_lines": [
         ((*PLATFORM, "setup"), ["module load cuda/12.1", "export A='b c'; echo \"$A\"", "--odd"])
@@ -147,6 +149,8 @@ MEASURED: list[Change] = [
     ((*RECIPE, "optimizer"), "adam"),
     ((*RECIPE, "train_examples_max"), 100),
     ((*RECIPE, "steps_per_execution"), 20),
+    ((*RECIPE, "precision"), "mixed_bfloat16"),
+    ((*RECIPE, "parameter_servers"), 2),
     ((*PLATFORM, "env"), {"TF_NUM_INTEROP_THREADS": "1"}),
     ((*PLATFORM, "setup"), ["module load cuda"]),
     ((*PLATFORM, "cpus_per_node"), 4),
@@ -195,8 +199,10 @@ def test_differences_name_what_was_and_what_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpus", "tasks", "share"), [(8, 1, 8), (8, 2, 4), (8, 3, 2), (1, 1, 1), (8, 8, 1)]
+    ("cpus", "tasks", "share"),
+    [(8, 1, 8), (8, 2, 4), (8, 3, 2), (1, 1, 1), (8, 8, 1), (8, "2,1", 4)],
 )
-def test_tasks_share_the_cpus_of_their_node(cpus: int, tasks: int, share: int) -> None:
-    axes, values = {"tasks_per_node": tasks}, {"cpus_per_node": cpus}
+def test_tasks_share_the_cpus_of_their_node(cpus: int, tasks: int | str, share: int) -> None:
+    axes = {"nodes": 2, "gpus_per_node": 0, "tasks_per_node": tasks}
+    values = {"cpus_per_node": cpus}
     assert parameters.cpus_per_task(axes, values) == share

@@ -10,6 +10,8 @@ from tfscaling import strategies
 from tfscaling.geometry import Geometry
 from tfscaling.strategies import STRATEGIES
 
+RECIPE = {"parameter_servers": 2}
+
 
 @pytest.mark.parametrize(
     ("geometry", "replicas"),
@@ -22,7 +24,19 @@ from tfscaling.strategies import STRATEGIES
     ],
 )
 def test_each_device_of_each_task_is_a_replica(geometry: Geometry, replicas: int) -> None:
-    assert STRATEGIES["multi_worker_mirrored"].replicas(geometry) == replicas
+    assert STRATEGIES["multi_worker_mirrored"].replicas(geometry, RECIPE) == replicas
+
+
+@pytest.mark.parametrize("name", ["parameter_server", "synchronous_parameter_server"])
+def test_only_workers_of_parameter_servers_are_replicas(name: str) -> None:
+    geometry = Geometry(3, 2, 2)
+    assert STRATEGIES[name].jobs(geometry, RECIPE) == {"chief": 1, "ps": 2, "worker": 3}
+    assert STRATEGIES[name].replicas(geometry, RECIPE) == 3
+
+
+def test_only_one_of_the_coordinated_strategies_waits_for_all_workers() -> None:
+    coordinated = {name: s.synchronous for name, s in STRATEGIES.items() if s.coordinated}
+    assert coordinated == {"parameter_server": False, "synchronous_parameter_server": True}
 
 
 REFUSALS = [
@@ -34,6 +48,11 @@ REFUSALS = [
     ("mirrored", Geometry(1, 2, 4), "one task, not 2"),
     ("mirrored", Geometry(3, 1, 1), "one task, not 3"),
     ("multi_worker_mirrored", Geometry(8, 4, 4), None),
+    # a coordinator, two parameter servers and a worker
+    ("parameter_server", Geometry(4, 1, 0), None),
+    ("parameter_server", Geometry(3, 1, 0), "and a worker, not 3"),
+    ("synchronous_parameter_server", Geometry(2, "2,1", 0), "and a worker, not 3"),
+    ("synchronous_parameter_server", Geometry(4, 1, 2), "one device, not 2"),
 ]
 
 
@@ -41,7 +60,7 @@ REFUSALS = [
 def test_impossible_geometry_is_refused_with_the_reason(
     name: str, geometry: Geometry, reason: str | None
 ) -> None:
-    refusal = STRATEGIES[name].refusal(geometry)
+    refusal = STRATEGIES[name].refusal(geometry, RECIPE)
     assert (refusal is None) == (reason is None)
     assert (reason or "") in (refusal or "")
 
@@ -51,7 +70,13 @@ def test_names_of_strategies_are_known_without_importing_tensorflow() -> None:
         "import sys; from tfscaling.strategies import STRATEGIES; "
         "print('tensorflow' in sys.modules, sorted(STRATEGIES))"
     )
-    names = ["mirrored", "multi_worker_mirrored", "single"]
+    names = [
+        "mirrored",
+        "multi_worker_mirrored",
+        "parameter_server",
+        "single",
+        "synchronous_parameter_server",
+    ]
     assert run_python(code).stdout == f"False {names}\n"
 
 

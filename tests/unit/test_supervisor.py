@@ -18,6 +18,7 @@ from tfscaling import supervisor
 from tfscaling.launchers import Command
 from tfscaling.supervisor import Supervisor
 
+pytestmark = pytest.mark.timeout(60)  # a rank that is not ended must not hold up the tests
 SLEEP = "say('start', host='here'); time.sleep(600)"
 #: A rank that starts a child, writes the child's process id down and then does as it is told.
 WITH_CHILD = (

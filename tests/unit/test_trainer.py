@@ -13,57 +13,11 @@ import tensorflow as tf
 from tfscaling import events
 from tfscaling.datasets import Arrays
 from tfscaling.events import EventLog
-from tfscaling.trainer import Result, Trainer, order_of_epoch, scaled_learning_rate
+from tfscaling.trainer import Trainer
+from tfscaling.training_loop import Result, order_of_epoch
 from train_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, small_model, synthetic_arrays
 
 STEPS = TRAIN_EXAMPLES // GLOBAL_BATCH
-
-
-@pytest.mark.parametrize(
-    ("scaling", "replicas", "rate"),
-    [
-        ("none", 1, 0.2),
-        ("none", 8, 0.2),
-        ("linear", 1, 0.2),
-        ("linear", 8, 1.6),
-        ("sqrt", 1, 0.2),
-        ("sqrt", 4, 0.4),
-    ],
-)
-def test_learning_rate_follows_the_replicas(scaling: str, replicas: int, rate: float) -> None:
-    parameters = {"learning_rate": 0.2, "learning_rate_scaling": scaling}
-    assert scaled_learning_rate(parameters, replicas) == pytest.approx(rate)
-
-
-def test_order_of_an_epoch_has_each_example_at_most_once_in_whole_batches() -> None:
-    order = order_of_epoch(1, 1, examples=103, batch=10)
-    assert order.shape == (10, 10)
-    assert order.dtype == np.int32
-    assert len(set(order.ravel().tolist())) == 100
-    assert set(order.ravel().tolist()) <= set(range(103))
-
-
-def test_order_of_an_epoch_without_rest_is_a_permutation() -> None:
-    order = order_of_epoch(1, 1, examples=60, batch=20)
-    np.testing.assert_array_equal(np.sort(order.ravel()), np.arange(60))
-    assert order.ravel().tolist() != list(range(60))
-
-
-def test_order_of_an_epoch_is_always_the_same() -> None:
-    np.testing.assert_array_equal(order_of_epoch(5, 2, 100, 10), order_of_epoch(5, 2, 100, 10))
-
-
-@pytest.mark.parametrize(("seed", "epoch"), [(5, 3), (6, 2), (2, 5)])
-def test_other_epochs_and_seeds_have_other_orders(seed: int, epoch: int) -> None:
-    first, second = order_of_epoch(5, 2, 100, 10), order_of_epoch(seed, epoch, 100, 10)
-    assert (first != second).mean() > 0.9
-
-
-def test_order_does_not_depend_on_how_a_global_batch_is_split() -> None:
-    # the replicas slice the rows; the rows are of the global batch only
-    np.testing.assert_array_equal(
-        order_of_epoch(5, 1, 96, 16).ravel(), order_of_epoch(5, 1, 96, 8).ravel()
-    )
 
 
 def make_trainer(
@@ -196,10 +150,11 @@ def test_each_held_out_example_is_counted_exactly_once(examples: int) -> None:
     assert again.test_accuracy == result.test_accuracy
 
 
+@pytest.mark.parametrize("training", ["mirrored", "one_worker_with_two_devices", "two_workers"])
 def test_replicas_share_the_held_out_examples_without_doubling_any(
-    trainings: dict[str, list[dict[str, Any]]],
+    trainings: dict[str, list[dict[str, Any]]], training: str
 ) -> None:
-    for rank in (rank for ranks in trainings.values() for rank in ranks):
+    for rank in trainings[training]:
         correct = rank["test"][1] * len(synthetic_arrays().y_test)
         assert correct == pytest.approx(round(correct), abs=1e-6)
         assert rank["test"][1] == pytest.approx(trainings["single"][0]["test"][1])

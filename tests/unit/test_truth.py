@@ -11,7 +11,9 @@ from tfscaling import truth
 ASKED: dict[str, Any] = {
     "nodes": 2,
     "tasks_per_node": 1,
+    "gpus_per_node": 0,
     "tasks": 2,
+    "jobs": {"worker": 2},
     "gpus_per_task": 0,
     "cpus_per_task": 8,
     "replicas": 2,
@@ -31,6 +33,7 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "devices": ({}, {"devices": ["GPU:0"]}, ["asked devices ['CPU:0']", "{1: ['GPU:0']}"]),
     "cpus": ({}, {"cpus": 2}, ["asked 8 CPUs per task, got {1: 2}"]),
     "replicas": ({}, {"replicas": 1}, ["asked 2 replicas, the strategy had {1: 1}"]),
+    "jobs": ({}, {"job": "ps"}, ["asked jobs {'worker': 2}, got {'worker': 1, 'ps': 1}"]),
     "cluster": (
         {}, {"cluster_hash": "beef"},
         ["ranks disagree on the cluster: {0: '0123456789abcdef', 1: 'beef'}"],
@@ -78,7 +81,7 @@ def test_a_run_as_asked_has_nothing_wrong() -> None:
 
 
 def test_uneven_tasks_per_node_are_found_with_the_host() -> None:
-    asked = {**ASKED, "tasks_per_node": 2, "tasks": 4}
+    asked = {**ASKED, "tasks_per_node": 2, "tasks": 4, "jobs": {"worker": 4}}
     hosts = ["node0", "node0", "node0", "node1"]
     reports = [report(rank, host=host) for rank, host in enumerate(hosts)]
     (wrong,) = truth.violations(asked, reports)
@@ -95,7 +98,7 @@ GPUS = ["GPU:0", "GPU:1"]
 def test_a_rank_has_exactly_the_gpus_asked_for(devices: list[str], is_wrong: bool) -> None:
     reports = [report(0, replicas=4, devices=GPUS), report(1, replicas=4, devices=devices)]
     wrong = truth.violations({**ASKED, **GPU_RUN}, reports)
-    assert wrong == ([f"asked devices {GPUS} on each rank, got {{1: {devices}}}"] * is_wrong)
+    assert wrong == ([f"asked devices {GPUS} on each worker, got {{1: {devices}}}"] * is_wrong)
 
 
 def test_logical_devices_are_parts_of_the_cpu() -> None:
@@ -117,6 +120,40 @@ def test_more_cpus_than_asked_are_no_error() -> None:
 def test_durations_may_differ_between_ranks() -> None:
     slow = [{**epoch, "duration_s": 99.0} for epoch in report()["epochs"]]
     assert truth.violations(ASKED, [report(0), report(1, epochs=slow)]) == []
+
+
+PS_ASKED = {**ASKED, "nodes": 4, "tasks": 4, "jobs": {"chief": 1, "ps": 1, "worker": 2}}
+
+
+def coordinated_reports() -> list[dict[str, Any]]:
+    """The coordinator trains; the others only say what they are."""
+    result = ("epochs", "steps", "replicas", "test_loss", "test_accuracy")
+    reports = [report(0, job="chief")]
+    for rank, job in enumerate(("ps", "worker", "worker"), start=1):
+        whole = report(rank, job=job)
+        reports.append({key: value for key, value in whole.items() if key not in result})
+    return reports
+
+
+def test_of_a_coordinated_run_the_coordinator_has_the_results() -> None:
+    assert truth.violations(PS_ASKED, coordinated_reports()) == []
+
+
+def test_a_coordinated_run_without_results_does_not_count() -> None:
+    reports = coordinated_reports()
+    del reports[0]["epochs"]
+    assert truth.violations(PS_ASKED, reports) == ["no rank trained"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "wrong"),
+    [(["a", "a", "b"], []), (["a", "b", "b"], []), (["a", "a", "a"], ["asked 2 nodes"])],
+)
+def test_uneven_tasks_may_be_asked_for(hosts: list[str], wrong: list[str]) -> None:
+    asked = {**ASKED, "tasks_per_node": "2,1", "tasks": 3, "jobs": {"worker": 3}, "replicas": 3}
+    reports = [report(rank, host=host, replicas=3) for rank, host in enumerate(hosts)]
+    found = truth.violations(asked, reports)
+    assert [text[:13] for text in found] == wrong
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:

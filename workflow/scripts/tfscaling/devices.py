@@ -36,6 +36,13 @@ def configure(gpus: int, devices: str, cpus: int) -> list[str]:
     return [f"GPU:{index}" for index in range(gpus)]
 
 
+def set_precision(precision: str) -> None:
+    """Compute in this Keras dtype policy; the variables stay float32."""
+    import keras
+
+    keras.mixed_precision.set_dtype_policy(precision)
+
+
 def missing_gpus(asked: int, seen: int, environ: Mapping[str, str]) -> str:
     """The message for a wrong number of GPUs, with what the scheduler exported."""
     names = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tfscaling import grid, parameters, platforms
+from tfscaling import grid, models, parameters, platforms
 from tfscaling.geometry import batch_scaling
 from tfscaling.models import MODELS
 from tfscaling.strategies import STRATEGIES
@@ -18,7 +18,9 @@ SCHEMA_VERSION = 1
 
 def dataset_of(config: Mapping[str, Any], run: grid.Run) -> str:
     """The recipe's dataset, or else the model's own."""
-    return config["recipes"][run.recipe]["dataset"] or MODELS[run.model].dataset
+    dataset: str | None = config["recipes"][run.recipe]["dataset"] or models.get(run.model).dataset
+    assert dataset is not None, "grid.expand refuses a model without a dataset"
+    return dataset
 
 
 def expected_runs(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,12 +49,12 @@ def find_cause(
     ]
     if died:
         return _details(folder, "rank_died", died[0], exits, srun.get(died[0]), seen)
+    if unheard:
+        return _details(folder, "rank_died", unheard[0], exits, srun.get(unheard[0]), seen)
     if failed:
         rank = min(failed, key=lambda r: failed[r]["time_s"])
         text = f"{failed[rank]['error']}: {failed[rank]['message']}"
         return _details(folder, "rank_failed", rank, exits, text, seen)
-    if unheard:
-        return _details(folder, "rank_died", unheard[0], exits, srun.get(unheard[0]), seen)
     lines = last_lines(folder / "srun.log")
     text = lines[-1] if lines else "the launcher's command failed without a word"
     return {"kind": "launch_failed", "message": text, "rank": None, "last_lines": lines}
@@ -67,7 +67,8 @@ def stalled(folder: Path, timeout_s: float) -> dict[str, Any]:
     if not seen:
         lines = last_lines(folder / "srun.log")
         return {"kind": "stalled", "message": text, "rank": None, "last_lines": lines}
-    rank = min(seen, key=lambda r: seen[r][-1]["time_s"])
+    unfinished = [r for r in seen if seen[r][-1]["event"] != "end"] or list(seen)
+    rank = min(unfinished, key=lambda r: seen[r][-1]["time_s"])
     return _details(folder, "stalled", rank, {}, text, seen)
 
 
@@ -105,6 +106,12 @@ def exit_text(code: int | None) -> str:
     return f"exit code {code}"
 
 
+def _ranks(text: str) -> list[int]:
+    """Slurm's short form of ranks: `0,2,4-5`."""
+    spans = [part.partition("-") for part in text.split(",") if part]
+    return [r for low, _, high in spans for r in range(int(low), int(high or low) + 1)]
+
+
 def srun_errors(log: Path) -> dict[int, str]:
     """Rank → srun's own words, from lines such as `srun: error: node2: task 1: Killed`.
 
@@ -114,5 +121,5 @@ def srun_errors(log: Path) -> dict[int, str]:
     for line in last_lines(log, 500):
         match = re.search(r"error: (\S+): tasks? ([\d,-]+): (.+)", line)
         if match and "Terminated" not in match[3]:
-            found[int(re.split(r"[,-]", match[2])[0])] = f"{match[3]} (on {match[1]})"
+            found |= dict.fromkeys(_ranks(match[2]), f"{match[3]} (on {match[1]})")
     return found

@@ -14,15 +14,35 @@ BATCH_SIZE_KEYS = ("per_replica_batch_size", "per_worker_batch_size", "global_ba
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """What Slurm is asked for: `gpus_per_node` GPUs on each node, shared by its tasks."""
+    """What Slurm is asked for: `gpus_per_node` GPUs on each node, shared by its tasks.
+
+    `tasks_per_node` is a number, or for uneven tasks their numbers on the nodes, as Slurm writes
+    them: "2,1" puts two tasks on the first node and one on the second.
+    """
 
     nodes: int
-    tasks_per_node: int
+    tasks_per_node: int | str
     gpus_per_node: int
+
+    @classmethod
+    def of(cls, axes: Mapping[str, Any]) -> Geometry:
+        """The geometry of a point of the grid."""
+        return cls(axes["nodes"], axes["tasks_per_node"], axes["gpus_per_node"])
+
+    @property
+    def tasks_on_nodes(self) -> tuple[int, ...]:
+        """Number of tasks on each node, the first node first."""
+        if isinstance(self.tasks_per_node, int):
+            return (self.tasks_per_node,) * self.nodes
+        return tuple(int(count) for count in self.tasks_per_node.split(","))
 
     @property
     def tasks(self) -> int:
-        return self.nodes * self.tasks_per_node
+        return sum(self.tasks_on_nodes)
+
+    @property
+    def tasks_per_node_max(self) -> int:
+        return max(self.tasks_on_nodes)
 
     @property
     def gpus(self) -> int:
@@ -30,16 +50,28 @@ class Geometry:
 
     @property
     def gpus_per_task(self) -> int:
-        return self.gpus_per_node // self.tasks_per_node
+        return self.gpus_per_node // self.tasks_per_node_max
+
+    def uneven_problem(self) -> str | None:
+        """Why uneven tasks cannot be had, or None.
+
+        Slurm fills node after node, so only the last node can have fewer tasks.
+        """
+        counts = self.tasks_on_nodes
+        if len(counts) != self.nodes:
+            return f"tasks_per_node {self.tasks_per_node} is for {len(counts)} nodes"
+        if min(counts) < 1 or len(set(counts[:-1])) > 1 or counts[-1] > counts[0]:
+            return f"tasks_per_node {self.tasks_per_node}: only the last node can have fewer tasks"
+        return None
 
 
 class StrategyGeometry(Protocol):
     """What the plan asks of a distribution strategy; `strategies.STRATEGIES` holds them."""
 
-    def replicas(self, geometry: Geometry) -> int:
+    def replicas(self, geometry: Geometry, recipe: Mapping[str, Any]) -> int:
         """Number of replicas that train, at least 1."""
 
-    def refusal(self, geometry: Geometry) -> str | None:
+    def refusal(self, geometry: Geometry, recipe: Mapping[str, Any]) -> str | None:
         """Why the strategy cannot run with this geometry, or None."""
 
 
@@ -48,7 +80,7 @@ def batch_sizes(recipe: Mapping[str, Any], geometry: Geometry, replicas: int) ->
 
     Raises ValueError when a batch cannot be split evenly over its replicas.
     """
-    workers = geometry.tasks
+    workers = replicas // max(1, geometry.gpus_per_task)
     if (per_replica := recipe["per_replica_batch_size"]) is not None:
         return per_replica, per_replica * replicas
     if (per_worker := recipe["per_worker_batch_size"]) is not None:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfscaling.configuration import ConfigError, Sources, known, problem
+from tfscaling import user_code
+from tfscaling.configuration import ConfigError, Sources, check_function, known, problem
 from tfscaling.geometry import BATCH_SIZE_KEYS, Geometry, StrategyGeometry, batch_sizes
 
 #: The axes of the grid, in the order of the result folders.
@@ -38,7 +39,7 @@ class Run:
     recipe: str
     nodes: int
     gpus_per_node: int
-    tasks_per_node: int
+    tasks_per_node: int | str
     repeat: int
     replicas: int
     per_replica_batch_size: int
@@ -98,16 +99,19 @@ def expand(
         _check_names(config, number, block, models, strategies, sources)
         before = len(runs)
         for point in _points(block):
-            geometry = Geometry(point["nodes"], point["tasks_per_node"], point["gpus_per_node"])
+            geometry = Geometry.of(point)
             platform = config["platforms"][point["platform"]]
             if any(_matches(point, rule) for rule in block["exclude"]):
                 excluded.append(Excluded(point, "excluded by the grid"))
                 continue
+            if (uneven := geometry.uneven_problem()) is not None:
+                excluded.append(Excluded(point, uneven))
+                continue
             _check_geometry(number, point, geometry, platform, sources)
             recipe, strategy = config["recipes"][point["recipe"]], strategies[point["strategy"]]
-            reason = _beyond_limits(geometry, platform) or strategy.refusal(geometry)
+            reason = _beyond_limits(geometry, platform) or strategy.refusal(geometry, recipe)
             if reason is None:
-                replicas = strategy.replicas(geometry)
+                replicas = strategy.replicas(geometry, recipe)
                 try:
                     per_replica, total = batch_sizes(recipe, geometry, replicas)
                 except ValueError as error:
@@ -182,11 +186,19 @@ def _check_names(
         "recipe": config["recipes"],
     }
     for axis, registry in registries.items():
-        for name in _values(block[axis]):
-            if name not in registry:
-                raise ConfigError(
-                    problem(["grid", number, axis], name, known(registry, name), sources)
-                )
+        named: list[tuple[list[str | int], str]] = [([axis], n) for n in _values(block[axis])]
+        for index, rule in enumerate(block["exclude"]):
+            named += [(["exclude", index, axis], name) for name in _values(rule.get(axis, []))]
+        for path, name in named:
+            where = ["grid", number, *path]
+            if axis == "model":
+                check_function(where, name, registry, sources)
+            elif name not in registry:
+                raise ConfigError(problem(where, name, known(registry, name), sources))
+    for model, recipe in itertools.product(_values(block["model"]), _values(block["recipe"])):
+        if user_code.is_reference(model) and config["recipes"][recipe]["dataset"] is None:
+            reason = f"model {model} of grid[{number}] needs the name of a dataset"
+            raise ConfigError(problem(["recipes", recipe, "dataset"], None, reason, sources))
 
 
 def _check_geometry(
@@ -207,7 +219,7 @@ def _check_geometry(
                 sources,
             )
         )
-    if geometry.tasks_per_node > platform["cpus_per_node"]:
+    if geometry.tasks_per_node_max > platform["cpus_per_node"]:
         raise ConfigError(
             problem(
                 ["grid", number, "tasks_per_node"],
@@ -216,7 +228,7 @@ def _check_geometry(
                 sources,
             )
         )
-    if geometry.gpus_per_node % geometry.tasks_per_node:
+    if geometry.gpus_per_node % geometry.tasks_per_node_max:
         raise ConfigError(
             problem(
                 ["grid", number, "gpus_per_node"],

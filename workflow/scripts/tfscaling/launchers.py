@@ -15,12 +15,14 @@ from tfscaling.geometry import Geometry
 class Request:
     """What is to be started: `command` once per task of `geometry`.
 
+    `jobs` is the number of tasks of each job of the cluster, `{"worker": n}` without others.
     `setup` are shell lines run first on every rank, `env` is added to the environment, `folder`
     takes the log of each rank. `ports` has one port per task for the local launcher.
     """
 
     command: Sequence[str]
     geometry: Geometry
+    jobs: Mapping[str, int]
     cpus_per_task: int
     folder: Path
     gpus: bool
@@ -51,7 +53,8 @@ def srun(request: Request) -> list[Command]:
         "srun",
         f"--nodes={shape.nodes}",
         f"--ntasks={shape.tasks}",
-        f"--ntasks-per-node={shape.tasks_per_node}",
+        f"--ntasks-per-node={shape.tasks_per_node_max}",
+        "--distribution=block",
         f"--cpus-per-task={request.cpus_per_task}",
         "--kill-on-bad-exit=1",
         "--unbuffered",
@@ -70,9 +73,14 @@ def local(request: Request) -> list[Command]:
     addresses = [f"127.0.0.1:{port}" for port in request.ports]
     if len(addresses) != shape.tasks:
         raise ValueError(f"{len(addresses)} ports for {shape.tasks} tasks")
+    # ranks go to the jobs in the order of their names, as Slurm's ranks do in `cluster.resolve`
+    places = [(job, n) for job in sorted(request.jobs) for n in range(request.jobs[job])]
+    cluster: dict[str, list[str]] = {job: [] for job in request.jobs}
+    for (job, _), address in zip(places, addresses, strict=True):
+        cluster[job].append(address)
     commands = []
-    for rank in range(shape.tasks):
-        task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
+    for rank, (job, index) in enumerate(places):
+        task = {"cluster": cluster, "task": {"type": job, "index": index}}
         env = {**request.env, "TF_CONFIG": json.dumps(task)}
         if request.gpus:
             first = rank * shape.gpus_per_task

@@ -47,7 +47,12 @@ def _cell(name: str, row: pd.Series) -> str:
         return f"{value:.1f} ({low:.1f}–{high:.1f})"
     if name in METRICS:
         return f"{value:.{METRICS[name].digits}f}"
-    return f"{value:.0f}" if isinstance(value, float) else str(value)
+    return f"{value:.0f}" if isinstance(value, float) else _one_line(str(value))
+
+
+def _one_line(text: str) -> str:
+    """Text that cannot break a row of a Markdown table."""
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _notes(table: pd.DataFrame, shown: Sequence[str]) -> list[str]:
@@ -84,9 +89,9 @@ def platform(table: pd.DataFrame, name: str, title: str) -> str:
         ["model", "strategy", "recipe", "gpus_per_node", "tasks_per_node"], sort=False
     ):
         model, strategy, recipe = keys[:3]
-        gpus, tasks = int(str(keys[3])), int(str(keys[4]))
+        gpus, tasks = int(str(keys[3])), str(keys[4])
         devices = f"{gpus} GPUs per node" if gpus else "CPU"
-        per_node = f", {tasks} tasks per node" if tasks > 1 else ""
+        per_node = f", {tasks} tasks per node" if tasks != "1" else ""
         lines += [f"## {model}, {strategy}, {recipe}: {devices}{per_node}", ""]
         rows = [_published_row(row) for _, row in group.iterrows()]
         header = ["Number of nodes", "Code execution time", "Loss", "Accuracy"]
@@ -100,6 +105,6 @@ def platform(table: pd.DataFrame, name: str, title: str) -> str:
 def _published_row(row: pd.Series) -> list[Any]:
     nodes = str(row["nodes"])
     if not row["runs"]:
-        return [nodes, f"{row['status']}: {row['reason']}", "–", "–"]
+        return [nodes, _one_line(f"{row['status']}: {row['reason']}"), "–", "–"]
     seconds = f"{row['execution_time_s']:.3f} seconds"
     return [nodes, seconds, f"{row['loss']:.4f}", f"{row['accuracy']:.4f}"]

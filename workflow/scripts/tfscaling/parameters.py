@@ -11,14 +11,15 @@ import argparse
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfscaling import TRAINER_VERSION
 from tfscaling.configuration import properties
+from tfscaling.geometry import Geometry
 from tfscaling.grid import AXES, Run
 
-_INTEGER_AXES = {"nodes", "gpus_per_node", "tasks_per_node", "repeat"}
+_INTEGER_AXES = {"nodes", "gpus_per_node", "repeat"}
 
 
 @functools.cache
@@ -58,7 +59,7 @@ def differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 def cpus_per_task(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> int:
     """CPUs of one rank: the node's, shared evenly by its tasks."""
-    cpus: int = parameters["cpus_per_node"] // axes["tasks_per_node"]
+    cpus: int = parameters["cpus_per_node"] // Geometry.of(axes).tasks_per_node_max
     return cpus
 
 
@@ -72,7 +73,7 @@ def to_arguments(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> list
         elif isinstance(value, list):
             words += [f"{flag}={text}" for text in value]
         elif value is not None:
-            words += [flag, str(value)]
+            words.append(f"{flag}={value}")
     return words
 
 
@@ -80,7 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add one flag for each axis and each parameter."""
     axes = parser.add_argument_group("axes", "the point of the grid")
     for axis in AXES:
-        kind = int if axis in _INTEGER_AXES else str
+        kind: Callable[[str], Any] = int if axis in _INTEGER_AXES else str
+        kind = _tasks_per_node if axis == "tasks_per_node" else kind
         axes.add_argument("--" + axis.replace("_", "-"), type=kind, required=True, metavar=axis)
     group = parser.add_argument_group("parameters", "how the run is made (config/README.md)")
     for name, schema in definitions().items():
@@ -120,6 +122,11 @@ def _argument(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 def _typed(value: Any, schema: Mapping[str, Any]) -> Any:
     """YAML's 1 where a number is meant becomes 1.0, as a flag gives it: one value, one hash."""
     return float(value) if schema.get("type") == "number" else value
+
+
+def _tasks_per_node(text: str) -> int | str:
+    """A number, or uneven numbers such as "2,1"."""
+    return int(text) if text.isdecimal() else text
 
 
 def _pair(text: str) -> tuple[str, str]:

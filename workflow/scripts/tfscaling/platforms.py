@@ -62,9 +62,9 @@ def slurm_resources(platform: Mapping[str, Any], geometry: Geometry) -> dict[str
     the whole allocation. Settings that the platform leaves open are left out.
     """
     on_slurm = platform["launcher"] == "srun"
-    nodes, tasks_per_node = (geometry.nodes, geometry.tasks_per_node) if on_slurm else (1, 1)
+    asked = geometry if on_slurm else Geometry(1, 1, geometry.gpus_per_node)
     options = {
-        "--ntasks-per-node": tasks_per_node,
+        "--ntasks-per-node": asked.tasks_per_node_max,
         "--reservation": platform["reservation"],
     }
     extra = [f"{option}={value}" for option, value in options.items() if value is not None]
@@ -72,9 +72,9 @@ def slurm_resources(platform: Mapping[str, Any], geometry: Geometry) -> dict[str
     extra += [platform["extra"]] if platform["extra"] else []
     gres = geometry.gpus_per_node > 0 and platform["gpu_gres"]
     resources: dict[str, Any] = {
-        "nodes": nodes,
-        "tasks": nodes * tasks_per_node,
-        "cpus_per_task": platform["cpus_per_node"] // tasks_per_node,
+        "nodes": asked.nodes,
+        "tasks": asked.tasks,
+        "cpus_per_task": platform["cpus_per_node"] // asked.tasks_per_node_max,
         "mpi": "",
         "gres": f"{platform['gpu_gres']}:{geometry.gpus_per_node}" if gres else None,
         "tasks_per_gpu": 0 if gres else None,

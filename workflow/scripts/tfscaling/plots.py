@@ -52,7 +52,22 @@ def _axes(title: str, x: str, y: str, nodes: list[int]) -> tuple[Figure, Any]:
     axes.set_xticks(nodes, [str(n) for n in nodes])
     axes.minorticks_off()
     axes.grid(alpha=0.3)
+    if len(nodes) == 1:
+        axes.set_xlim(nodes[0] / 2, nodes[0] * 2)
     return figure, axes
+
+
+def _finish(figure: Figure, axes: Any, note: str = "") -> Figure:
+    """Legend and limits, or a word if there is nothing to show."""
+    if not axes.has_data():
+        axes.text(0.5, 0.5, "nothing measured yet", ha="center", transform=axes.transAxes)
+        return figure
+    low, high = axes.get_ylim()
+    if high < 1.1 * low:
+        axes.set_ylim(low / 2, high * 2)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="small", title=note)
+    return figure
 
 
 def _execution_time(table: pd.DataFrame, title: str) -> Figure:
@@ -66,8 +81,7 @@ def _execution_time(table: pd.DataFrame, title: str) -> Figure:
         first = rows.iloc[0]
         ideal = first["execution_time_s"] * first["nodes"] / rows["nodes"]
         axes.plot(rows["nodes"], ideal, color=style["color"], linewidth=0.8, alpha=0.5)
-    axes.legend(fontsize="small", title="thin lines: ideal from the first point")
-    return figure
+    return _finish(figure, axes, "thin lines: ideal from the first point")
 
 
 def _speedup(table: pd.DataFrame, title: str) -> Figure:
@@ -75,9 +89,9 @@ def _speedup(table: pd.DataFrame, title: str) -> Figure:
     figure, axes = _axes(title, "nodes", "speed-up over the series' baseline", nodes)
     for label, style, rows in _series(table):
         axes.plot(rows["nodes"], rows["speedup"], label=label, **style)
-    axes.axhline(1.0, color="grey", linewidth=0.8)
-    axes.legend(fontsize="small")
-    return figure
+    if axes.has_data():
+        axes.axhline(1.0, color="grey", linewidth=0.8)
+    return _finish(figure, axes)
 
 
 #: Every plot, by name.

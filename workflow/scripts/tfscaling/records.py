@@ -59,7 +59,7 @@ def phases(
     launcher began.
     """
     passed = [times(dict(event) for event in events) for events in rank_events]
-    last = {name: max(p[name] for p in passed) for name in passed[0]}
+    last = {name: max(p[name] for p in passed if name in p) for name in passed[0]}
     first_line = min(p["start"] for p in passed)
     queue = slurm_job.get("queue_time_s") if slurm_job else None
     return {
@@ -77,11 +77,11 @@ def phases(
 
 
 def metrics(report: Mapping[str, Any], train_time_s: float) -> dict[str, Any]:
-    """Metrics of a run from the chief's report; rates are totals over total time."""
+    """Metrics of a run from the report of rank 0, the chief; rates are totals over total time."""
     steps = report["steps"]
     steady = steps[1:] or steps
     per_step = [duration / count for _, _, count, duration in steady]
-    trained = sum(count for _, _, count, _ in steps[1:]) * report["global_batch_size"]
+    trained = sum(count for _, _, count, _ in steps[1:]) * report["examples_per_step"]
     final = report["epochs"][-1]
     return {
         "loss": final["loss"],
@@ -133,7 +133,7 @@ def write_steps(path: Path, reports: Sequence[Mapping[str, Any]]) -> None:
     """Raw step times of every rank as CSV: rank, epoch, first_step, steps, duration_s."""
     lines = ["rank,epoch,first_step,steps,duration_s"]
     for report in reports:
-        for epoch, first, count, duration in report["steps"]:
+        for epoch, first, count, duration in report.get("steps", []):
             lines.append(f"{report['rank']},{epoch},{first},{count},{duration:.6f}")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text("\n".join(lines) + "\n")

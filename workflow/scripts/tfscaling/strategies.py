@@ -22,13 +22,29 @@ class Strategy:
     build: Callable[[Sequence[str], Mapping[str, Any]], Any]
     one_task_only: bool = False
     one_device_only: bool = False
+    #: A coordinator drives parameter servers and workers; only workers train.
+    coordinated: bool = False
+    #: With a coordinator: one update from the gradients of all workers.
+    synchronous: bool = True
 
-    def replicas(self, geometry: Geometry) -> int:
-        """One replica per device; a rank without GPUs is one replica on its CPU."""
-        return geometry.tasks * max(1, geometry.gpus_per_task)
+    def jobs(self, geometry: Geometry, recipe: Mapping[str, Any]) -> dict[str, int]:
+        """Number of tasks of each job; ranks go to the jobs in the order of their names."""
+        if not self.coordinated:
+            return {"worker": geometry.tasks}
+        servers = recipe["parameter_servers"]
+        return {"chief": 1, "ps": servers, "worker": geometry.tasks - 1 - servers}
 
-    def refusal(self, geometry: Geometry) -> str | None:
+    def replicas(self, geometry: Geometry, recipe: Mapping[str, Any]) -> int:
+        """One replica per device of a worker; without GPUs a worker is one replica on its CPU."""
+        return self.jobs(geometry, recipe)["worker"] * max(1, geometry.gpus_per_task)
+
+    def refusal(self, geometry: Geometry, recipe: Mapping[str, Any]) -> str | None:
         """Why this geometry is impossible, or None."""
+        if self.jobs(geometry, recipe)["worker"] < 1:
+            return (
+                f"the strategy needs tasks for a coordinator, {recipe['parameter_servers']} "
+                f"parameter servers and a worker, not {geometry.tasks}"
+            )
         if self.one_task_only and geometry.tasks > 1:
             return f"the strategy runs one task, not {geometry.tasks}"
         if self.one_device_only and geometry.gpus_per_task > 1:
@@ -83,6 +99,13 @@ def _local_devices(devices: Sequence[str]) -> Iterator[None]:
         CollectiveAllReduceExtended._initialize_local_devices = original
 
 
+def _parameter_server(devices: Sequence[str], parameters: Mapping[str, Any]) -> Any:
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    return tf.distribute.ParameterServerStrategy(resolver)
+
+
 #: Every distribution strategy of the grid, by name.
 STRATEGIES: dict[str, Strategy] = {
     "single": Strategy(
@@ -99,5 +122,18 @@ STRATEGIES: dict[str, Strategy] = {
     "multi_worker_mirrored": Strategy(
         "Synchronous data parallelism over all devices of all tasks, by all-reduce.",
         _multi_worker_mirrored,
+    ),
+    "parameter_server": Strategy(
+        "Variables on parameter servers, each worker's gradients an update of their own.",
+        _parameter_server,
+        one_device_only=True,
+        coordinated=True,
+        synchronous=False,
+    ),
+    "synchronous_parameter_server": Strategy(
+        "Variables on parameter servers, one update from the gradients of all workers.",
+        _parameter_server,
+        one_device_only=True,
+        coordinated=True,
     ),
 }

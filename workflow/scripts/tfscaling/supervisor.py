@@ -42,6 +42,8 @@ class Supervisor:
             for command in self.commands:
                 self._processes.append(_start(command))
             return self._watch()
+        except OSError as error:
+            return {"kind": "launch_failed", "message": str(error), "rank": None, "last_lines": []}
         finally:
             self._end_all()
             for number, handler in previous.items():

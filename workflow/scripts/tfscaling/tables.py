@@ -58,7 +58,8 @@ def runs_table(expected: Mapping[str, Any], runs_dir: Path) -> pd.DataFrame:
         "parameters_hash",
         "record",
     ]
-    return pd.DataFrame(rows, columns=columns)
+    # "2,1" is a value of this axis too: text here as in the file
+    return pd.DataFrame(rows, columns=columns).astype({"tasks_per_node": str})
 
 
 def _run_metrics() -> list[str]:
@@ -120,7 +121,19 @@ def _why_no_record(folder: Path) -> dict[str, str]:
 
 def read_runs(path: Path) -> pd.DataFrame:
     """The table of runs as `runs_table` made it."""
-    return pd.read_csv(path, converters={"reason": str})
+    return read_table(path)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A table from its CSV: texts stay texts, whatever they look like; empty cells are missing."""
+    text = [*SERIES_AXES, "tasks_per_node", "status", "hosts", "slurm_job_id", "parameters_hash"]
+    return pd.read_csv(
+        path,
+        dtype=dict.fromkeys(text, "object"),
+        converters={"reason": str},
+        keep_default_na=False,
+        na_values=[""],
+    )
 
 
 def comparison_table(runs: pd.DataFrame, excluded: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -134,9 +147,15 @@ def comparison_table(runs: pd.DataFrame, excluded: Iterable[Mapping[str, Any]]) 
     table = pd.DataFrame(rows)
     table = pd.concat(
         [_with_speedup(series) for _, series in table.groupby(list(SERIES_AXES), sort=False)]
-    )
+    ).sort_index()
     left_out = [
-        {**point["axes"], "runs": 0, "status": "excluded", "reason": point["reason"]}
+        {
+            **point["axes"],
+            "tasks_per_node": str(point["axes"]["tasks_per_node"]),
+            "runs": 0,
+            "status": "excluded",
+            "reason": point["reason"],
+        }
         for point in excluded
     ]
     if left_out:

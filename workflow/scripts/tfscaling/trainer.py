@@ -1,64 +1,19 @@
-"""The training loop: data parallel over workers and devices, the same numbers on every rank.
-
-Layer 3 (training). A loop of our own, because Keras 3's `fit` fails under
-MultiWorkerMirroredStrategy (keras-team/keras#20585). The order of the examples depends on the seed
-and the global batch only, never on how replicas are spread over workers and devices, so that the
-same replicas give the same model wherever they run.
-"""
+"""Data-parallel training by all-reduce: the same numbers on every rank. Layer 3 (training)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tfscaling.datasets import Arrays
 from tfscaling.events import EventLog
-
-_EVALUATION_BATCH = 500
-_PROGRESS_INTERVAL_S = 5.0
+from tfscaling.training_loop import Result, TrainingLoop, make_optimizer
 
 
-@dataclass
-class Result:
-    """What one rank measured.
-
-    `epochs`: per epoch loss, accuracy (means over the epoch's batches while they are trained) and
-    duration_s. `steps`: one row per execution - epoch, first step, number of steps, duration_s.
-    """
-
-    epochs: list[dict[str, Any]] = field(default_factory=list)
-    steps: list[tuple[int, int, int, float]] = field(default_factory=list)
-    test_loss: float | None = None
-    test_accuracy: float | None = None
-
-
-def scaled_learning_rate(parameters: Mapping[str, Any], replicas: int) -> float:
-    """The learning rate for this number of replicas."""
-    factor = {"none": 1.0, "linear": float(replicas), "sqrt": replicas**0.5}
-    return parameters["learning_rate"] * factor[parameters["learning_rate_scaling"]]
-
-
-def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarray:
-    """Indices of the examples, shape (steps, batch), int32; an incomplete batch is dropped."""
-    steps = examples // batch
-    order = np.random.default_rng([seed, epoch]).permutation(examples)
-    return order[: steps * batch].reshape(steps, batch).astype(np.int32)
-
-
-def _optimizer(parameters: Mapping[str, Any], replicas: int) -> Any:
-    import keras
-
-    rate = scaled_learning_rate(parameters, replicas)
-    if parameters["optimizer"] == "adam":
-        return keras.optimizers.Adam(rate)
-    return keras.optimizers.SGD(rate, momentum=parameters["momentum"])
-
-
-class Trainer:
+class Trainer(TrainingLoop):
     """One rank's part of the training of a classifier.
 
     `strategy` is a tf.distribute.Strategy, `build_model` makes the Keras model, `arrays` are the
@@ -73,26 +28,16 @@ class Trainer:
         batch: int,
         parameters: Mapping[str, Any],
     ) -> None:
+        super().__init__(strategy, arrays, batch, strategy.num_replicas_in_sync, parameters)
         import keras
-        import tensorflow as tf
 
-        self.tf, self.strategy, self.batch, self.parameters = tf, strategy, batch, parameters
-        self.replicas: int = strategy.num_replicas_in_sync
-        self.global_batch = batch * self.replicas
-        self.train_examples, self.test_examples = len(arrays.y_train), len(arrays.y_test)
-        if self.train_examples < self.global_batch:
-            raise ValueError(
-                f"{self.train_examples} training examples are fewer than the global batch of "
-                f"{self.global_batch}"
-            )
-        self.scale = arrays.scale
+        tf = self.tf
         self.train_data = self._resident(arrays.x_train, arrays.y_train)
         self.test_data = self._resident(arrays.x_test, arrays.y_test)
         keras.utils.set_random_seed(parameters["seed"])
-        self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
         with strategy.scope():
             self.model = build_model()
-            self.optimizer = _optimizer(parameters, self.replicas)
+            self.optimizer = make_optimizer(parameters, self.replicas)
             self.optimizer.build(self.model.trainable_variables)
             # loss sum and correct answers of this replica since the start of the epoch
             self.totals = tf.Variable(
@@ -103,11 +48,10 @@ class Trainer:
                 aggregation=tf.VariableAggregation.SUM,
             )
         self._execute = tf.function(self._steps)
-        self._evaluate_steps = tf.function(self._evaluation)
-        self._sum = tf.function(self._sum_totals)
-        self._reset = tf.function(
-            lambda: strategy.run(lambda: self.totals.assign(tf.zeros([2], tf.float32)))
-        )
+        self._average_call = tf.function(self._average_statistics)
+        self._evaluate_call = tf.function(self._evaluation)
+        self._sum_call = tf.function(self._sum_totals)
+        self._reset_call = tf.function(self._zero_totals)
 
     def _resident(self, *arrays: np.ndarray) -> list[Any]:
         """Each array once on every local device, as a per-replica value."""
@@ -123,33 +67,22 @@ class Trainer:
 
         return [on_device(array) for array in arrays]
 
-    def _add(self, losses: Any, labels: Any, logits: Any, weights: Any) -> None:
-        tf = self.tf
-        correct = tf.cast(
-            tf.equal(tf.argmax(logits, 1, output_type=labels.dtype), labels), "float32"
-        )
-        self.totals.assign_add(
-            tf.stack([tf.reduce_sum(losses * weights), tf.reduce_sum(correct * weights)])
-        )
-
-    def _batch_of(self, indices: Any, images: Any, labels: Any) -> tuple[Any, Any]:
-        tf = self.tf
-        batch = tf.cast(tf.gather(images, indices), tf.float32) * self.scale
-        return batch, tf.cast(tf.gather(labels, indices), tf.int32)
+    def _own(self, indices: Any, size: int) -> Any:
+        """This replica's part of the indices of all replicas."""
+        replica = self.tf.distribute.get_replica_context().replica_id_in_sync_group
+        return self.tf.slice(indices, [replica * size], [size])
 
     def _replica_step(self, indices: Any, images: Any, labels: Any) -> Any:
         tf = self.tf
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        mine = tf.slice(indices, [replica * self.batch], [self.batch])
-        batch, answers = self._batch_of(mine, images, labels)
+        batch, answers = self._gather(self._own(indices, self.batch), images, labels)
         with tf.GradientTape() as tape:
-            logits = tf.cast(self.model(batch, training=True), tf.float32)
-            losses = self.loss(answers, logits)
+            losses, correct = self._forward(batch, answers, training=True)
             # gradients are summed over the replicas by the optimizer: divide by the global batch
             loss = tf.reduce_sum(losses) / self.global_batch
-        gradients = tape.gradient(loss, self.model.trainable_variables)
+            scaled = self.optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, self.model.trainable_variables)
         self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
-        self._add(losses, answers, logits, tf.ones_like(losses))
+        self._count(losses, correct)
         return loss
 
     def _steps(self, order: Any, start: Any, end: Any, images: Any, labels: Any) -> Any:
@@ -160,83 +93,62 @@ class Trainer:
         return last
 
     def _evaluation(self, indices: Any, images: Any, labels: Any) -> None:
-        """One batch of held-out examples; index -1 is padding."""
-        tf = self.tf
-
         def replica(indices: Any, images: Any, labels: Any) -> None:
-            number = tf.distribute.get_replica_context().replica_id_in_sync_group
-            mine = tf.slice(indices, [number * _EVALUATION_BATCH], [_EVALUATION_BATCH])
-            weights = tf.cast(mine >= 0, tf.float32)
-            batch, answers = self._batch_of(tf.maximum(mine, 0), images, labels)
-            logits = tf.cast(self.model(batch, training=False), tf.float32)
-            self._add(self.loss(answers, logits), answers, logits, weights)
+            tf = self.tf
+            own = self._own(indices, self.evaluation_batch)
+            batch, answers = self._gather(tf.maximum(own, 0), images, labels)
+            losses, correct = self._forward(batch, answers, training=False)
+            self._count(losses, correct, tf.cast(own >= 0, tf.float32))
 
         self.strategy.run(replica, args=(indices, images, labels))
+
+    def _average_statistics(self) -> None:
+        """Give all replicas the mean of what each gathered, such as batch normalization's moments.
+
+        Keras leaves each replica its own while training; the model that is evaluated must be one.
+        """
+        tf = self.tf
+        own = [v for v in self.model.non_trainable_variables if v.dtype.startswith("float")]
+
+        def replica() -> None:
+            context = tf.distribute.get_replica_context()
+            values = [tf.identity(variable.value) for variable in own]
+            means = context.all_reduce(tf.distribute.ReduceOp.MEAN, values)
+            for variable, mean in zip(own, means, strict=True):
+                variable.assign(mean)
+
+        if own:
+            self.strategy.run(replica)
 
     def _sum_totals(self) -> Any:
         totals = self.strategy.run(self.totals.read_value)
         return self.strategy.reduce("SUM", totals, axis=None)
 
-    def train(self, events: EventLog, report: Callable[[str], None]) -> Result:
-        """Train all epochs; `report` gets one line per epoch."""
-        result, start_s = Result(), time.perf_counter()
-        epochs = self.parameters["epochs"]
-        for epoch in range(1, epochs + 1):
-            epoch_start_s = time.perf_counter()
-            steps = self._train_epoch(epoch, result, events)
-            loss, correct = self._sum().numpy().tolist()
-            seen = steps * self.global_batch
-            end_s = time.perf_counter()
-            row = {
-                "epoch": epoch,
-                "loss": loss / seen,
-                "accuracy": correct / seen,
-                "duration_s": end_s - epoch_start_s,
-            }
-            result.epochs.append(row)
-            events.add("epoch", **row)
-            report(
-                f"epoch {epoch}/{epochs}: loss {row['loss']:.4f}, accuracy {row['accuracy']:.4f}, "
-                f"{row['duration_s']:.1f} s, {end_s - start_s:.1f} s since the first step"
-            )
-        events.add("trained")
-        return result
+    def _zero_totals(self) -> None:
+        self.strategy.run(lambda: self.totals.assign(self.tf.zeros([2], self.tf.float32)))
 
-    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> int:
-        """One epoch; returns its number of steps."""
+    def _reset(self) -> None:
+        self._reset_call()
+
+    def _sums(self) -> tuple[float, float]:
+        loss, correct = self._sum_call().numpy().tolist()
+        return loss, correct
+
+    def _train_epoch(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:
         tf = self.tf
-        order = order_of_epoch(
-            self.parameters["seed"], epoch, self.train_examples, self.global_batch
-        )
         steps, chunk = len(order), self.parameters["steps_per_execution"]
-        order = tf.constant(order)
-        self._reset()
-        reported_s = time.perf_counter()
+        indices = tf.constant(order)
         for start in range(0, steps, chunk):
             end = min(start + chunk, steps)
             start_s = time.perf_counter()
-            loss = self._execute(order, tf.constant(start), tf.constant(end), *self.train_data)
+            loss = self._execute(indices, tf.constant(start), tf.constant(end), *self.train_data)
             # the value is fetched so that a step that a GPU has not finished is not counted as done
             for value in self.strategy.experimental_local_results(loss):
                 value.numpy()
-            now_s = time.perf_counter()
-            result.steps.append((epoch, start, end - start, now_s - start_s))
-            if len(result.steps) == 1:
-                events.add("first_step")
-            if now_s - reported_s > _PROGRESS_INTERVAL_S:
-                events.add("progress", epoch=epoch, step=end)
-                reported_s = now_s
-        return steps
+            result.steps.append((epoch, start, end - start, time.perf_counter() - start_s))
+            self._note(events, result, epoch, end)
 
-    def evaluate(self, result: Result) -> None:
-        """Loss and accuracy on the held-out examples, each counted once, summed over replicas."""
-        width = _EVALUATION_BATCH * self.replicas
-        count = -(-self.test_examples // width) * width
-        indices = np.full(count, -1, np.int32)
-        indices[: self.test_examples] = np.arange(self.test_examples)
-        self._reset()
-        for batch in indices.reshape(-1, width):
-            self._evaluate_steps(self.tf.constant(batch), *self.test_data)
-        loss, correct = self._sum().numpy().tolist()
-        result.test_loss = loss / self.test_examples
-        result.test_accuracy = correct / self.test_examples
+    def _evaluate(self, indices: np.ndarray) -> None:
+        self._average_call()
+        for batch in indices:
+            self._evaluate_call(self.tf.constant(batch), *self.test_data)

@@ -6,11 +6,19 @@ in no comparison.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tfscaling.geometry import Geometry
+
 Report = Mapping[str, Any]
 Check = Callable[[Mapping[str, Any], Sequence[Report]], str | None]
+
+
+def _trained(reports: Sequence[Report]) -> list[Report]:
+    """The ranks that ran the training loop: all, or with parameter servers the coordinator."""
+    return [report for report in reports if "epochs" in report]
 
 
 def _tasks(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
@@ -21,20 +29,25 @@ def _tasks(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
 def _nodes(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
     if asked["launcher"] == "local":
         return None  # all "nodes" are this machine, and the record says so
-    on_host: dict[str, int] = {}
-    for report in reports:
-        on_host[report["host"]] = on_host.get(report["host"], 0) + 1
+    on_host = Counter(report["host"] for report in reports)
     if len(on_host) != asked["nodes"]:
         return f"asked {asked['nodes']} nodes, ranks ran on {len(on_host)}: {sorted(on_host)}"
-    wrong = {host: n for host, n in on_host.items() if n != asked["tasks_per_node"]}
-    return f"asked {asked['tasks_per_node']} tasks per node, got {wrong}" if wrong else None
+    if sorted(on_host.values()) != sorted(Geometry.of(asked).tasks_on_nodes):
+        return f"asked {asked['tasks_per_node']} tasks per node, got {dict(on_host)}"
+    return None
+
+
+def _jobs(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+    found = Counter(r["job"] for r in reports)
+    return None if found == asked["jobs"] else f"asked jobs {asked['jobs']}, got {dict(found)}"
 
 
 def _devices(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
     kind = "GPU" if asked["gpus_per_task"] and asked["devices"] == "physical" else "CPU"
     expected = [f"{kind}:{index}" for index in range(max(1, asked["gpus_per_task"]))]
-    wrong = {r["rank"]: r["devices"] for r in reports if list(r["devices"]) != expected}
-    return f"asked devices {expected} on each rank, got {wrong}" if wrong else None
+    workers = [r for r in reports if r["job"] == "worker"]
+    wrong = {r["rank"]: r["devices"] for r in workers if list(r["devices"]) != expected}
+    return f"asked devices {expected} on each worker, got {wrong}" if wrong else None
 
 
 def _cpus(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
@@ -45,13 +58,15 @@ def _cpus(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
 
 
 def _replicas(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    wrong = {r["rank"]: r["replicas"] for r in reports if r["replicas"] != asked["replicas"]}
+    wrong = {
+        r["rank"]: r["replicas"] for r in _trained(reports) if r["replicas"] != asked["replicas"]
+    }
     return f"asked {asked['replicas']} replicas, the strategy had {wrong}" if wrong else None
 
 
 def _same(name: str, key: str) -> Check:
     def check(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-        values = {r["rank"]: r[key] for r in reports}
+        values = {r["rank"]: r[key] for r in reports if key in r}
         if len(set(map(str, values.values()))) <= 1:
             return None
         return f"ranks disagree on {name}: {values}"
@@ -60,12 +75,17 @@ def _same(name: str, key: str) -> Check:
 
 
 def _epochs(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    few = {r["rank"]: len(r["epochs"]) for r in reports if len(r["epochs"]) != asked["epochs"]}
+    trained = _trained(reports)
+    if not trained:
+        return "no rank trained"
+    few = {r["rank"]: len(r["epochs"]) for r in trained if len(r["epochs"]) != asked["epochs"]}
     return f"asked {asked['epochs']} epochs, finished {few}" if few else None
 
 
 def _learning(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    curves = {r["rank"]: [(e["loss"], e["accuracy"]) for e in r["epochs"]] for r in reports}
+    curves = {
+        r["rank"]: [(e["loss"], e["accuracy"]) for e in r["epochs"]] for r in _trained(reports)
+    }
     if len(set(map(str, curves.values()))) <= 1:
         return None
     return f"ranks disagree on loss and accuracy: {curves}"
@@ -75,6 +95,7 @@ def _learning(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
 CHECKS: dict[str, Check] = {
     "tasks": _tasks,
     "nodes": _nodes,
+    "jobs": _jobs,
     "devices": _devices,
     "cpus": _cpus,
     "replicas": _replicas,
@@ -89,7 +110,7 @@ CHECKS: dict[str, Check] = {
 def violations(asked: Mapping[str, Any], reports: Sequence[Report]) -> list[str]:
     """What is wrong with the run, empty if it counts.
 
-    `asked` has the geometry (nodes, tasks_per_node, tasks, gpus_per_task, replicas), the launcher,
-    devices, cpus_per_task and epochs; `reports` are those of the ranks.
+    `asked` has the geometry (nodes, tasks_per_node, tasks, gpus_per_task, replicas), the jobs, the
+    launcher, devices, cpus_per_task and epochs; `reports` are those of the ranks.
     """
     return [wrong for check in CHECKS.values() if (wrong := check(asked, reports))]

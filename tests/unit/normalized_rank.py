@@ -1,0 +1,63 @@
+"""A rank that trains a model with batch normalization and dropout, for test_replica_statistics.py.
+
+Usage: normalized_rank.py STRATEGY DEVICES PER_REPLICA_BATCH OUTPUT, with TF_CONFIG as launch.py
+sets it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tfscaling import devices
+from tfscaling.events import EventLog
+from tfscaling.strategies import STRATEGIES
+from train_rank import PARAMETERS, synthetic_arrays
+
+
+def normalized_model() -> Any:
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.Input((8, 8)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(8),
+            keras.layers.BatchNormalization(momentum=0.5),
+            keras.layers.Dropout(0.1),
+            keras.layers.Dense(10),
+        ]
+    )
+
+
+def main() -> None:
+    name, count, batch, output = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    names = devices.configure(count, "logical", 1)
+    strategy = STRATEGIES[name].build(names, PARAMETERS)
+
+    from tfscaling.trainer import Trainer
+
+    trainer = Trainer(strategy, normalized_model, synthetic_arrays(), batch, PARAMETERS)
+
+    def statistics() -> list[list[list[float]]]:
+        """Moving mean and variance, of each replica of this rank."""
+        variables = [v for v in trainer.model.non_trainable_variables if "moving" in v.path]
+        local = strategy.experimental_local_results
+        return [[value.numpy().tolist() for value in local(v.value)] for v in variables]
+
+    result = trainer.train(EventLog(output.with_suffix(".events.jsonl"), 0), print)
+    trained = statistics()
+    trainer.evaluate(result)
+    found = {
+        "epochs": [[epoch["loss"], epoch["accuracy"]] for epoch in result.epochs],
+        "test": [result.test_loss, result.test_accuracy],
+        "trained": trained,
+        "evaluated": statistics(),
+    }
+    output.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

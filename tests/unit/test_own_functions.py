@@ -1,0 +1,158 @@
+"""`package.module:function` as a model and as a dataset, from the grid to the prepared file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import raw_config
+from tfscaling import configuration, datasets, expectations, grid, models
+from tfscaling.configuration import ConfigError
+from tfscaling.datasets import DATASETS
+from tfscaling.metrics import METRICS
+from tfscaling.models import MODELS
+from tfscaling.plots import PLOTS
+from tfscaling.strategies import STRATEGIES
+
+MODULE = """
+import numpy as np
+
+images = np.arange(5 * 2 * 2, dtype=np.uint8).reshape(5, 2, 2)
+labels = np.array([[0], [1], [0], [1], [1]])
+
+
+def model():
+    return "a model"
+
+
+def data():
+    return (images[:3], labels[:3]), (images[3:], labels[3:])
+
+
+def floats():
+    return (images[:3] * 0.5, labels[:3, 0]), (images[3:] * 0.5, labels[3:, 0])
+
+
+def uneven():
+    return (images[:3], labels[:2]), (images[3:], labels[3:])
+
+
+def without_test():
+    return (images, labels), (images[:0], labels[:0])
+
+
+def one_hot():
+    return (images, np.eye(5)), (images, np.eye(5, dtype=int))
+
+
+def texts():
+    return (["a", "b"], [0, 1]), (["a", "b"], [0, 1])
+
+
+def broken():
+    raise OSError("disk is away")
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project folder with the module `mine`, in which we are."""
+    (tmp_path / "mine.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    return tmp_path
+
+
+def expand(model: Any, dataset: str | None) -> grid.Grid:
+    raw = raw_config((("grid", 0, "model"), model), (("recipes", "weak", "dataset"), dataset))
+    sources = [("config.yaml", raw)]
+    config = configuration.validate(raw, sources)
+    configuration.check_names(config, METRICS, PLOTS, DATASETS, sources)
+    return grid.expand(config, MODELS, STRATEGIES, sources)
+
+
+def test_a_function_is_a_model_of_the_grid() -> None:
+    run = expand(["mnist_cnn", "mine:model"], "mnist").runs[2]
+    assert run.model == "mine:model"
+    assert run.path.startswith("platform=cluster/model=mine:model/strategy=")
+    assert models.get("mine:model").build() == "a model"
+
+
+def test_the_parameters_name_the_function_that_made_the_data() -> None:
+    raw = raw_config((("recipes", "weak", "dataset"), "mine:data"))
+    expected = expectations.expected_runs(configuration.validate(raw))
+    assert expected["runs"][0]["parameters"]["dataset"] == "mine:data"
+
+
+WRONG = {
+    "no such module": ("yours:model", "mnist", "grid[0].model: ", "there is no module yours"),
+    "no such function": ("mine:modle", "mnist", "grid[0].model: ", "mine.py defines no modle"),
+    "no dataset": ("mine:model", None, "recipes.weak.dataset: null", "model mine:model of grid[0]"),
+    "no such data": ("mine:model", "mine:dat", "recipes.weak.dataset: ", "defines no dat"),
+    "not a name": ("mine model", "mnist", "grid[0].model: ", "allowed: text of the form"),
+    "unknown model": ("vgg", "mnist", "grid[0].model: ", "resnet50 or package.module:function"),
+    "unknown data": ("mnist_cnn", "coco", "recipes.weak.dataset: ", " or package.module:function"),
+}
+
+
+@pytest.mark.parametrize(("model", "dataset", "key", "message"), WRONG.values(), ids=list(WRONG))
+def test_one_line_says_what_is_wrong(
+    model: str, dataset: str | None, key: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        expand(model, dataset)
+    assert str(caught.value).startswith(f"config.yaml: {key}")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def fetch(name: str) -> tuple[datasets.Arrays, dict[str, Any]]:
+    output, provenance = Path(f"{name}.npz"), Path(f"{name}.json")
+    assert datasets.fetch(name, None, output, provenance) == "function"
+    arrays = datasets.load(output, {"train_examples_max": None, "test_examples_max": 1})
+    return arrays, json.loads(provenance.read_text())
+
+
+def test_a_functions_arrays_are_prepared_as_any_dataset() -> None:
+    arrays, facts = fetch("mine:data")
+    np.testing.assert_array_equal(arrays.x_train.ravel(), np.arange(12))
+    assert arrays.y_train.tolist() == [0, 1, 0]
+    assert arrays.y_train.dtype == np.int32
+    assert arrays.y_test.tolist() == [1]
+    assert arrays.scale == pytest.approx(1 / 255)
+    assert facts["source"] == "function"
+    assert facts["md5"]["x_train"] == hashlib.md5(bytes(range(12))).hexdigest()
+
+
+def test_images_that_are_no_bytes_are_not_scaled() -> None:
+    arrays, _ = fetch("mine:floats")
+    np.testing.assert_array_equal(arrays.x_train.ravel(), np.arange(12) / 2)
+    assert arrays.scale == 1.0
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("uneven", "ValueError: x_train has 3 examples, y_train has 2"),
+        ("without_test", "ValueError: x_test has 0 examples, y_test has 0"),
+        ("one_hot", "ValueError: y_train has the type float64 and the shape (5, 5); it must have"),
+        ("texts", "ValueError: x_train has the type <U1, not of numbers"),
+        ("broken", "OSError: disk is away"),
+        ("model", "ValueError: "),
+    ],
+)
+def test_what_is_no_dataset_is_refused(
+    function: str, message: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(datasets.DatasetError) as caught:
+        fetch(f"mine:{function}")
+    assert f"  function: {message}" in str(caught.value)
+    assert not list(project.glob("*.npz"))
+    if function == "broken":
+        assert 'mine.py", line' in capsys.readouterr().err

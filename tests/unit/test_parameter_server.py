@@ -1,0 +1,90 @@
+"""Training with parameter servers: a coordinator, a server and two workers as real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import run_python
+from tfscaling.ports import ReservedPorts
+from train_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, synthetic_arrays
+
+Trainings = dict[str, list[dict[str, Any]]]
+STEPS, EPOCHS = TRAIN_EXAMPLES // GLOBAL_BATCH, PARAMETERS["epochs"]
+BOTH = ["parameter_server", "synchronous_parameter_server"]
+
+
+def test_a_synchronous_update_is_that_of_the_same_global_batch_on_one_device(
+    trainings: Trainings,
+) -> None:
+    (alone,), chief = trainings["single"], trainings["synchronous_parameter_server"][0]
+    np.testing.assert_allclose(chief["epochs"], alone["epochs"], rtol=1e-5)
+    np.testing.assert_allclose(chief["test"], alone["test"], rtol=1e-5)
+    for own, other in zip(chief["weights"], alone["weights"], strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_synchronous_update_takes_the_examples_of_all_workers(trainings: Trainings) -> None:
+    chief = trainings["synchronous_parameter_server"][0]
+    assert chief["examples_per_step"] == GLOBAL_BATCH
+    assert chief["steps"] == [
+        [epoch, step, 1] for epoch in range(1, EPOCHS + 1) for step in range(STEPS)
+    ]
+
+
+def test_an_asynchronous_update_takes_the_examples_of_one_worker(trainings: Trainings) -> None:
+    chief = trainings["parameter_server"][0]
+    assert chief["examples_per_step"] == GLOBAL_BATCH // 2
+    counts = [sum(count for epoch, _, count in chief["steps"] if epoch == n) for n in (1, 2, 3)]
+    assert counts == [2 * STEPS] * EPOCHS
+
+
+def test_the_first_asynchronous_batches_are_a_row_of_their_own(trainings: Trainings) -> None:
+    # they compile the step on both workers
+    assert trainings["parameter_server"][0]["steps"][0] == [1, 0, 2]
+
+
+def test_asynchronous_training_learns(trainings: Trainings) -> None:
+    losses = [loss for loss, _ in trainings["parameter_server"][0]["epochs"]]
+    assert losses[-1] < 0.9 * losses[0]
+
+
+@pytest.mark.parametrize("training", BOTH)
+def test_held_out_examples_are_counted_once(trainings: Trainings, training: str) -> None:
+    correct = trainings[training][0]["test"][1] * len(synthetic_arrays().y_test)
+    assert correct == pytest.approx(round(correct), abs=1e-6)
+
+
+@pytest.mark.parametrize("training", BOTH)
+def test_servers_and_workers_end_when_the_coordinator_has_ended(
+    trainings: Trainings, training: str
+) -> None:
+    chief, *others = trainings[training]
+    assert chief["job"] == "chief"
+    assert chief["replicas"] == 2
+    assert others == [
+        {"job": job, "ended_well": True} for job in ("ps", "worker", "worker")
+    ]  # fmt: skip
+
+
+SERVE = """
+import json, os, pathlib, sys
+from tfscaling import cluster, parameter_server
+from tfscaling.events import EventLog
+folder = pathlib.Path(sys.argv[1])
+own = cluster.resolve(os.environ)
+print(parameter_server.serve(own, folder, EventLog(folder / "rank-1.events.jsonl", 1)), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_server_sees_that_the_coordinator_failed(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.events.jsonl").write_text('{"event": "failed", "time_s": 1.0}\n')
+    config = '{"cluster": {"ps": ["127.0.0.1:PORT"]}, "task": {"type": "ps", "index": 0}}'
+    with ReservedPorts(1) as ports:
+        config = config.replace("PORT", str(ports.numbers[0]))
+        done = run_python(SERVE, str(tmp_path), TF_CONFIG=config, CUDA_VISIBLE_DEVICES="-1")
+    assert done.stdout.splitlines()[-1:] == ["False"], done.stderr
+    assert '"event": "rendezvous"' in (tmp_path / "rank-1.events.jsonl").read_text()

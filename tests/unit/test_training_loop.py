@@ -1,0 +1,75 @@
+"""What all ways of training share: the order of the examples, the optimizer."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+from tfscaling.training_loop import make_optimizer, order_of_epoch, scaled_learning_rate
+from train_rank import PARAMETERS
+
+
+@pytest.mark.parametrize(
+    ("scaling", "replicas", "rate"),
+    [
+        ("none", 1, 0.2),
+        ("none", 8, 0.2),
+        ("linear", 1, 0.2),
+        ("linear", 8, 1.6),
+        ("sqrt", 1, 0.2),
+        ("sqrt", 4, 0.4),
+    ],
+)
+def test_learning_rate_follows_the_replicas(scaling: str, replicas: int, rate: float) -> None:
+    parameters = {"learning_rate": 0.2, "learning_rate_scaling": scaling}
+    assert scaled_learning_rate(parameters, replicas) == pytest.approx(rate)
+
+
+def test_order_of_an_epoch_has_each_example_at_most_once_in_whole_batches() -> None:
+    order = order_of_epoch(1, 1, examples=103, batch=10)
+    assert order.shape == (10, 10)
+    assert order.dtype == np.int32
+    assert len(set(order.ravel().tolist())) == 100
+    assert set(order.ravel().tolist()) <= set(range(103))
+
+
+def test_order_of_an_epoch_without_rest_is_a_permutation() -> None:
+    order = order_of_epoch(1, 1, examples=60, batch=20)
+    np.testing.assert_array_equal(np.sort(order.ravel()), np.arange(60))
+    assert order.ravel().tolist() != list(range(60))
+
+
+def test_order_of_an_epoch_is_always_the_same() -> None:
+    np.testing.assert_array_equal(order_of_epoch(5, 2, 100, 10), order_of_epoch(5, 2, 100, 10))
+
+
+@pytest.mark.parametrize(("seed", "epoch"), [(5, 3), (6, 2), (2, 5)])
+def test_other_epochs_and_seeds_have_other_orders(seed: int, epoch: int) -> None:
+    first, second = order_of_epoch(5, 2, 100, 10), order_of_epoch(seed, epoch, 100, 10)
+    assert (first != second).mean() > 0.9
+
+
+def test_order_does_not_depend_on_how_a_global_batch_is_split() -> None:
+    # the replicas slice the rows; the rows are of the global batch only
+    np.testing.assert_array_equal(
+        order_of_epoch(5, 1, 96, 16).ravel(), order_of_epoch(5, 1, 96, 8).ravel()
+    )
+
+
+def test_sgd_has_the_recipes_momentum_and_the_scaled_rate() -> None:
+    optimizer = make_optimizer({**PARAMETERS, "learning_rate_scaling": "linear"}, 4)
+    assert isinstance(optimizer, keras.optimizers.SGD)
+    assert float(optimizer.learning_rate) == pytest.approx(0.4)
+    assert optimizer.momentum == pytest.approx(0.9)
+
+
+def test_adam_has_the_scaled_rate() -> None:
+    optimizer = make_optimizer({**PARAMETERS, "optimizer": "adam"}, 4)
+    assert isinstance(optimizer, keras.optimizers.Adam)
+    assert float(optimizer.learning_rate) == pytest.approx(0.1)
+
+
+def test_small_gradients_of_float16_are_scaled() -> None:
+    optimizer = make_optimizer({**PARAMETERS, "precision": "mixed_float16"}, 1)
+    assert isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
+    assert isinstance(optimizer.inner_optimizer, keras.optimizers.SGD)

@@ -1,0 +1,100 @@
+"""A model and a dataset of the user's own: the example of config/README.md, run as it stands."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from project import REPOSITORY, Project
+
+SECTION = (
+    (REPOSITORY / "config/README.md")
+    .read_text()
+    .split("## Your own model or dataset\n")[1]
+    .split("\n## ")[0]
+)
+#: File → content, of the blocks whose first line is a comment with the file's name.
+FILES = dict(re.findall(r"```\w+\n# (\S+)\n(.*?)```", SECTION, re.DOTALL))
+MODULE, CONFIG = "own/quarters.py", "quarters.yaml"
+
+
+@pytest.fixture(scope="module")
+def example(new_project: Callable[[str], Project]) -> Project:
+    """The project folder after the example's sweep."""
+    project = new_project("own")
+    for name, content in FILES.items():
+        (project.folder / name).parent.mkdir(exist_ok=True)
+        (project.folder / name).write_text(content)
+    project.snakemake(config=[CONFIG])
+    return project
+
+
+def test_the_example_has_a_module_and_a_configuration() -> None:
+    assert list(FILES) == [MODULE, CONFIG]
+
+
+def test_runs_of_the_users_model_are_ok_and_learn(example: Project) -> None:
+    rows = example.table()
+    assert [(row["model"], row["nodes"], row["status"]) for row in rows] == [
+        ("own.quarters:model", "1", "ok"),
+        ("own.quarters:model", "2", "ok"),
+    ]
+    assert all(float(row["test_accuracy"]) > 0.9 for row in rows)
+
+
+def test_records_and_data_name_the_users_functions(example: Project) -> None:
+    for record in example.records():
+        assert record["axes"]["model"] == "own.quarters:model"
+        assert record["parameters"]["dataset"] == "own.quarters:data"
+        assert record["ranks"][0]["model_parameters"] > 0
+    provenance = example.folder / "results/datasets/own.quarters:data.json"
+    facts = json.loads(provenance.read_text())
+    assert facts["source"] == "function"
+    assert facts["examples"]["x_train"] == 2000
+
+
+def test_nothing_is_run_again(example: Project) -> None:
+    assert "Nothing to be done" in example.snakemake("--dry-run", config=[CONFIG]).stdout
+
+
+#: name → (change of the configuration, change of the module, what the message must contain)
+WRONG: dict[str, tuple[tuple[str, str], tuple[str, str], list[str]]] = {
+    "no module": (
+        ("own.quarters:model", "own.halves:model"), ("", ""),
+        ["grid[0].model", "own.halves:model", "there is no module own.halves"],
+    ),
+    "no function": (
+        ("", ""), ("def data()", "def date()"),
+        ["recipes.quarters.dataset", "quarters.py defines no data"],
+    ),
+    "syntax error": (
+        ("", ""), ("def model()", "def model("),
+        ["grid[0].model", "quarters.py has a syntax error in line"],
+    ),
+    "no dataset": (
+        ('"own.quarters:data"', "null"), ("", ""),
+        ["recipes.quarters.dataset", "null", "model own.quarters:model of grid[0]"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_mistake_is_one_line_before_anything_is_run(name: str, project: Project) -> None:
+    in_config, in_module, expected = WRONG[name]
+    (project.folder / "own").mkdir()
+    (project.folder / MODULE).write_text(FILES[MODULE].replace(*in_module))
+    content: dict[str, Any] = yaml.safe_load(FILES[CONFIG].replace(*in_config))
+    project.overlay(content)
+    done = project.snakemake(check=False)
+    assert done.returncode != 0
+    lines = [line for line in done.stdout.splitlines() if " is not allowed; " in line]
+    assert len(lines) == 1, done.stdout
+    assert lines[0].startswith("overlay.yaml: ")
+    for text in expected:
+        assert text in lines[0]
+    assert "Traceback" not in done.stdout
+    assert not (project.folder / "results/runs").exists()

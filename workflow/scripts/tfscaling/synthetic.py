@@ -1,0 +1,48 @@
+"""Generated data of the shape of a real dataset: for measuring speed. Layer 3 (training).
+
+Images and labels are noise, so accuracy stays at chance. The generator is NumPy's RandomState,
+whose stream never changes: the same bytes on every machine, and checksums that prove it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+#: Of the arrays' bytes.
+IMAGENET_MD5 = {
+    "x_train": "5cbf85d5b8890f2ca05f2b87788b13d6",
+    "y_train": "25e7cb88717e6bb211487da7a475b7fd",
+    "x_test": "76ff8e2b2170b13e8aa1f3399b048698",
+    "y_test": "e67debb26bcd156399219ce3475fad33",
+}
+_IMAGENET_EXAMPLES = {"train": 1024, "test": 128}
+_IMAGENET_SHAPE, _IMAGENET_CLASSES = (224, 224, 3), 1000
+
+
+def imagenet(_: Path | None) -> dict[str, np.ndarray]:
+    """Images uint8 (1024, 224, 224, 3) and (128, 224, 224, 3), labels int32 below 1000."""
+    random, arrays = np.random.RandomState(0), {}
+    for part, examples in _IMAGENET_EXAMPLES.items():
+        size = examples * int(np.prod(_IMAGENET_SHAPE))
+        pixels = np.frombuffer(random.bytes(size), np.uint8)
+        arrays[f"x_{part}"] = pixels.reshape(examples, *_IMAGENET_SHAPE)
+        arrays[f"y_{part}"] = random.randint(0, _IMAGENET_CLASSES, examples).astype("<i4")
+    return arrays
+
+
+def from_path(path: Path | None) -> dict[str, np.ndarray]:
+    """From an .npz made earlier."""
+    if path is None:
+        raise FileNotFoundError("no path is configured")
+    with np.load(path) as stored:
+        return {name: stored[name] for name in IMAGENET_MD5}
+
+
+#: In the order in which they are tried; `path` is the user's own copy.
+IMAGENET_SOURCES: dict[str, Callable[[Path | None], dict[str, np.ndarray]]] = {
+    "path": from_path,
+    "synthetic": imagenet,
+}

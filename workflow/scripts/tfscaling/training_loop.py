@@ -1,0 +1,191 @@
+"""What all ways of training share: order of examples, optimizer, epochs, results.
+
+Layer 3 (training). A loop of our own, because Keras 3's `fit` fails under
+MultiWorkerMirroredStrategy (keras-team/keras#20585). The order of the examples depends on the seed
+and the global batch only, never on how replicas are spread over workers and devices, so that the
+same replicas give the same model wherever they run.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tfscaling.datasets import Arrays
+from tfscaling.events import EventLog
+
+#: Held-out examples per replica and call, at most.
+EVALUATION_BATCH = 500
+_PROGRESS_INTERVAL_S = 5.0
+
+
+@dataclass
+class Result:
+    """What one rank measured.
+
+    `epochs`: per epoch loss, accuracy (means over the epoch's batches while they are trained) and
+    duration_s. `steps`: one row per execution - epoch, first step, number of steps, duration_s.
+    """
+
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[tuple[int, int, int, float]] = field(default_factory=list)
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+
+
+def scaled_learning_rate(parameters: Mapping[str, Any], replicas: int) -> float:
+    """The learning rate for this number of replicas."""
+    factor = {"none": 1.0, "linear": float(replicas), "sqrt": replicas**0.5}
+    return parameters["learning_rate"] * factor[parameters["learning_rate_scaling"]]
+
+
+def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarray:
+    """Indices of the examples, shape (steps, batch), int32; an incomplete batch is dropped."""
+    steps = examples // batch
+    order = np.random.default_rng([seed, epoch]).permutation(examples)
+    return order[: steps * batch].reshape(steps, batch).astype(np.int32)
+
+
+def make_optimizer(parameters: Mapping[str, Any], replicas: int) -> Any:
+    """The recipe's Keras optimizer for this number of replicas."""
+    import keras
+
+    rate = scaled_learning_rate(parameters, replicas)
+    if parameters["optimizer"] == "adam":
+        optimizer = keras.optimizers.Adam(rate)
+    else:
+        optimizer = keras.optimizers.SGD(rate, momentum=parameters["momentum"])
+    if parameters["precision"] == "mixed_float16":
+        return keras.mixed_precision.LossScaleOptimizer(optimizer)
+    return optimizer
+
+
+class TrainingLoop(ABC):
+    """One rank's epochs of training a classifier on arrays.
+
+    `batch` is the number of examples per replica and step, `examples_per_step` that of one update
+    of the variables.
+    """
+
+    def __init__(
+        self,
+        strategy: Any,
+        arrays: Arrays,
+        batch: int,
+        replicas: int,
+        parameters: Mapping[str, Any],
+    ) -> None:
+        import keras
+        import tensorflow as tf
+
+        self.tf, self.strategy, self.batch, self.parameters = tf, strategy, batch, parameters
+        self.replicas = replicas
+        self.global_batch = self.examples_per_step = batch * replicas
+        self.train_examples, self.test_examples = len(arrays.y_train), len(arrays.y_test)
+        if self.train_examples < self.global_batch:
+            raise ValueError(
+                f"{self.train_examples} training examples are fewer than the global batch of "
+                f"{self.global_batch}"
+            )
+        # padding is computed as well: no more than a small test set needs
+        self.evaluation_batch = min(EVALUATION_BATCH, -(-self.test_examples // replicas))
+        self.scale = arrays.scale
+        self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
+        self.model: Any = None
+        self.totals: Any = None
+        self._reported_s = 0.0
+
+    @abstractmethod
+    def _reset(self) -> None:
+        """Set the sums of loss and correct answers to zero."""
+
+    @abstractmethod
+    def _sums(self) -> tuple[float, float]:
+        """Loss and number of correct answers since `_reset`, summed over all replicas."""
+
+    @abstractmethod
+    def _train_epoch(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:
+        """Train on `order`, indices of shape (steps, global batch); append to result.steps."""
+
+    @abstractmethod
+    def _evaluate(self, indices: np.ndarray) -> None:
+        """Add loss and correct answers of held-out examples; index -1 is padding.
+
+        `indices` has the shape (calls, replicas x evaluation_batch).
+        """
+
+    def train(self, events: EventLog, report: Callable[[str], None]) -> Result:
+        """Train all epochs; `report` gets one line per epoch."""
+        result, start_s = Result(), time.perf_counter()
+        epochs, seed = self.parameters["epochs"], self.parameters["seed"]
+        for epoch in range(1, epochs + 1):
+            epoch_start_s = self._reported_s = time.perf_counter()
+            order = order_of_epoch(seed, epoch, self.train_examples, self.global_batch)
+            self._reset()
+            self._train_epoch(epoch, order, result, events)
+            loss, correct = self._sums()
+            end_s = time.perf_counter()
+            row = {
+                "epoch": epoch,
+                "loss": loss / order.size,
+                "accuracy": correct / order.size,
+                "duration_s": end_s - epoch_start_s,
+            }
+            result.epochs.append(row)
+            events.add("epoch", **row)
+            report(
+                f"epoch {epoch}/{epochs}: loss {row['loss']:.4f}, accuracy {row['accuracy']:.4f}, "
+                f"{row['duration_s']:.1f} s, {end_s - start_s:.1f} s since the first step"
+            )
+        events.add("trained")
+        return result
+
+    def evaluate(self, result: Result) -> None:
+        """Loss and accuracy on the held-out examples, each counted once, summed over replicas."""
+        width = self.evaluation_batch * self.replicas
+        count = -(-self.test_examples // width) * width
+        indices = np.full(count, -1, np.int32)
+        indices[: self.test_examples] = np.arange(self.test_examples)
+        self._reset()
+        self._evaluate(indices.reshape(-1, width))
+        loss, correct = self._sums()
+        result.test_loss = loss / self.test_examples
+        result.test_accuracy = correct / self.test_examples
+
+    def _note(self, events: EventLog, result: Result, epoch: int, step: int) -> None:
+        """Write the event of the very first step, or else a sign of life."""
+        if len(result.steps) == 1:
+            events.add("first_step")
+        else:
+            self._sign_of_life(events, epoch, step)
+
+    def _sign_of_life(self, events: EventLog, epoch: int, step: int) -> None:
+        """Write an event every few seconds: the launcher ends runs in which nothing moves."""
+        now_s = time.perf_counter()
+        if now_s - self._reported_s > _PROGRESS_INTERVAL_S:
+            events.add("progress", epoch=epoch, step=step)
+            self._reported_s = now_s
+
+    def _gather(self, indices: Any, images: Any, labels: Any) -> tuple[Any, Any]:
+        """The examples at `indices`: images as float32 in [0, 1], labels as int32."""
+        tf = self.tf
+        batch = tf.cast(tf.gather(images, indices), tf.float32) * self.scale
+        return batch, tf.cast(tf.gather(labels, indices), tf.int32)
+
+    def _forward(self, batch: Any, answers: Any, training: bool) -> tuple[Any, Any]:
+        """Loss of each example and whether it was answered correctly, float32."""
+        tf = self.tf
+        logits = tf.cast(self.model(batch, training=training), tf.float32)
+        correct = tf.equal(tf.argmax(logits, 1, output_type=tf.int32), answers)
+        return self.loss(answers, logits), tf.cast(correct, tf.float32)
+
+    def _count(self, losses: Any, correct: Any, weights: Any = 1.0) -> None:
+        """Add to the sums of loss and correct answers."""
+        tf = self.tf
+        sums = [tf.reduce_sum(losses * weights), tf.reduce_sum(correct * weights)]
+        self.totals.assign_add(tf.stack(sums))
