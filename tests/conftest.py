@@ -37,3 +37,12 @@ def new_project(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Callab
 def project(new_project: Callable[[str], Project], request: pytest.FixtureRequest) -> Project:
     """A project folder of this test's own."""
     return new_project(request.node.name[:40].replace("[", "-").replace("]", ""))
+
+
+@pytest.fixture(scope="session")
+def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """CIFAR-10 and Fashion-MNIST, as `snakemake results/datasets/<name>.npz` prepares them."""
+    project = Project(tmp_path_factory.mktemp("datasets"))
+    targets = [f"results/datasets/{name}.npz" for name in ("cifar10", "fashion_mnist")]
+    project.snakemake(*targets, config=["config/demo.yaml"])
+    return project.folder / "results/datasets"

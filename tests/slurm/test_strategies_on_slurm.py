@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +17,12 @@ LEARNED = {"mnist_cnn": 0.7, "cifar10_cnn": 0.25}
 
 
 @pytest.fixture(scope="module")
-def swept(new_project: Callable[[str], Project], submit: Callable[..., Any]) -> Project:
+def swept(
+    new_project: Callable[[str], Project], fetched: Path, submit: Callable[..., Any]
+) -> Project:
     project = new_project("strategies")
+    for file in fetched.glob("cifar10.*"):
+        os.link(file, project.folder / "results/datasets" / file.name)
     cifar = {**TINY, "per_replica_batch_size": 64, "learning_rate": 0.002, "epochs": 2,
              "train_examples_max": 6400, "test_examples_max": 1000}  # fmt: skip
     project.overlay(
@@ -25,7 +31,7 @@ def swept(new_project: Callable[[str], Project], submit: Callable[..., Any]) -> 
                 {"platform": "cpu", "model": "mnist_cnn", "recipe": "tiny", "nodes": [1, 2, 4],
                  "tasks_per_node": 2},
                 {"platform": "cpu", "model": "mnist_cnn", "recipe": "tiny", "nodes": 2,
-                 "tasks_per_node": "2,1"},
+                 "tasks_per_node": "2+1"},
                 # a coordinator, a parameter server and two workers
                 {"platform": "gpu", "model": "mnist_cnn", "recipe": "tiny", "nodes": 4,
                  "strategy": list(PARAMETER_SERVERS)},
@@ -51,7 +57,7 @@ def test_tasks_are_where_they_were_asked(swept: Project) -> None:
         counts = [hosts.count(host) for host in dict.fromkeys(hosts)]
         layout[record["axes"]["nodes"], record["axes"]["tasks_per_node"]] = counts
         assert record["derived"]["replicas"] == len(hosts)
-    assert layout == {(1, 2): [2], (2, 2): [2, 2], (4, 2): [2, 2, 2, 2], (2, "2,1"): [2, 1]}
+    assert layout == {(1, 2): [2], (2, 2): [2, 2], (4, 2): [2, 2, 2, 2], (2, "2+1"): [2, 1]}
 
 
 @pytest.mark.parametrize("strategy", PARAMETER_SERVERS)
@@ -71,7 +77,7 @@ def test_strategies_stand_beside_each_other_in_the_comparison(swept: Project) ->
     for model in LEARNED:
         for strategy in PARAMETER_SERVERS:
             assert rows[model, strategy, "4", "1"]["status"] == "ok"
-    assert rows["mnist_cnn", "multi_worker_mirrored", "2", "2,1"]["replicas"] == "3"
+    assert rows["mnist_cnn", "multi_worker_mirrored", "2", "2+1"]["replicas"] == "3"
     text = (swept.folder / "results/tables/comparison.md").read_text()
     assert all(strategy in text for strategy in PARAMETER_SERVERS)
 

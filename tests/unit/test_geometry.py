@@ -16,8 +16,8 @@ from tfscaling.geometry import BATCH_SIZE_KEYS, Geometry, batch_scaling, batch_s
         (3, 2, 4, 6, 12, 2),
         (2, 4, 4, 8, 8, 1),
         (2, 3, 0, 6, 0, 0),
-        (2, "2,1", 2, 3, 4, 1),
-        (3, "4,4,1", 0, 9, 0, 0),
+        (2, "2+1", 2, 3, 4, 1),
+        (3, "4+4+1", 0, 9, 0, 0),
     ],
 )
 def test_totals_and_shares(
@@ -33,8 +33,8 @@ def test_totals_and_shares(
 
 
 def test_geometry_of_a_point_of_the_grid() -> None:
-    axes = {"nodes": 2, "tasks_per_node": "2,1", "gpus_per_node": 4, "platform": "x"}
-    assert Geometry.of(axes) == Geometry(2, "2,1", 4)
+    axes = {"nodes": 2, "tasks_per_node": "2+1", "gpus_per_node": 4, "platform": "x"}
+    assert Geometry.of(axes) == Geometry(2, "2+1", 4)
     assert Geometry.of(axes).tasks_on_nodes == (2, 1)
     assert Geometry.of(axes).tasks_per_node_max == 2
 
@@ -43,13 +43,13 @@ def test_geometry_of_a_point_of_the_grid() -> None:
     ("nodes", "tasks", "problem"),
     [
         (2, 3, None),
-        (2, "2,1", None),
-        (3, "2,2,1", None),
-        (2, "2,2", None),
-        (3, "2,1", "tasks_per_node 2,1 is for 2 nodes"),
-        (2, "1,2", "tasks_per_node 1,2: only the last node can have fewer tasks"),
-        (3, "2,1,2", "tasks_per_node 2,1,2: only the last node can have fewer tasks"),
-        (3, "3,2,1", "tasks_per_node 3,2,1: only the last node can have fewer tasks"),
+        (2, "2+1", None),
+        (3, "2+2+1", None),
+        (2, "2+2", None),
+        (3, "2+1", "tasks_per_node 2+1 is for 2 nodes"),
+        (2, "1+2", "tasks_per_node 1+2: only the last node can have fewer tasks"),
+        (3, "2+1+2", "tasks_per_node 2+1+2: only the last node can have fewer tasks"),
+        (3, "3+2+1", "tasks_per_node 3+2+1: only the last node can have fewer tasks"),
     ],
 )
 def test_uneven_tasks_that_slurm_cannot_give_are_refused(

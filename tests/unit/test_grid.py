@@ -176,7 +176,7 @@ def test_folder_of_a_run_has_all_axes_with_the_platform_first() -> None:
         ({"nodes": 2, "gpus_per_node": 4}, (8, 64, 512)),
         ({"nodes": 2, "gpus_per_node": 4, "tasks_per_node": 2}, (8, 64, 512)),
         ({"nodes": 2, "tasks_per_node": 3}, (6, 64, 384)),
-        ({"nodes": 2, "tasks_per_node": "3,1"}, (4, 64, 256)),
+        ({"nodes": 2, "tasks_per_node": "3+1"}, (4, 64, 256)),
         ({"nodes": 5, "strategy": "parameter_server"}, (3, 64, 192)),
     ],
 )
@@ -213,9 +213,9 @@ EXCLUDED: dict[str, tuple[list[Change], dict[str, Any], str]] = {
         "global_batch_size 64 is not divisible by 3 replicas",
     ),
     "uneven_tasks_for_other_nodes": (
-        [blocks(block(nodes=[2, 3], tasks_per_node="2,1"))],
-        {"nodes": 3, "tasks_per_node": "2,1"},
-        "tasks_per_node 2,1 is for 2 nodes",
+        [blocks(block(nodes=[2, 3], tasks_per_node="2+1"))],
+        {"nodes": 3, "tasks_per_node": "2+1"},
+        "tasks_per_node 2+1 is for 2 nodes",
     ),
     "no_task_left_for_a_worker": (
         [blocks(block(strategy="parameter_server", nodes=[2, 3]))],

@@ -29,7 +29,7 @@ def request(geometry: Geometry, **changes: Any) -> Request:
         (Geometry(1, 1, 0), ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1"]),
         (Geometry(6, 1, 4), ["--nodes=6", "--ntasks=6", "--ntasks-per-node=1"]),
         (Geometry(2, 3, 0), ["--nodes=2", "--ntasks=6", "--ntasks-per-node=3"]),
-        (Geometry(3, "2,2,1", 0), ["--nodes=3", "--ntasks=5", "--ntasks-per-node=2"]),
+        (Geometry(3, "2+2+1", 0), ["--nodes=3", "--ntasks=5", "--ntasks-per-node=2"]),
     ],
 )
 def test_srun_is_told_the_whole_geometry(geometry: Geometry, shape: list[str]) -> None:
@@ -76,7 +76,7 @@ def test_local_ranks_are_told_their_place_by_tf_config() -> None:
         (Geometry(2, 1, 2), ["0,1", "2,3"]),
         (Geometry(1, 2, 4), ["0,1", "2,3"]),
         (Geometry(2, 2, 2), ["0", "1", "2", "3"]),
-        (Geometry(2, "2,1", 2), ["0", "1", "2"]),
+        (Geometry(2, "2+1", 2), ["0", "1", "2"]),
     ],
 )
 def test_local_ranks_share_out_the_gpus_without_overlap(

@@ -47,7 +47,7 @@ ROUND_TRIPS: dict[str, list[Change]] = {
     "text_with_quotes": [((*PLATFORM, "instance_type"), """it's "large" $HOME `x` \\""")],
     "text_that_looks_like_a_flag": [((*PLATFORM, "instance_type"), "--large")],
     "text_that_starts_with_a_hyphen": [((*PLATFORM, "instance_type"), "-a100")],
-    "uneven_tasks": [(("grid", 0, "tasks_per_node"), "2,1"), (("grid", 0, "nodes"), 2)],
+    "uneven_tasks": [(("grid", 0, "tasks_per_node"), "2+1"), (("grid", 0, "nodes"), 2)],
     "several_tasks": [(("grid", 0, "tasks_per_node"), 3)],
     "empty_text": [((*PLATFORM, "instance_type"), "")],
     "setup_lines": [
@@ -200,7 +200,7 @@ def test_differences_name_what_was_and_what_is() -> None:
 
 @pytest.mark.parametrize(
     ("cpus", "tasks", "share"),
-    [(8, 1, 8), (8, 2, 4), (8, 3, 2), (1, 1, 1), (8, 8, 1), (8, "2,1", 4)],
+    [(8, 1, 8), (8, 2, 4), (8, 3, 2), (1, 1, 1), (8, 8, 1), (8, "2+1", 4)],
 )
 def test_tasks_share_the_cpus_of_their_node(cpus: int, tasks: int | str, share: int) -> None:
     axes = {"nodes": 2, "gpus_per_node": 0, "tasks_per_node": tasks}

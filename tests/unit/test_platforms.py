@@ -36,7 +36,7 @@ GEOMETRIES: dict[str, tuple[Geometry, dict[str, Any]]] = {
         {"nodes": 2, "tasks": 6, "cpus_per_task": 2, "slurm_extra": "--ntasks-per-node=3"},
     ),
     "uneven_tasks": (
-        Geometry(3, "2,2,1", 0),
+        Geometry(3, "2+2+1", 0),
         {"nodes": 3, "tasks": 5, "cpus_per_task": 4, "slurm_extra": "--ntasks-per-node=2"},
     ),
     "gpus_are_per_node": (
@@ -59,7 +59,7 @@ def test_exactly_this_is_asked_when_nothing_else_is_set(
     assert resources(geometry) == {**ALWAYS, **asked}
 
 
-@pytest.mark.parametrize("geometry", [Geometry(1, 1, 0), Geometry(4, 1, 2), Geometry(2, "2,1", 0)])
+@pytest.mark.parametrize("geometry", [Geometry(1, 1, 0), Geometry(4, 1, 2), Geometry(2, "2+1", 0)])
 def test_the_local_launcher_asks_for_one_task_on_one_node(geometry: Geometry) -> None:
     asked = resources(geometry, launcher="local", gpu_gres=None)
     assert (asked["nodes"], asked["tasks"], asked["cpus_per_task"]) == (1, 1, 2)

@@ -51,7 +51,7 @@ REFUSALS = [
     # a coordinator, two parameter servers and a worker
     ("parameter_server", Geometry(4, 1, 0), None),
     ("parameter_server", Geometry(3, 1, 0), "and a worker, not 3"),
-    ("synchronous_parameter_server", Geometry(2, "2,1", 0), "and a worker, not 3"),
+    ("synchronous_parameter_server", Geometry(2, "2+1", 0), "and a worker, not 3"),
     ("synchronous_parameter_server", Geometry(4, 1, 2), "one device, not 2"),
 ]
 

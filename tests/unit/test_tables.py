@@ -233,9 +233,10 @@ def test_every_point_of_the_grid_is_a_row_in_the_order_of_the_grid(tmp_path: Pat
     strong = {"nodes": [1, 2], "recipe": "strong"}
     expected = expected_of({"nodes": 1}, strong, {"nodes": [4, 2]}, {"nodes": [8, 9]})
     table = compare(expected, tmp_path)
-    given = [[entry["axes"][axis] for axis in POINT_AXES] for entry in expected["runs"]]
-    left_out = [[entry["axes"][axis] for axis in POINT_AXES] for entry in expected["excluded"]]
-    assert table[list(POINT_AXES)].to_numpy().tolist() == given + left_out
+    entries = expected["runs"] + expected["excluded"]
+    points = [{**entry["axes"], "tasks_per_node": "1"} for entry in entries]
+    expected_rows = [[point[axis] for axis in POINT_AXES] for point in points]
+    assert table[list(POINT_AXES)].to_numpy().tolist() == expected_rows
     assert len(table) == 7
 
 
@@ -273,11 +274,11 @@ def test_the_comparison_is_the_same_after_the_runs_went_through_a_file(tmp_path:
 
 
 def test_uneven_tasks_beside_even_ones_survive_the_file(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": 2, "tasks_per_node": [1, 2, "2,1"]})
+    expected = expected_of({"nodes": 2, "tasks_per_node": [1, 2, "2+1"]})
     write_all(expected, tmp_path, 60.0, 30.0, 40.0)
     runs = write_and_read(tables.runs_table(expected, tmp_path), tmp_path)
     rows = rows_of(tables.comparison_table(runs, []))
-    assert [str(row["tasks_per_node"]) for row in rows] == ["1", "2", "2,1"]
+    assert [str(row["tasks_per_node"]) for row in rows] == ["1", "2", "2+1"]
     assert [row["speedup"] for row in rows] == [1.0, 2.0, 1.5]
 
 

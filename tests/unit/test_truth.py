@@ -150,7 +150,7 @@ def test_a_coordinated_run_without_results_does_not_count() -> None:
     [(["a", "a", "b"], []), (["a", "b", "b"], []), (["a", "a", "a"], ["asked 2 nodes"])],
 )
 def test_uneven_tasks_may_be_asked_for(hosts: list[str], wrong: list[str]) -> None:
-    asked = {**ASKED, "tasks_per_node": "2,1", "tasks": 3, "jobs": {"worker": 3}, "replicas": 3}
+    asked = {**ASKED, "tasks_per_node": "2+1", "tasks": 3, "jobs": {"worker": 3}, "replicas": 3}
     reports = [report(rank, host=host, replicas=3) for rank, host in enumerate(hosts)]
     found = truth.violations(asked, reports)
     assert [text[:13] for text in found] == wrong

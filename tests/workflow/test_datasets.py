@@ -31,15 +31,6 @@ GENUINE: dict[str, tuple[tuple[int, ...], int, list[float], list[float]]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with both datasets, as `snakemake results/datasets/<name>.npz` makes them."""
-    project = Project(tmp_path_factory.mktemp("datasets"))
-    targets = [f"results/datasets/{name}.npz" for name in GENUINE]
-    project.snakemake(*targets, config=["config/demo.yaml"])
-    return project.folder / "results/datasets"
-
-
 def arrays(folder: Path, name: str) -> dict[str, np.ndarray]:
     with np.load(folder / f"{name}.npz") as stored:
         return dict(stored)
@@ -105,3 +96,18 @@ def test_cifar10_cnn_and_mnist_cnn_learn_from_them(fetched: Path, project: Proje
     assert found["cifar10_cnn"][0] == found["mnist_cnn"][0] == "ok"
     assert found["cifar10_cnn"][1] > 0.25
     assert found["mnist_cnn"][1] > 0.7
+
+
+def test_resnet50_trains_on_two_nodes_and_nothing_is_downloaded(project: Project) -> None:
+    some = {
+        "per_replica_batch_size": 4, "learning_rate": 0.01, "epochs": 1,
+        "train_examples_max": 16, "test_examples_max": 6,
+    }  # fmt: skip
+    block = {"platform": "laptop", "model": "resnet50", "recipe": "some", "nodes": 2}
+    project.overlay({"grid": [block], "recipes": {"some": some}})
+    project.snakemake()
+    (record,) = project.records()
+    assert record["parameters"]["dataset"] == "synthetic_imagenet"
+    assert record["ranks"][0]["model_parameters"] == 25_636_712
+    provenance = project.folder / "results/datasets/synthetic_imagenet.json"
+    assert json.loads(provenance.read_text())["source"] == "synthetic"

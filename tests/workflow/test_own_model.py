@@ -73,7 +73,7 @@ WRONG: dict[str, tuple[tuple[str, str], tuple[str, str], list[str]]] = {
     ),
     "syntax error": (
         ("", ""), ("def model()", "def model("),
-        ["grid[0].model", "quarters.py has a syntax error in line"],
+        ["quarters.py has a syntax error in line"],
     ),
     "no dataset": (
         ('"own.quarters:data"', "null"), ("", ""),

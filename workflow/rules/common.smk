@@ -62,7 +62,7 @@ wildcard_constraints:
     recipe=r"[^/]+",
     nodes=r"\d+",
     gpus_per_node=r"\d+",
-    tasks_per_node=r"[\d,]+",
+    tasks_per_node=r"[\d+]+",
     repeat=r"\d+",
     dataset=r"[^/]+",
     plot=r"[^/]+",

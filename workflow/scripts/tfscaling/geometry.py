@@ -16,8 +16,9 @@ BATCH_SIZE_KEYS = ("per_replica_batch_size", "per_worker_batch_size", "global_ba
 class Geometry:
     """What Slurm is asked for: `gpus_per_node` GPUs on each node, shared by its tasks.
 
-    `tasks_per_node` is a number, or for uneven tasks their numbers on the nodes, as Slurm writes
-    them: "2,1" puts two tasks on the first node and one on the second.
+    `tasks_per_node` is a number, or for uneven tasks their numbers on the nodes: "2+1" puts two on
+    the first node and one on the second. (Slurm writes "2,1", but Snakemake tells jobs their
+    wildcards in a list with commas.)
     """
 
     nodes: int
@@ -34,7 +35,7 @@ class Geometry:
         """Number of tasks on each node, the first node first."""
         if isinstance(self.tasks_per_node, int):
             return (self.tasks_per_node,) * self.nodes
-        return tuple(int(count) for count in self.tasks_per_node.split(","))
+        return tuple(int(count) for count in self.tasks_per_node.split("+"))
 
     @property
     def tasks(self) -> int:

@@ -125,7 +125,7 @@ def _typed(value: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def _tasks_per_node(text: str) -> int | str:
-    """A number, or uneven numbers such as "2,1"."""
+    """A number, or uneven numbers such as "2+1"."""
     return int(text) if text.isdecimal() else text
 
 

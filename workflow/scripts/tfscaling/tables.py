@@ -58,7 +58,7 @@ def runs_table(expected: Mapping[str, Any], runs_dir: Path) -> pd.DataFrame:
         "parameters_hash",
         "record",
     ]
-    # "2,1" is a value of this axis too: text here as in the file
+    # "2+1" is a value of this axis too: text here as in the file
     return pd.DataFrame(rows, columns=columns).astype({"tasks_per_node": str})
 
 

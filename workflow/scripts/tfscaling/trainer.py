@@ -54,13 +54,13 @@ class Trainer(TrainingLoop):
         self._reset_call = tf.function(self._zero_totals)
 
     def _resident(self, *arrays: np.ndarray) -> list[Any]:
-        """Each array once on every local device, as a per-replica value."""
+        """Each array for every local device, as a per-replica value."""
         devices = self.strategy.extended.worker_devices
 
         def on_device(array: np.ndarray) -> Any:
             def value(context: Any) -> Any:
                 local = context.replica_id_in_sync_group % len(devices)
-                with self.tf.device(devices[local]):
+                with self.tf.device(_data_device(devices[local])):
                     return self.tf.identity(self.tf.constant(array))
 
             return self.strategy.experimental_distribute_values_from_function(value)
@@ -152,3 +152,18 @@ class Trainer(TrainingLoop):
         self._average_call()
         for batch in indices:
             self._evaluate_call(self.tf.constant(batch), *self.test_data)
+
+
+def _data_device(device: str) -> str:
+    """Where a device's data lies: a CPU device itself, the host's memory for a GPU.
+
+    TensorFlow has no GPU kernel that gathers bytes: data on the GPU would be copied to the host
+    whole at each step, data on the host only in batches to the GPU.
+    """
+    import tensorflow as tf
+
+    spec = tf.DeviceSpec.from_string(device)
+    if spec.device_type == "CPU":
+        return device
+    host: str = spec.replace(device_type="CPU", device_index=0).to_string()
+    return host
