@@ -84,6 +84,13 @@ def test_metrics_are_those_of_the_last_epoch_and_of_steady_steps() -> None:
     assert len(found["epochs"]) == 2
 
 
+def test_a_training_in_one_execution_has_no_steady_state() -> None:
+    found = records.metrics(report(steps=[(1, 0, 10, 5.0)]), 0.0)
+    assert found["step_time_s"] is None
+    assert found["throughput_examples_per_s"] is None
+    assert found["loss"] == 0.25
+
+
 def test_step_time_of_executions_of_several_steps_is_per_step() -> None:
     steps = [(1, 0, 20, 9.0), (1, 20, 20, 2.0), (1, 40, 10, 1.0), (2, 0, 20, 4.0)]
     found = records.metrics(report(steps=steps), train_time_s=10.0)

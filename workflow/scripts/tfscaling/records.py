@@ -79,8 +79,8 @@ def phases(
 def metrics(report: Mapping[str, Any], train_time_s: float) -> dict[str, Any]:
     """Metrics of a run from the report of rank 0, the chief; rates are totals over total time."""
     steps = report["steps"]
-    steady = steps[1:] or steps
-    per_step = [duration / count for _, _, count, duration in steady]
+    # the first execution compiles; if it was the only one, there is no steady state to report
+    per_step = [duration / count for _, _, count, duration in steps[1:]]
     trained = sum(count for _, _, count, _ in steps[1:]) * report["examples_per_step"]
     final = report["epochs"][-1]
     return {
@@ -88,8 +88,8 @@ def metrics(report: Mapping[str, Any], train_time_s: float) -> dict[str, Any]:
         "accuracy": final["accuracy"],
         "test_loss": report["test_loss"],
         "test_accuracy": report["test_accuracy"],
-        "step_time_s": statistics.median(per_step),
-        "throughput_examples_per_s": trained / train_time_s if train_time_s > 0 else 0.0,
+        "step_time_s": statistics.median(per_step) if per_step else None,
+        "throughput_examples_per_s": trained / train_time_s if trained else None,
         "epochs": report["epochs"],
     }
 
