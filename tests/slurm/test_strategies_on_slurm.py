@@ -23,7 +23,7 @@ def swept(
     project = new_project("strategies")
     for file in fetched.glob("cifar10.*"):
         os.link(file, project.folder / "results/datasets" / file.name)
-    cifar = {**TINY, "per_replica_batch_size": 64, "learning_rate": 0.002, "epochs": 2,
+    cifar = {**TINY, "per_replica_batch_size": 64, "learning_rate": 0.002, "epochs": 4,
              "train_examples_max": 6400, "test_examples_max": 1000}  # fmt: skip
     project.overlay(
         {
