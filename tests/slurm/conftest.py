@@ -2,45 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-from project import REPOSITORY, Project
-
-TOOL = REPOSITORY / "provision/virtual/cluster"
-
-
-@dataclass
-class Cluster:
-    """Partitions cpu (cpu1 to cpu6) and gpu (gpu1 to gpu6, four GPUs each)."""
-
-    root: Path
-
-    @property
-    def environ(self) -> dict[str, str]:
-        return {"SLURM_CONF": str(self.root / "etc/slurm.conf")}
-
-    def run(self, *command: str) -> str:
-        """A Slurm command's output."""
-        return subprocess.run(
-            command, env={**os.environ, **self.environ}, capture_output=True, text=True, check=True
-        ).stdout
-
-    def tool(self, verb: str, *arguments: str) -> str:
-        """A command of provision/virtual/cluster on this cluster."""
-        return subprocess.run(
-            [str(TOOL), verb, "--root", str(self.root), *arguments],
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
-
-    def processes(self, node: str) -> list[str]:
-        """What runs on a node besides Slurm itself."""
-        shown = self.tool("exec", node, "ps", "-eo", "comm,args", "--no-headers").splitlines()
-        return [line for line in shown if "train.py" in line or "launch.py" in line]
+from project import Project
+from virtual_cluster import TOOL, Cluster
 
 
 @pytest.fixture(scope="session")

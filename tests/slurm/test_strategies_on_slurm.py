@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cluster
 from project import TINY, Project
+from virtual_cluster import Cluster
 
 PARAMETER_SERVERS = ("parameter_server", "synchronous_parameter_server")
 #: Ten classes: chance is 0.1. Small parts of the datasets, but clearly learned.

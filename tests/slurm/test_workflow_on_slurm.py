@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cluster
 from project import TINY, Project
+from virtual_cluster import Cluster
 
 Submit = Callable[..., tuple[int, str]]
 

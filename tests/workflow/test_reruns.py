@@ -8,8 +8,8 @@ import shutil
 from typing import Any
 
 import pytest
-from conftest import SWEEP
 from project import Project, axis
+from sweep import SWEEP
 
 
 def changed(**changes: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 
-from conftest import SWEEP
 from project import TINY, Project
+from sweep import SWEEP
 
 
 def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Project) -> None:
