@@ -131,19 +131,19 @@ def test_a_rank_that_raises_is_quoted(tmp_path: Path) -> None:
 
 def test_all_are_ended_when_nothing_moves(tmp_path: Path) -> None:
     ranks = [
-        python_rank(tmp_path, 0, "say('start'); time.sleep(0.3); say('imported'); time.sleep(600)"),
+        python_rank(tmp_path, 0, "say('start'); time.sleep(3); say('imported'); time.sleep(600)"),
         python_rank(tmp_path, 1, SLEEP),
     ]
-    cause = Supervisor(ranks, tmp_path, 1.0).run()
+    cause = Supervisor(ranks, tmp_path, 6.0).run()
     assert cause is not None
     assert (cause["kind"], cause["rank"]) == ("stalled", 1)
-    assert cause["message"] == "no rank made progress for 1 s"
+    assert cause["message"] == "no rank made progress for 6 s"
     assert of_this_test(tmp_path) == []
 
 
 def test_ranks_that_move_are_not_called_stalled(tmp_path: Path) -> None:
-    code = "for step in range(12): say('progress', step=step); time.sleep(0.2)"
-    assert Supervisor([python_rank(tmp_path, 0, code)], tmp_path, 1.2).run() is None
+    code = "for step in range(32): say('progress', step=step); time.sleep(0.2)"
+    assert Supervisor([python_rank(tmp_path, 0, code)], tmp_path, 5.0).run() is None
 
 
 def test_a_rank_that_ignores_being_asked_to_end_is_killed(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_children_that_a_rank_leaves_behind_are_ended(tmp_path: Path, ending: st
 def test_children_of_a_stalled_rank_are_ended(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     rank = python_rank(tmp_path, 0, WITH_CHILD + "time.sleep(600)", str(pid_file))
-    cause = Supervisor([rank], tmp_path, 1.0).run()
+    cause = Supervisor([rank], tmp_path, 5.0).run()
     assert cause is not None
     assert cause["kind"] == "stalled"
     wait_until(lambda: is_gone(int(pid_file.read_text())))

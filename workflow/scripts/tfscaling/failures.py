@@ -39,9 +39,10 @@ def find_cause(
     failed = {rank: e for rank, lines in seen.items() for e in lines if e["event"] == "failed"}
     ended = {rank for rank, lines in seen.items() if lines[-1]["event"] == "end"}
     silent = [rank for rank in seen if rank not in failed and rank not in ended]
-    died = [rank for rank in silent if rank in srun or exits.get(rank)] or (
-        [] if failed else silent
-    )
+    # in srun's own order: the first that it speaks of came first, others it may have killed itself
+    named = [rank for rank in srun if rank in silent]
+    named += [rank for rank in silent if rank not in srun and exits.get(rank)]
+    died = named or ([] if failed else silent)
     unheard = [
         rank
         for rank in {**exits, **srun}
