@@ -202,26 +202,22 @@ def test_a_killed_rank_ends_the_run_and_is_named(
     sweep = threading.Thread(target=lambda: result.append(submit(project, "--retries", "0")))
     sweep.start()
     wait_for(lambda: '"epoch"' in event_text(project, 1), "rank 1 to train")
-    cluster.tool(
-        "exec",
-        "cpu2",
-        "bash",
-        "-c",
-        "kill -9 $(ps -eo pid,args | awk '/train.py/ && !/awk/ && !/slurmstepd/ {print $1}')",
-    )
+    hosts = [json.loads(event_text(project, rank).splitlines()[0])["host"] for rank in range(3)]
+    pid = json.loads(event_text(project, 1).splitlines()[0])["pid"]
+    cluster.tool("exec", hosts[1], "kill", "-KILL", str(pid))
     killed_s = time.time()
     wait_for(lambda: bool(project.failures()), "the failure's report")
     assert time.time() - killed_s < 60
     (failure,) = project.failures()
     assert failure["cause"]["kind"] == "rank_died"
-    assert (failure["cause"]["rank"], failure["cause"]["host"]) == (1, "cpu2")
+    assert (failure["cause"]["rank"], failure["cause"]["host"]) == (1, hosts[1])
     assert "Killed" in failure["cause"]["message"]
     sweep.join(timeout=300)
     assert result and result[0][0] != 0
     (row,) = project.table("results/partial/tables/runs.csv")
     assert row["status"] == "failed"
-    assert "rank 1 on cpu2" in row["reason"]
-    for node in ("cpu1", "cpu2", "cpu3"):
+    assert f"rank 1 on {hosts[1]}" in row["reason"]
+    for node in hosts:
         wait_for(lambda node=node: cluster.processes(node) == [], f"{node} to be free")
 
 
