@@ -27,7 +27,7 @@ bench: setup
 
 # tables and plots of whatever has finished, for the configuration in config/ (or CONFIG=FILE)
 partial: setup
-	$(SNAKEMAKE) $(if $(CONFIG),--configfile $(CONFIG)) partial
+	$(SNAKEMAKE) partial $(if $(CONFIG),--configfile $(CONFIG))
 
 cluster-up: setup
 	provision/virtual/install

@@ -258,7 +258,7 @@ def test_a_grid_of_which_nothing_has_run_is_still_a_table(tmp_path: Path) -> Non
 
 def write_and_read(runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
     runs.to_csv(folder / "runs.csv", index=False)
-    return tables.read_runs(folder / "runs.csv")
+    return tables.read_table(folder / "runs.csv")
 
 
 def test_the_comparison_is_the_same_after_the_runs_went_through_a_file(tmp_path: Path) -> None:

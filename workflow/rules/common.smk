@@ -125,7 +125,7 @@ def wanted_records(wildcards):
 
 
 def grid_config(wildcards):
-    """What the list of runs depends on, as JSON; nothing cosmetic is in it."""
+    """What grid.json is made from, as JSON: runs, parameters, prices, platforms' titles."""
     keys = ("grid", "recipes", "platforms", "seed")
     return json.dumps({key: CONFIG[key] for key in keys}, sort_keys=True)
 

@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--md", type=Path, required=True)
     parser.add_argument("--platforms", type=Path, nargs="+", required=True, help="<platform>.md")
     args = parser.parse_args()
-    runs = tables.read_runs(args.runs)
+    runs = tables.read_table(args.runs)
     compare(
         runs,
         records.read_json(args.grid),

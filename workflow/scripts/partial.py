@@ -31,7 +31,7 @@ def main() -> None:
     names = dict.fromkeys(run["axes"]["platform"] for run in expected["runs"])
     shown = args.config["comparison"]
     compare(
-        tables.read_runs(csv),
+        tables.read_table(csv),
         expected,
         shown["title"],
         shown["columns"],

@@ -119,11 +119,6 @@ def _why_no_record(folder: Path) -> dict[str, str]:
     return {"status": "missing", "reason": "not run yet"}
 
 
-def read_runs(path: Path) -> pd.DataFrame:
-    """The table of runs as `runs_table` made it."""
-    return read_table(path)
-
-
 def read_table(path: Path) -> pd.DataFrame:
     """A table from its CSV: texts stay texts, whatever they look like; empty cells are missing."""
     text = [*SERIES_AXES, "tasks_per_node", "status", "hosts", "slurm_job_id", "parameters_hash"]
