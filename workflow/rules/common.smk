@@ -24,7 +24,7 @@ os.environ.update(
     )
 )
 
-from tfscaling import configuration, expectations, grid, parameters, platforms
+from tfscaling import configuration, expectations, grid, parameters, platforms, published
 from tfscaling.datasets import DATASETS
 from tfscaling.metrics import METRICS
 from tfscaling.models import MODELS
@@ -46,6 +46,8 @@ try:
     platforms.check(CONFIG["platforms"], config_sources())
     configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, config_sources())
     GRID = grid.expand(CONFIG, MODELS, STRATEGIES, config_sources())
+    grid.check_baseline(GRID, CONFIG["comparison"]["baseline"], config_sources())
+    published.check(CONFIG["published"]["path"], config_sources())
 except configuration.ConfigError as error:
     raise WorkflowError(str(error)) from None
 
@@ -134,6 +136,11 @@ def dataset_path(wildcards):
     """`--path FILE` if the configuration names a local copy of the dataset."""
     path = CONFIG["datasets"].get(wildcards.dataset, {}).get("path")
     return shlex.join(["--path", path]) if path else ""
+
+
+def published_flag(wildcards, input):
+    """`--published FILE` if the configuration names published results."""
+    return shlex.join(["--published", *input.published]) if input.published else ""
 
 
 def plot_title(wildcards):

@@ -1,9 +1,10 @@
 """Tables: collect every run into one row, every point into one row of the comparison.
 
 INPUTS   results/grid.json, results/runs/**/run.json (and failure.json of failed runs)
-OUTPUTS  results/tables/runs.{csv,parquet}     one row per run, failed and missing ones included
-         results/tables/comparison.{csv,md}    one row per point
-         results/tables/{platform}.md          nodes, time, loss, accuracy
+OUTPUTS  results/tables/runs.{csv,parquet}              one row per run, failed ones included
+         results/tables/epochs.csv                      one row per epoch of each valid run
+         results/tables/comparison.{csv,md,tex,html}    one row per point
+         results/tables/{platform}.md                   nodes, time, loss, accuracy
 """
 
 
@@ -15,6 +16,7 @@ rule collect:
     output:
         csv="results/tables/runs.csv",
         parquet="results/tables/runs.parquet",
+        epochs="results/tables/epochs.csv",
     log:
         "results/logs/collect.log",
     localrule: True
@@ -28,6 +30,7 @@ rule collect:
         " --runs-dir results/runs"
         " --csv {output.csv}"
         " --parquet {output.parquet}"
+        " --epochs {output.epochs}"
         " >{log} 2>&1"
 
 
@@ -36,9 +39,12 @@ rule compare:
         runs=rules.collect.output.csv,
         code=CODE,
         grid=rules.expand.output.grid,
+        published=CONFIG["published"]["path"] or [],
     output:
         csv="results/tables/comparison.csv",
         md="results/tables/comparison.md",
+        tex="results/tables/comparison.tex",
+        html="results/tables/comparison.html",
         platforms=expand("results/tables/{platform}.md", platform=PLATFORMS),
     log:
         "results/logs/compare.log",
@@ -47,6 +53,8 @@ rule compare:
         "../envs/environment.yaml"
     params:
         comparison=CONFIG["comparison"],
+        baseline=json.dumps(CONFIG["comparison"]["baseline"]),
+        published=published_flag,
     message:
         "compare the points of the grid"
     shell:
@@ -55,7 +63,11 @@ rule compare:
         " --grid {input.grid}"
         " --title {params.comparison[title]:q}"
         " --columns {params.comparison[columns]}"
+        " --baseline {params.baseline:q}"
+        " {params.published}"
         " --csv {output.csv}"
         " --md {output.md}"
+        " --tex {output.tex}"
+        " --html {output.html}"
         " --platforms {output.platforms}"
         " >{log} 2>&1"

@@ -2,7 +2,7 @@
 """Collect every expected run into one row: valid, failed, stale and missing ones alike.
 
 INPUTS   grid.json (--grid), the run records below --runs-dir
-OUTPUTS  runs.csv (--csv) and runs.parquet (--parquet)
+OUTPUTS  runs.csv (--csv), runs.parquet (--parquet), epochs.csv (--epochs)
 """
 
 import argparse
@@ -17,15 +17,17 @@ def main() -> None:
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--csv", type=Path, required=True)
     parser.add_argument("--parquet", type=Path, required=True)
+    parser.add_argument("--epochs", type=Path, required=True)
     args = parser.parse_args()
-    collect(records.read_json(args.grid), args.runs_dir, args.csv, args.parquet)
+    collect(records.read_json(args.grid), args.runs_dir, args.csv, args.parquet, args.epochs)
 
 
-def collect(expected: dict, runs_dir: Path, csv: Path, parquet: Path) -> None:
-    """Write the table of runs and say what is not valid."""
-    runs = tables.runs_table(expected, runs_dir)
+def collect(expected: dict, runs_dir: Path, csv: Path, parquet: Path, epochs_csv: Path) -> None:
+    """Write the tables of runs and epochs and say what is not valid."""
+    runs, epochs = tables.run_tables(expected, runs_dir)
     runs.to_csv(csv, index=False)
     runs.to_parquet(parquet, index=False)
+    epochs.to_csv(epochs_csv, index=False)
     print(runs["status"].value_counts().to_string())
     for _, row in runs[runs["status"] != "ok"].iterrows():
         print(

@@ -1,55 +1,64 @@
 #!/usr/bin/env python3
 """Compare the points of the grid: one row per point, and one table per platform.
 
-INPUTS   runs.csv (--runs), grid.json (--grid)
-OUTPUTS  comparison.csv (--csv), comparison.md (--md), <platform>.md for each of --platforms
+INPUTS   runs.csv (--runs), grid.json (--grid), published results (--published, may be left out)
+OUTPUTS  comparison.csv (--csv), comparison.{md,tex,html} (--md, --tex, --html), <platform>.md for
+         each of --platforms
 """
 
 import argparse
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
-from tfscaling import markdown, records, tables
+from tfscaling import display, formats, published, records, tables
+from tfscaling.comparison import comparison_table
 from tfscaling.metrics import METRICS
+
+#: Ending of a file → how the comparison is written into it.
+FORMATS = {".md": formats.markdown, ".tex": formats.latex, ".html": formats.html_page}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--grid", type=Path, required=True)
+    parser.add_argument("--published", type=Path)
     parser.add_argument("--title", required=True)
     parser.add_argument("--columns", nargs="+", required=True, choices=list(METRICS))
+    parser.add_argument("--baseline", type=json.loads, default={}, help="axes of the baseline")
     parser.add_argument("--csv", type=Path, required=True)
     parser.add_argument("--md", type=Path, required=True)
+    parser.add_argument("--tex", type=Path, required=True)
+    parser.add_argument("--html", type=Path, required=True)
     parser.add_argument("--platforms", type=Path, nargs="+", required=True, help="<platform>.md")
     args = parser.parse_args()
-    runs = tables.read_table(args.runs)
-    compare(
-        runs,
-        records.read_json(args.grid),
-        args.title,
-        args.columns,
-        args.csv,
-        args.md,
-        args.platforms,
+    expected = records.read_json(args.grid)
+    table = comparison_table(
+        tables.read_table(args.runs), expected, args.baseline, published.read(args.published)
     )
+    table.to_csv(args.csv, index=False)
+    files = [args.md, args.tex, args.html]
+    write(table, expected["platforms"], args.title, args.columns, files, args.platforms)
 
 
-def compare(
-    runs: pd.DataFrame,
-    expected: dict,
+def write(
+    table: pd.DataFrame,
+    platforms: dict[str, Any],
     title: str,
-    columns: list[str],
-    csv: Path,
-    md: Path,
-    platforms: list[Path],
+    columns: Sequence[str],
+    files: Sequence[Path],
+    platform_files: Sequence[Path],
 ) -> None:
-    """Write the comparison and the tables of the platforms."""
-    table = tables.comparison_table(runs, expected["excluded"])
-    table.to_csv(csv, index=False)
-    md.write_text(markdown.comparison(table, title, columns))
-    for path in platforms:
-        path.write_text(markdown.platform(table, path.stem, expected["platforms"][path.stem]))
+    """Write the comparison as people read it, and the tables of the platforms."""
+    shown = display.comparison(table, title, columns)
+    for path in files:
+        path.write_text(FORMATS[path.suffix](shown))
+    for path in platform_files:
+        parts = [formats.markdown(part, 2) for part in display.platform(table, path.stem)]
+        path.write_text("\n".join([f"# {platforms[path.stem]['title']}\n", *parts]))
 
 
 if __name__ == "__main__":

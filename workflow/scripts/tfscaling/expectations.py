@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tfscaling import grid, models, parameters, platforms
+from tfscaling import costs, grid, models, parameters, platforms
 from tfscaling.geometry import batch_scaling
 from tfscaling.models import MODELS
 from tfscaling.strategies import STRATEGIES
@@ -27,7 +27,7 @@ def expected_runs(config: Mapping[str, Any]) -> dict[str, Any]:
     """The content of grid.json for a validated configuration.
 
     `runs`: path, axes, sizes, price and the parameters with which the record must have been made;
-    `excluded`: axes and reason; `platforms`: name → title.
+    `excluded`: axes and reason; `platforms`: name → what the tables say of it.
     """
     expanded = grid.expand(config, MODELS, STRATEGIES)
     entries = []
@@ -41,14 +41,19 @@ def expected_runs(config: Mapping[str, Any]) -> dict[str, Any]:
                 "per_replica_batch_size": run.per_replica_batch_size,
                 "global_batch_size": run.global_batch_size,
                 "batch_scaling": batch_scaling(config["recipes"][run.recipe]),
-                "usd_per_node_hour": config["platforms"][run.platform]["usd_per_node_hour"],
+                "usd_per_node_hour": costs.node_price_usd(
+                    config["platforms"][run.platform], run.gpus_per_node
+                ),
                 "parameters": values,
                 "parameters_hash": parameters.parameters_hash(run.axes, values),
             }
         )
+    points = [run.platform for run in expanded.runs]
+    points += [point.axes["platform"] for point in expanded.excluded]
+    named = dict.fromkeys(points)
     return {
         "schema_version": SCHEMA_VERSION,
-        "platforms": {n: platforms.title(config["platforms"], n) for n in config["platforms"]},
+        "platforms": {name: platforms.shown(config["platforms"], name) for name in named},
         "runs": entries,
         "excluded": [{"axes": e.axes, "reason": e.reason} for e in expanded.excluded],
     }

@@ -144,6 +144,15 @@ def expand(
     return Grid(tuple(runs.values()), tuple(excluded))
 
 
+def check_baseline(grid: Grid, baseline: Mapping[str, Any], sources: Sources = ()) -> None:
+    """Raise ConfigError if no run of the grid is at the baseline that the comparison names."""
+    points = [{axis: getattr(run, axis) for axis in baseline} for run in grid.runs]
+    if baseline not in points:
+        path = ["comparison", "baseline"]
+        reason = "no run of the grid has these values: no speed-up could be computed"
+        raise ConfigError(problem(path, dict(baseline), reason, sources))
+
+
 def _values(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 

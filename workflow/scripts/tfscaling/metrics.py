@@ -54,4 +54,10 @@ METRICS: dict[str, Metric] = {
     "speedup": Metric("speed-up", "", "higher", 2),
     "scaling_efficiency": Metric("scaling efficiency", "", "higher", 2),
     "cost_usd": Metric("cost", "US dollars", "lower", 4),
+    "published_execution_time_s": Metric("published execution time", "s", "lower", 3),
+    "execution_time_ratio": Metric("execution time, measured over published", "", "lower", 2),
+    "published_loss": Metric("published loss", "", "lower", 4),
+    "loss_ratio": Metric("loss, measured over published", "", "lower", 2),
+    "published_accuracy": Metric("published accuracy", "", "higher", 4),
+    "accuracy_ratio": Metric("accuracy, measured over published", "", "higher", 4),
 }

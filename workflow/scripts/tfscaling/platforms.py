@@ -48,9 +48,28 @@ def check(platforms: Mapping[str, Mapping[str, Any]], sources: Sources = ()) -> 
             )
 
 
-def title(platforms: Mapping[str, Mapping[str, Any]], name: str) -> str:
-    """How tables and plots call the platform."""
-    return platforms[name]["title"] or name
+#: What of a platform the tables and the report say.
+SHOWN = (
+    "cloud",
+    "published_as",
+    "cluster",
+    "partition",
+    "instance_type",
+    "gpu_type",
+    "devices",
+    "launcher",
+    "cpus_per_node",
+    "usd_per_node_hour",
+    "usd_per_gpu_hour",
+    "price_date",
+    "price_source",
+)
+
+
+def shown(platforms: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """What the tables and the report say of a platform: its title and the keys `SHOWN`."""
+    platform = platforms[name]
+    return {"title": platform["title"] or name, **{key: platform[key] for key in SHOWN}}
 
 
 def slurm_resources(platform: Mapping[str, Any], geometry: Geometry) -> dict[str, Any]:

@@ -1,0 +1,97 @@
+"""Run records by the thousand, made up but valid: for tables, plots and the report."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tfscaling import records, truth
+from tfscaling.geometry import Geometry
+from tfscaling.parameters import cpus_per_task
+
+Entry = Mapping[str, Any]
+#: Seconds of the phases that do not depend on the number of replicas.
+_FIXED_S = {
+    "launch_time_s": 1.5, "import_time_s": 4.0, "data_time_s": 0.5, "build_time_s": 0.75,
+    "first_step_time_s": 2.0,
+}  # fmt: skip
+
+
+def usual_time_s(entry: Entry) -> float:
+    """More replicas compute less each and communicate more: faster at first, then slower."""
+    replicas = entry["replicas"]
+    return 400.0 / replicas + 6.0 * (replicas - 1) ** 0.5 + 10.0
+
+
+def write_records(
+    expected: Mapping[str, Any],
+    runs_dir: Path,
+    time_s: Callable[[Entry], float] = usual_time_s,
+    noise: float = 0.02,
+) -> None:
+    """Write a record for every expected run; times scatter by `noise`, a fraction."""
+    for number, entry in enumerate(expected["runs"]):
+        dice = random.Random(number)
+        folder = runs_dir / entry["path"]
+        folder.mkdir(parents=True, exist_ok=True)
+        record = record_of(entry, time_s(entry) * dice.gauss(1.0, noise), dice)
+        (folder / records.RECORD).write_text(json.dumps(record))
+
+
+def record_of(entry: Entry, execution_time_s: float, dice: random.Random) -> dict[str, Any]:
+    """A record of `entry` with this time; loss and accuracy follow the global batch."""
+    axes, parameters = entry["axes"], entry["parameters"]
+    shape, batch = Geometry.of(axes), entry["global_batch_size"]
+    phases = {**_FIXED_S, "rendezvous_time_s": 0.25 * shape.tasks}
+    rest = sum(phases.values()) - phases["launch_time_s"]
+    epochs = [
+        _epoch(number, batch * 8 / number, execution_time_s / parameters["epochs"], dice)
+        for number in range(1, parameters["epochs"] + 1)
+    ]
+    return records.build(
+        axes,
+        {
+            "tasks": shape.tasks,
+            "gpus_per_task": shape.gpus_per_task,
+            "cpus_per_task": cpus_per_task(axes, parameters),
+            **{key: entry[key] for key in
+               ("replicas", "per_replica_batch_size", "global_batch_size")},
+        },
+        parameters,
+        entry["parameters_hash"],
+        1,
+        [_report(rank, entry, epochs) for rank in range(shape.tasks)],
+        {
+            **phases,
+            "queue_time_s": dice.uniform(1, 60),
+            "train_time_s": max(1.0, execution_time_s - rest),
+            "evaluation_time_s": 0.5,
+            "execution_time_s": execution_time_s,
+        },
+        {
+            "launcher_host": "node0", "git_commit": "0" * 40, "started": "2026-01-01T00:00:00Z",
+            "slurm_job": {"id": "1"},
+        },
+        list(truth.CHECKS),
+    )  # fmt: skip
+
+
+def _epoch(number: int, batch: float, duration_s: float, dice: random.Random) -> dict[str, Any]:
+    error = min(0.9, 0.0006 * (batch / 64) ** 0.9 * 3 * dice.gauss(1.0, 0.1))
+    return {
+        "epoch": number, "loss": 3.3 * error, "accuracy": 1 - error, "duration_s": duration_s,
+    }  # fmt: skip
+
+
+def _report(rank: int, entry: Entry, epochs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "rank": rank, "job": "worker", "host": f"node{rank}", "devices": ["CPU:0"], "cpus": 2,
+        "cluster_hash": "0123456789abcdef", "tensorflow_version": "2.21.0", "epochs": epochs,
+        "examples_per_step": entry["global_batch_size"],
+        "steps": [(epoch["epoch"], 0, 20, epoch["duration_s"]) for epoch in epochs],
+        "test_loss": 2 * epochs[-1]["loss"],
+        "test_accuracy": epochs[-1]["accuracy"] - 0.01,
+    }  # fmt: skip

@@ -1,0 +1,173 @@
+"""The comparison: one row per point, with intervals, speed-up and published values.
+
+Layer 4 (view).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from tfscaling import published
+from tfscaling.grid import POINT_AXES
+from tfscaling.metrics import METRICS
+from tfscaling.statistics import median_interval, ratio_interval
+from tfscaling.tables import RUN_METRICS, SERIES_AXES, SIZES
+
+#: Metrics that come with minimum, maximum and the interval of the median over a point's runs.
+SPREAD = ("execution_time_s", "loss", "accuracy", "test_accuracy", "cost_usd")
+#: Metrics that come with a bootstrap interval.
+RATIOS = ("speedup", "scaling_efficiency")
+#: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
+COLUMNS = (
+    *POINT_AXES,
+    "platform_title",
+    "cloud",
+    "status",
+    "runs",
+    "runs_asked",
+    *SIZES,
+    *METRICS,
+    *(f"{name}_{end}" for name in SPREAD for end in ("min", "max", "low", "high")),
+    *(f"{name}_{end}" for name in RATIOS for end in ("low", "high")),
+    "baseline",
+    "baseline_execution_time_s",
+    "reason",
+)
+
+Row = dict[str, Any]
+
+
+def comparison_table(
+    runs: pd.DataFrame,
+    expected: Mapping[str, Any],
+    baseline: Mapping[str, Any] | None = None,
+    published_rows: Sequence[Mapping[str, Any]] = (),
+) -> pd.DataFrame:
+    """One row per point, in the order of the grid; excluded points at the end.
+
+    Every metric is the median over the point's valid runs. Speed-up is relative to the point that
+    `baseline` names by values of axes; axes that it leaves open are the point's own (platform,
+    model, strategy, recipe) or those of the fewest replicas (the others).
+    """
+    rows, times = [], {}
+    for axes, group in _by_point(runs).items():
+        rows.append(_point_row(axes, group))
+        times[axes] = [run["execution_time_s"] for run in group if run["status"] == "ok"]
+    _add_speedup(rows, times, baseline or {})
+    _add_published(rows, expected, published_rows)
+    rows += _excluded_rows(expected["excluded"], {_key(row) for row in rows})
+    platforms = expected["platforms"]
+    for row in rows:
+        row["platform_title"] = platforms[row["platform"]]["title"]
+        row["cloud"] = platforms[row["platform"]]["cloud"]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[axis] for axis in POINT_AXES)
+
+
+def _by_point(runs: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:
+    points: dict[tuple[Any, ...], list[Row]] = {}
+    for run in runs.to_dict("records"):
+        points.setdefault(_key(run), []).append(run)  # type: ignore[arg-type]
+    return points
+
+
+def _point_row(axes: tuple[Any, ...], group: Sequence[Row]) -> Row:
+    valid = [run for run in group if run["status"] == "ok"]
+    others = [run for run in group if run["status"] != "ok"]
+    row: Row = dict(zip(POINT_AXES, axes, strict=True))
+    row |= {size: group[0][size] for size in SIZES}
+    row |= {"runs": len(valid), "runs_asked": len(group), "status": _status(valid, others)}
+    row["reason"] = "; ".join(
+        f"repeat {run['repeat']} {run['status']}: {run['reason']}" for run in others
+    )
+    for name in (*RUN_METRICS, "cost_usd"):
+        values = [run[name] for run in valid if not pd.isna(run[name])]
+        row[name] = median(values) if values else None
+        if name in SPREAD and values:
+            low, high = median_interval(values) or (None, None)
+            row |= {f"{name}_min": min(values), f"{name}_max": max(values)}
+            row |= {f"{name}_low": low, f"{name}_high": high}
+    return row
+
+
+def _status(valid: Sequence[Row], others: Sequence[Row]) -> str:
+    """ok, or incomplete, or with no valid run the most frequent status of the others."""
+    if not others:
+        return "ok"
+    statuses = [run["status"] for run in others]
+    return "incomplete" if valid else max(statuses, key=statuses.count)
+
+
+def baseline_of(row: Row, rows: Iterable[Row], baseline: Mapping[str, Any]) -> Row | None:
+    """The point that `row` is compared with; None if the grid has none."""
+    wanted = {axis: row[axis] for axis in SERIES_AXES}
+    wanted |= {axis: str(v) if axis == "tasks_per_node" else v for axis, v in baseline.items()}
+    found = [other for other in rows if all(other[axis] == v for axis, v in wanted.items())]
+    return min(found, key=lambda r: (r["replicas"], r["nodes"], r["gpus_per_node"]), default=None)
+
+
+def _add_speedup(
+    rows: Sequence[Row], times: Mapping[tuple[Any, ...], list[float]], baseline: Mapping[str, Any]
+) -> None:
+    bases: dict[tuple[Any, ...], Row | None] = {}
+    for row in rows:
+        series = tuple(row[axis] for axis in SERIES_AXES)
+        if series not in bases:
+            bases[series] = baseline_of(row, rows, baseline)
+        base = bases[series]
+        if base is None:
+            row["baseline"] = "no point of the grid"
+            continue
+        shown = [*baseline, *(a for a in POINT_AXES if a not in (*SERIES_AXES, *baseline))]
+        row["baseline"] = " ".join(f"{axis}={base[axis]}" for axis in shown)
+        row["baseline_execution_time_s"] = base["execution_time_s"]
+        if base["execution_time_s"] is None or row["execution_time_s"] is None:
+            continue
+        row["speedup"] = base["execution_time_s"] / row["execution_time_s"]
+        share = base["replicas"] / row["replicas"]
+        row["scaling_efficiency"] = row["speedup"] * share
+        own = row is not base  # a point compared with itself has no uncertainty
+        interval = ratio_interval(times[_key(base)], times[_key(row)]) if own else None
+        if interval is not None:
+            row["speedup_low"], row["speedup_high"] = interval
+            row["scaling_efficiency_low"] = interval[0] * share
+            row["scaling_efficiency_high"] = interval[1] * share
+
+
+def _add_published(
+    rows: Sequence[Row], expected: Mapping[str, Any], published_rows: Sequence[Mapping[str, Any]]
+) -> None:
+    if not published_rows:
+        return
+    known = published.by_point(published_rows)
+    training = {
+        _key({**entry["axes"], "tasks_per_node": str(entry["axes"]["tasks_per_node"])}): (
+            published.training_of(entry)
+        )
+        for entry in expected["runs"]
+    }
+    for row in rows:
+        name = expected["platforms"][row["platform"]]["published_as"]
+        result = known.get(published.point_of(row, name))
+        same = result is not None and published.same_training(result, training[_key(row)])
+        row |= published.beside(row, result, same)
+
+
+def _excluded_rows(
+    excluded: Iterable[Mapping[str, Any]], run: set[tuple[Any, ...]]
+) -> Iterable[Row]:
+    """Points that no block of the grid runs, once each."""
+    rows: dict[tuple[Any, ...], Row] = {}
+    for point in excluded:
+        axes = {**point["axes"], "tasks_per_node": str(point["axes"]["tasks_per_node"])}
+        row = {**axes, "runs": 0, "status": "excluded", "reason": point["reason"]}
+        if _key(row) not in run:
+            rows.setdefault(_key(row), row)
+    return rows.values()

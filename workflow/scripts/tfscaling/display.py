@@ -1,0 +1,132 @@
+"""What people see of the tables: chosen columns, rounded values, notes. Layer 4 (view)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.grid import POINT_AXES
+from tfscaling.metrics import METRICS
+from tfscaling.statistics import CONFIDENCE, RUNS_FOR_INTERVAL
+
+MISSING = "–"
+_TEXTS = {"platform", "model", "strategy", "recipe", "status", "reason"}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table of texts: `cells` as it is read, `texts` the columns aligned to the left."""
+
+    title: str
+    cells: pd.DataFrame
+    notes: tuple[str, ...] = ()
+    above: str = ""
+    texts: frozenset[str] = field(default_factory=lambda: frozenset(_TEXTS))
+
+
+def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> Shown:
+    """The comparison with the metrics `columns`, in this order.
+
+    Axes that are the same everywhere stand above the table; columns without any value are left out.
+    """
+    axes = [axis for axis in POINT_AXES if axis == "nodes" or table[axis].nunique() > 1]
+    fixed = [f"{axis} {table[axis].iloc[0]}" for axis in POINT_AXES if axis not in axes]
+    names = [*axes, "status", "runs", "replicas", "global_batch_size"]
+    names += [column for column in columns if not table[column].isna().all()]
+    if (table["reason"].fillna("") != "").any():
+        names.append("reason")
+    rows = [[cell(name, row) for name in names] for row in table.to_dict("records")]
+    above = f"All points: {', '.join(fixed)}." if fixed else ""
+    cells = pd.DataFrame(rows, columns=names, dtype=object)
+    return Shown(title, cells, tuple(_notes(table, names)), above)
+
+
+def cell(name: str, row: dict[Any, Any]) -> str:
+    """The value of a column: rounded as its metric says, with its interval or else its range."""
+    value = row[name]
+    if name == "runs":
+        asked = row["runs_asked"]
+        return str(value) if pd.isna(asked) else f"{value} of {asked:.0f}"
+    if value is None or (not isinstance(value, str) and pd.isna(value)):
+        return MISSING
+    if name in METRICS:
+        digits = METRICS[name].digits
+        low, high = _spread(name, row)
+        if low is None:
+            return f"{value:.{digits}f}"
+        digits = min(digits, 1) if name == "execution_time_s" else digits
+        return f"{value:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
+    return f"{value:.0f}" if isinstance(value, float) else one_line(str(value))
+
+
+def _spread(name: str, row: dict[Any, Any]) -> tuple[Any, Any]:
+    """The interval of the median or the ratio; of fewer runs the range; of one run nothing."""
+    for low, high in ((f"{name}_low", f"{name}_high"), (f"{name}_min", f"{name}_max")):
+        if row["runs"] > 1 and low in row and pd.notna(row[low]):
+            return row[low], row[high]
+    return None, None
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks."""
+    return " ".join(text.split())
+
+
+def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    notes = []
+    if "speedup" in names:
+        bases = table.dropna(subset=["baseline"]).drop_duplicates(
+            ["platform", "model", "strategy", "recipe", "baseline"]
+        )
+        for _, row in bases.iterrows():
+            time = row["baseline_execution_time_s"]
+            text = "not measured: no speed-up" if pd.isna(time) else f"{time:.1f} s"
+            notes.append(
+                f"Speed-up of {row['platform']}, {row['model']}, {row['strategy']}, recipe "
+                f"{row['recipe']}: relative to {row['baseline']} ({text})."
+            )
+    if (table["runs"] >= RUNS_FOR_INTERVAL).any():
+        notes.append(
+            f"In brackets: the {CONFIDENCE:.0%} interval of the median (order statistics) or of "
+            f"the ratio of medians (bootstrap) where there are at least {RUNS_FOR_INTERVAL} runs."
+        )
+    if ((table["runs"] > 0) & (table["runs"] < RUNS_FOR_INTERVAL)).any():
+        notes.append(
+            f"Values are medians over the valid runs (minimum–maximum in brackets); points with "
+            f"fewer than {RUNS_FOR_INTERVAL} runs are too few for a confidence interval."
+        )
+    notes.append(
+        "loss and accuracy are means over the last epoch while it is trained; test_accuracy is "
+        "of held-out examples after training; execution_time_s is the trainer's first line to the "
+        "end of training. Raw data: results/tables/runs.csv and the records it names."
+    )
+    return notes
+
+
+def platform(table: pd.DataFrame, name: str) -> list[Shown]:
+    """The published form, one table per series: nodes, code execution time, loss, accuracy."""
+    own = table[table["platform"] == name]
+    tables = []
+    for keys, group in own.groupby(
+        ["model", "strategy", "recipe", "gpus_per_node", "tasks_per_node"], sort=False
+    ):
+        model, strategy, recipe = keys[:3]
+        gpus, tasks = int(str(keys[3])), str(keys[4])
+        devices = f"{gpus} GPU{'s' if gpus > 1 else ''} per node" if gpus else "CPU"
+        per_node = f", {tasks} tasks per node" if tasks != "1" else ""
+        title = f"{model}, {strategy}, {recipe}: {devices}{per_node}"
+        rows = [_published_form(row) for row in group.to_dict("records")]
+        header = ["Number of nodes", "Code execution time", "Loss", "Accuracy"]
+        tables.append(Shown(title, pd.DataFrame(rows, columns=header, dtype=object)))
+    return tables
+
+
+def _published_form(row: dict[Any, Any]) -> list[str]:
+    nodes = str(row["nodes"])
+    if not row["runs"]:
+        return [nodes, one_line(f"{row['status']}: {row['reason']}"), MISSING, MISSING]
+    seconds = f"{row['execution_time_s']:.3f} seconds"
+    return [nodes, seconds, f"{row['loss']:.4f}", f"{row['accuracy']:.4f}"]

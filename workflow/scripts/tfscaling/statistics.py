@@ -1,0 +1,70 @@
+"""Medians and ratios with intervals that small samples justify. Layer 4 (view).
+
+Source: T. Hoefler and R. Belli, "Scientific Benchmarking of Parallel Computing Systems" (SC15),
+rules 5 and 6: nonparametric intervals, because run times are not normally distributed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+#: Confidence of every interval in tables, plots and findings.
+CONFIDENCE = 0.95
+#: Below this number of runs even the whole range of a sample is no 95 % interval of the median.
+RUNS_FOR_INTERVAL = 6
+RESAMPLES = 1999
+
+Interval = tuple[float, float]
+
+
+@functools.cache
+def median_rank(runs: int, confidence: float = CONFIDENCE) -> int | None:
+    """k such that the k-th smallest to the k-th largest of `runs` values is an interval.
+
+    The interval holds the median with at least `confidence`, whatever the distribution; None if
+    even the whole range does not.
+    """
+    from scipy.stats import binom
+
+    k = int(binom.ppf((1 - confidence) / 2, runs, 0.5))
+    if binom.cdf(k - 1, runs, 0.5) > (1 - confidence) / 2:
+        k -= 1
+    return k if k >= 1 else None
+
+
+def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """Nonparametric interval of the median by order statistics; None if there are too few."""
+    rank = median_rank(len(values), confidence) if len(values) else None
+    if rank is None:
+        return None
+    ordered = sorted(values)
+    return float(ordered[rank - 1]), float(ordered[-rank])
+
+
+def ratio_interval(
+    numerators: Sequence[float], denominators: Sequence[float], confidence: float = CONFIDENCE
+) -> Interval | None:
+    """Percentile bootstrap interval of the ratio of two medians; None if either has too few.
+
+    The resampling is seeded: the same samples give the same interval.
+    """
+    from scipy.stats import bootstrap
+
+    if min(len(numerators), len(denominators)) < RUNS_FOR_INTERVAL:
+        return None
+
+    def ratio(above: np.ndarray, below: np.ndarray, axis: int) -> np.ndarray:
+        return np.median(above, axis=axis) / np.median(below, axis=axis)
+
+    found = bootstrap(
+        (np.asarray(numerators, float), np.asarray(denominators, float)),
+        ratio,
+        n_resamples=RESAMPLES,
+        confidence_level=confidence,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return float(found.low), float(found.high)
