@@ -24,6 +24,7 @@ lint: setup
 
 bench: setup
 	python benchmarks/dry_run.py
+	python benchmarks/aggregation.py
 
 # tables and plots of whatever has finished, for the configuration in config/ (or CONFIG=FILE)
 partial: setup

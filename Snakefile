@@ -14,7 +14,9 @@ include: "workflow/rules/expand.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/tables.smk"
+include: "workflow/rules/conclude.smk"
 include: "workflow/rules/plots.smk"
+include: "workflow/rules/report.smk"
 include: "workflow/rules/partial.smk"
 
 
@@ -22,7 +24,9 @@ rule all:
     default_target: True
     input:
         rules.compare.output,
-        expand(rules.plot.output.svg, plot=CONFIG["plots"]),
+        rules.conclude.output,
+        rules.plot.output,
+        rules.report.output,
     localrule: True
 
 

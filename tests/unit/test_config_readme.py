@@ -43,6 +43,18 @@ def test_table_of_the_grid() -> None:
         assert "| required |" in table[key]
 
 
+@pytest.mark.parametrize("key", ["comparison", "published"])
+def test_keys_of_the_rest_are_described_with_their_defaults(key: str) -> None:
+    table = rows("The rest of config.yaml")
+    for name, definition in configuration.properties("config")[key]["properties"].items():
+        row = table[f"{key}.{name}"]
+        default = json.dumps(definition["default"], ensure_ascii=False)
+        assert f"| `{default}` |" in row or "see `config.yaml`" in row
+    assert [name for name in table if name.startswith(f"{key}.")] == [
+        f"{key}.{name}" for name in configuration.properties("config")[key]["properties"]
+    ]
+
+
 def test_every_registered_name_is_listed() -> None:
     for name in [*METRICS, *PLOTS, *MODELS, *STRATEGIES]:
         assert f"`{name}`" in README

@@ -72,6 +72,24 @@ MALFORMED: dict[str, tuple[Sequence[str | int], Any, str, str, str]] = {
         PLATFORM, None, "platforms.cluster", "null", "a value of type object"),
     "empty_exclude_rule": (
         (*BLOCK, "exclude"), [{}], "grid[0].exclude[0]", "{}", "at least 1 entry"),
+    "baseline_of_an_axis_that_is_none": (
+        ("comparison",), {"baseline": {"node": 1}}, "comparison.baseline.node", "1",
+        "did you mean 'nodes'?"),
+    "baseline_of_a_repeat": (
+        ("comparison",), {"baseline": {"repeat": 1}}, "comparison.baseline.repeat", "1",
+        "allowed: gpus_per_node, model, nodes"),
+    "baseline_of_several_nodes": (
+        ("comparison",), {"baseline": {"nodes": [1, 2]}}, "comparison.baseline.nodes", "[1, 2]",
+        "type integer"),
+    "negative_tolerance": (
+        ("published",), {"tolerance": -0.1}, "published.tolerance", "-0.1", "0 or more"),
+    "unknown_key_of_published": (
+        ("published",), {"file": "a.csv"}, "published.file", '"a.csv"', "allowed: path, tolerance"),
+    "negative_price_of_a_gpu": (
+        (*PLATFORM, "usd_per_gpu_hour"), -1, "platforms.cluster.usd_per_gpu_hour", "-1",
+        "0 or more"),
+    "number_for_a_cloud": (
+        (*PLATFORM, "cloud"), 1, "platforms.cluster.cloud", "1", "type string or null"),
     "environment_that_is_no_text": (
         (*PLATFORM, "env"), {"A": 1}, "platforms.cluster.env.A", "1", "a value of type string"),
 }  # fmt: skip
@@ -147,6 +165,8 @@ DEFAULTS = [
     (("datasets",), {}),
     (("plots",), {}),
     (("comparison", "title"), "Comparison of distributed training runs"),
+    (("comparison", "baseline"), {}),
+    (("published",), {"path": None, "tolerance": 0.25}),
     (("grid", 0, "strategy"), "multi_worker_mirrored"),
     (("grid", 0, "gpus_per_node"), 0),
     (("grid", 0, "tasks_per_node"), 1),
@@ -157,6 +177,9 @@ DEFAULTS = [
     (("recipes", "weak", "steps_per_execution"), 1),
     (("platforms", "cluster", "devices"), "physical"),
     (("platforms", "cluster", "env"), {}),
+    (("platforms", "cluster", "cloud"), None),
+    (("platforms", "cluster", "published_as"), None),
+    (("platforms", "cluster", "usd_per_gpu_hour"), None),
     (("platforms", "laptop", "runtime_min"), 60),
 ]
 
@@ -216,7 +239,7 @@ def test_known_names_pass() -> None:
     assert configuration.check_names(config, METRICS, PLOTS, DATASETS) is None
 
 
-@pytest.mark.parametrize("name", ["config", "platform", "recipe", "run_record"])
+@pytest.mark.parametrize("name", ["config", "platform", "recipe", "run_record", "comparison"])
 def test_schemas_are_valid_and_closed(name: str) -> None:
     schema = configuration.load_schema(name)
     configuration.validator(name).check_schema(schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from builders import raw_config, valid_config
-from tfscaling import configuration, expectations, parameters
+from tfscaling import configuration, expectations, parameters, platforms
 from tfscaling.grid import AXES
 
 PRICE = {"usd_per_node_hour": 2.5, "price_date": "2022", "price_source": "list"}
@@ -33,12 +33,29 @@ def test_excluded_points_keep_their_reasons() -> None:
     assert left_out["axes"]["nodes"] == 9
 
 
-def test_titles_and_prices_of_platforms() -> None:
-    raw = raw_config((("platforms", "cluster", "title"), "Cloud"))
-    raw["platforms"]["cluster"].update(PRICE)
-    expected = expectations.expected_runs(configuration.validate(raw))
-    assert expected["platforms"] == {"cluster": "Cloud", "laptop": "laptop"}
-    assert {entry["usd_per_node_hour"] for entry in expected["runs"]} == {2.5}
+def test_what_the_tables_say_of_the_platforms_of_the_grid() -> None:
+    raw = raw_config((("platforms", "cluster", "title"), "Cloud"), (("grid", 0, "nodes"), [1, 9]))
+    raw["platforms"]["cluster"].update(PRICE, cloud="gcp", published_as="gcp-n1")
+    raw["grid"].append({**raw["grid"][0], "platform": "laptop"})
+    config = configuration.validate(raw)
+    expected = expectations.expected_runs(config)
+    assert expected["platforms"] == {
+        name: platforms.shown(config["platforms"], name) for name in ("cluster", "laptop")
+    }
+    shown = [expected["platforms"]["cluster"][key] for key in ("title", "cloud", "published_as")]
+    assert shown == ["Cloud", "gcp", "gcp-n1"]
+    assert expected["platforms"]["laptop"]["title"] == "laptop"
+
+
+def test_platforms_that_the_grid_does_not_name_are_left_out() -> None:
+    assert list(expectations.expected_runs(valid_config())["platforms"]) == ["cluster"]
+
+
+def test_the_price_of_a_run_is_that_of_its_nodes_with_their_gpus() -> None:
+    raw = raw_config((("grid", 0, "gpus_per_node"), [0, 1, 4]), (("grid", 0, "nodes"), 1))
+    raw["platforms"]["cluster"].update(PRICE, usd_per_gpu_hour=2.0)
+    runs = expectations.expected_runs(configuration.validate(raw))["runs"]
+    assert [entry["usd_per_node_hour"] for entry in runs] == [2.5, 4.5, 10.5]
 
 
 def test_the_dataset_is_the_models_own_unless_the_recipe_names_one() -> None:

@@ -262,3 +262,48 @@ def test_limits_are_those_of_each_platform() -> None:
         ("laptop", 4),
     ]
     assert [point.reason for point in expanded.excluded] == ["8 nodes exceed nodes_max 4"]
+
+
+def check_baseline(baseline: dict[str, Any], *changes: Change) -> None:
+    raw = raw_config(*changes)
+    overlay = {"comparison": {"baseline": baseline}}
+    grid.check_baseline(expand(*changes), baseline, [("config.yaml", raw), ("over.yaml", overlay)])
+
+
+GRID = blocks(block(nodes=[2, 4, 9]), block(platform="laptop", strategy="single"))
+
+
+@pytest.mark.parametrize(
+    "baseline",
+    [
+        {},
+        {"nodes": 2},
+        {"strategy": "single"},
+        {"platform": "laptop", "nodes": 1},
+        {"platform": "cluster", "model": "mnist_cnn", "strategy": "multi_worker_mirrored",
+         "recipe": "weak", "nodes": 4, "gpus_per_node": 0, "tasks_per_node": 1},
+    ],
+)  # fmt: skip
+def test_a_baseline_that_the_grid_runs_is_taken(baseline: dict[str, Any]) -> None:
+    check_baseline(baseline, GRID)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "shown"),
+    [
+        ({"nodes": 3}, '{"nodes": 3}'),
+        ({"nodes": 9}, '{"nodes": 9}'),  # excluded
+        ({"platform": "laptop", "nodes": 2}, '{"platform": "laptop", "nodes": 2}'),  # not together
+        ({"strategy": "mirrored"}, '{"strategy": "mirrored"}'),
+        ({"gpus_per_node": 1}, '{"gpus_per_node": 1}'),
+    ],
+)
+def test_a_baseline_that_the_grid_does_not_run_is_refused(
+    baseline: dict[str, Any], shown: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_baseline(baseline, GRID)
+    assert str(caught.value) == (
+        f"over.yaml: comparison.baseline: {shown} is not allowed; "
+        "no run of the grid has these values: no speed-up could be computed"
+    )

@@ -28,7 +28,7 @@ NAMES = {1: "plan", 2: "job", 3: "training", 4: "view"}
 PACKAGES = {
     0: {"hostlist"},
     1: {"yaml", "jsonschema", "referencing"},
-    2: {"jsonschema"},
+    2: {"jsonschema", "fastjsonschema"},
     3: {"numpy"},
     4: {"pandas", "numpy", "scipy"},
 }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from builders import valid_config
 from tfscaling import platforms
-from tfscaling.configuration import ConfigError
+from tfscaling.configuration import ConfigError, properties
 from tfscaling.geometry import Geometry
 
 
@@ -131,7 +131,14 @@ def test_a_price_needs_date_and_source(missing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, PRICE, {"price_date": "2022"}, {"cluster": "gcp", "multi_cluster": True}]
+    "settings",
+    [
+        {},
+        PRICE,
+        {**PRICE, "usd_per_gpu_hour": 2.5},
+        {"price_date": "2022"},
+        {"cluster": "gcp", "multi_cluster": True},
+    ],
 )
 def test_complete_settings_pass(settings: dict[str, Any]) -> None:
     assert platforms.check({"cluster": platform(**settings)}) is None
@@ -150,4 +157,30 @@ def test_names_of_tables_are_taken(name: str) -> None:
 
 def test_title_of_a_platform_or_else_its_name() -> None:
     both = {"a": platform(title="Cloud A"), "b": platform()}
-    assert [platforms.title(both, name) for name in both] == ["Cloud A", "b"]
+    assert [platforms.shown(both, name)["title"] for name in both] == ["Cloud A", "b"]
+
+
+def test_what_the_tables_say_of_a_platform_is_what_is_configured() -> None:
+    settings = {
+        "cloud": "gcp", "published_as": "gcp-n1", "cluster": "c", "partition": "v100",
+        "instance_type": "n1", "gpu_type": "v100", **PRICE, "usd_per_gpu_hour": 2.5,
+    }  # fmt: skip
+    shown = platforms.shown({"cluster": platform(title="T", **settings)}, "cluster")
+    assert shown.items() >= {**settings, "title": "T", "cpus_per_node": 8}.items()
+    assert tuple(shown) == ("title", *platforms.SHOWN)
+    without = platforms.shown({"cluster": platform()}, "cluster")
+    assert {without[key] for key in settings} == {None}
+
+
+def test_everything_shown_is_a_key_of_a_platform() -> None:
+    assert set(platforms.SHOWN) <= set(properties("platform"))
+
+
+def test_a_price_of_gpus_needs_one_of_the_node() -> None:
+    content = {"platforms": {"cluster": {"usd_per_gpu_hour": 2.5}}}
+    with pytest.raises(ConfigError) as caught:
+        platforms.check({"cluster": platform(usd_per_gpu_hour=2.5)}, [("platforms.yaml", content)])
+    assert str(caught.value) == (
+        "platforms.yaml: platforms.cluster.usd_per_gpu_hour: 2.5 is not allowed; "
+        "usd_per_gpu_hour needs usd_per_node_hour, to which it is added"
+    )

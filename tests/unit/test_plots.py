@@ -1,101 +1,109 @@
-"""Plots show every measured point, and can be drawn whatever has failed."""
+"""Every plot is drawn from the tables' files, whatever has failed."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import plot
 import pytest
-from builders import raw_config, run_python, write_record
-from tfscaling import configuration, expectations, tables
+from builders import SCRIPTS, raw_config, run_python, write_record
+from tfscaling import comparison, configuration, expectations, plot_style, tables
 from tfscaling.plots import PLOTS
 
 TIMES = {1: 60.0, 2: 40.0, 4: 20.0}
 
 
-def table_of(runs_dir: Path, times: dict[int, float], **block: Any) -> pd.DataFrame:
+def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[Path, Path]:
+    """comparison.csv and epochs.csv of a grid whose node counts in `times` were measured."""
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [4, 1, 2, 9]}
     raw = raw_config((("grid",), [{**usual, **block}]))
     expected = expectations.expected_runs(configuration.validate(raw))
     for entry in expected["runs"]:
         if entry["axes"]["nodes"] in times:
-            write_record(runs_dir, entry, times[entry["axes"]["nodes"]] + entry["axes"]["repeat"])
-    runs = tables.runs_table(expected, runs_dir)
-    table = tables.comparison_table(runs, expected["excluded"])
-    table.to_csv(runs_dir / "comparison.csv", index=False)
-    return pd.read_csv(runs_dir / "comparison.csv")
+            write_record(folder, entry, times[entry["axes"]["nodes"]] + entry["axes"]["repeat"])
+    runs, epochs = tables.run_tables(expected, folder)
+    table = comparison.comparison_table(runs, expected)
+    paths = folder / "comparison.csv", folder / "epochs.csv"
+    table.to_csv(paths[0], index=False)
+    epochs.to_csv(paths[1], index=False)
+    return paths
 
 
-def lines_of(figure: Any) -> dict[str, list[tuple[float, float]]]:
-    """Label → points of the lines that stand in the legend."""
-    (axes,) = figure.axes
-    handles, labels = axes.get_legend_handles_labels()
-    lines = [handle[0] if isinstance(handle, tuple) else handle for handle in handles]
-    return {
-        label: list(zip(line.get_xdata(), line.get_ydata(), strict=True))
-        for label, line in zip(labels, lines, strict=True)
-    }
+def test_the_plots_have_this_order_and_titles() -> None:
+    assert list(PLOTS) == [
+        "execution_time",
+        "speedup",
+        "scaling_efficiency",
+        "time_split",
+        "loss_accuracy",
+        "accuracy_time",
+        "cost_time",
+        "epochs",
+    ]
+    assert len({entry.title for entry in PLOTS.values()}) == len(PLOTS)
 
 
-def test_execution_times_are_drawn_over_the_nodes(tmp_path: Path) -> None:
-    figure = PLOTS["execution_time"].draw(table_of(tmp_path, TIMES, repeats=3), "My title")
-    assert figure.axes[0].get_title() == "My title"
-    assert lines_of(figure) == {"cluster": [(1, 62.0), (2, 42.0), (4, 22.0)]}
-    assert "s" in figure.axes[0].get_ylabel()
-
-
-def test_speedups_are_drawn_over_the_nodes(tmp_path: Path) -> None:
-    figure = PLOTS["speedup"].draw(table_of(tmp_path, {1: 59.0, 2: 29.0, 4: 14.0}), "T")
-    assert lines_of(figure) == {"cluster": [(1, 1.0), (2, 2.0), (4, 4.0)]}
-
-
-def test_points_that_were_not_measured_are_not_drawn(tmp_path: Path) -> None:
-    figure = PLOTS["execution_time"].draw(table_of(tmp_path, {1: 60.0, 4: 20.0}), "T")
-    assert lines_of(figure) == {"cluster": [(1, 61.0), (4, 21.0)]}
-
-
-def test_each_series_is_a_line_named_after_what_varies(tmp_path: Path) -> None:
-    figure = PLOTS["speedup"].draw(table_of(tmp_path, TIMES, gpus_per_node=[0, 2]), "T")
-    assert set(lines_of(figure)) == {"cluster, gpus_per_node 0", "cluster, gpus_per_node 2"}
-    styles = {(line.get_color(), line.get_marker()) for line in figure.axes[0].lines[:2]}
-    assert len({marker for _, marker in styles}) == 2
-    assert len({colour for colour, _ in styles}) == 1  # a platform keeps its colour
-
-
-def test_platforms_have_different_colours(tmp_path: Path) -> None:
-    figure = PLOTS["speedup"].draw(table_of(tmp_path, TIMES, platform=["cluster", "laptop"]), "T")
-    assert len({line.get_color() for line in figure.axes[0].lines[:2]}) == 2
-
-
-@pytest.mark.parametrize("nodes", [1, 2, 4])
-def test_a_single_point_is_visible(tmp_path: Path, nodes: int) -> None:
-    figure = PLOTS["execution_time"].draw(table_of(tmp_path, {nodes: 20.0}), "T")
-    (axes,) = figure.axes
-    ((x, y),) = lines_of(figure)["cluster"]
-    for value, (low, high) in ((x, axes.get_xlim()), (y, axes.get_ylim())):
-        assert low < 0.99 * value
-        assert high > 1.01 * value
-
-
-@pytest.mark.parametrize("name", PLOTS)
 @pytest.mark.parametrize("times", [{}, {4: 20.0}, TIMES], ids=["nothing", "no_baseline", "all"])
 def test_every_plot_is_written_as_svg_whatever_is_missing(
-    tmp_path: Path, name: str, times: dict[int, float], recwarn: pytest.WarningsRecorder
+    tmp_path: Path, times: dict[int, float], recwarn: pytest.WarningsRecorder
 ) -> None:
-    output = tmp_path / "plot.svg"
-    PLOTS[name].draw(table_of(tmp_path, times), PLOTS[name].title).savefig(output)
-    assert output.read_text().rstrip().endswith("</svg>")
+    outputs = [tmp_path / f"{name}.svg" for name in PLOTS]
+    plot.plot({}, *write_tables(tmp_path, times), None, outputs)
+    for path in outputs:
+        text = path.read_text()
+        assert text.rstrip().endswith("</svg>")
+        assert f">{PLOTS[path.stem].title}</text>" in text
+        assert (plot_style.NOTHING in text) == (not times)
+        number = len({4, 1, 2, 9} - times.keys())
+        assert f"{number} point{'s' if number > 1 else ''} failed, missing or excluded" in text
     assert [str(warning.message) for warning in recwarn] == []
 
 
-@pytest.mark.parametrize("name", PLOTS)
-def test_a_plot_needs_only_the_columns_that_it_names(tmp_path: Path, name: str) -> None:
-    table = table_of(tmp_path, TIMES)
-    derived = [c for c in table.columns if any(c.startswith(need) for need in PLOTS[name].needs)]
-    others = {"execution_time_s", "speedup"} - set(PLOTS[name].needs)
-    kept = [c for c in table.columns if c in derived or not any(c.startswith(o) for o in others)]
-    assert PLOTS[name].draw(table[kept], "T").axes
+def test_every_plot_can_be_drawn_from_tables_without_rows(tmp_path: Path) -> None:
+    for name, columns in (("c", comparison.COLUMNS), ("e", tables.EPOCH_COLUMNS)):
+        pd.DataFrame(columns=list(columns)).to_csv(tmp_path / f"{name}.csv", index=False)
+    (tmp_path / "p.csv").write_text("\n")
+    outputs = [tmp_path / f"{name}.svg" for name in PLOTS]
+    plot.plot({}, *(tmp_path / f"{name}.csv" for name in "cep"), outputs)
+    assert all(plot_style.NOTHING in path.read_text() for path in outputs)
+
+
+def test_a_measured_sweep_says_what_its_points_are(tmp_path: Path) -> None:
+    paths = write_tables(tmp_path, TIMES, gpus_per_node=[0, 2], repeats=2)
+    outputs = [tmp_path / "execution_time.svg", tmp_path / "time_split.svg"]
+    plot.plot({}, *paths, None, outputs)
+    lines, bars = (path.read_text() for path in outputs)
+    assert "cluster, CPU" in lines and "cluster, 2 GPUs per node" in lines
+    assert "4 nodes, 2 GPUs per node" in bars
+
+
+def script(folder: Path, titles: Any, *outputs: str) -> Any:
+    paths = [folder / name for name in ("comparison.csv", "epochs.csv")]
+    code = "import runpy, sys; sys.path.insert(0, sys.argv[1]); sys.argv = sys.argv[2:]\n"
+    code += "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    arguments = ["--plots", json.dumps(titles), "--comparison", str(paths[0])]
+    arguments += ["--epochs", str(paths[1]), "--outputs", *(str(folder / o) for o in outputs)]
+    return run_python(code, str(SCRIPTS), str(SCRIPTS / "plot.py"), *arguments)
+
+
+def test_the_script_draws_all_outputs_with_their_titles(tmp_path: Path) -> None:
+    paths = write_tables(tmp_path, TIMES)
+    done = script(tmp_path, {"speedup": "Mine", "epochs": None}, "speedup.svg", "epochs.svg")
+    assert done.returncode == 0, done.stderr
+    first = (tmp_path / "speedup.svg").read_bytes()
+    assert b">Mine</text>" in first
+    assert f">{PLOTS['epochs'].title}</text>" in (tmp_path / "epochs.svg").read_text()
+    plot.plot({"speedup": "Mine"}, *paths, None, [tmp_path / "speedup.svg"])
+    assert (tmp_path / "speedup.svg").read_bytes() == first  # in another process
+
+
+def test_the_script_names_the_known_plots_if_one_is_unknown(tmp_path: Path) -> None:
+    done = script(tmp_path, {"speedup": None}, "speeedup.svg")
+    assert done.returncode == 2
+    assert "unknown plots: speeedup; known: execution_time, speedup" in done.stderr
 
 
 def test_names_of_plots_are_known_without_importing_matplotlib() -> None:

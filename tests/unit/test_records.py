@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from builders import a_record, rank_events, report
 from tfscaling import events, records
+from tfscaling.configuration import validator
 from tfscaling.records import RecordError
 
 #: Times at which two ranks pass each boundary; neither is always the last.
@@ -176,6 +177,25 @@ def test_a_record_with_a_wrong_value_is_refused_and_its_place_named(
     with pytest.raises(RecordError) as caught:
         records.check(record, "run.json")
     assert str(caught.value).startswith(f"run.json: {'.'.join(path)}: ")
+
+
+@pytest.mark.parametrize("path", [("axes", "nodes"), ("metrics", "accuracy"), ("ranks",), ()])
+def test_the_compiled_check_and_the_one_that_explains_agree(path: tuple[str, ...]) -> None:
+    record = a_record()
+    assert validator("run_record").is_valid(record)
+    if path:
+        remove(record, path)
+    else:
+        record["surprise"] = 1
+    assert not validator("run_record").is_valid(record)
+    with pytest.raises(RecordError):
+        records.check(record, "run.json")
+
+
+def test_a_check_leaves_the_record_as_it_is() -> None:
+    record = a_record()
+    records.check(record, "run.json")
+    assert record == a_record()
 
 
 def test_written_content_is_read_back_and_nothing_else_is_left(tmp_path: Path) -> None:

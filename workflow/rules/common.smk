@@ -28,7 +28,7 @@ from tfscaling import configuration, expectations, grid, parameters, platforms, 
 from tfscaling.datasets import DATASETS
 from tfscaling.metrics import METRICS
 from tfscaling.models import MODELS
-from tfscaling.plots import PLOTS
+from tfscaling.plots import PLOTS, titles
 from tfscaling.strategies import STRATEGIES
 
 
@@ -53,6 +53,7 @@ except configuration.ConfigError as error:
 
 #: Inputs of the cheap rules: new code makes new tables. Training has `trainer_version` instead.
 CODE = sorted(os.path.relpath(path) for path in SCRIPTS.glob("**/*.py"))
+PAGE = sorted(os.path.relpath(path) for path in (SCRIPTS.parent / "report").glob("page.*"))
 RUNS = {run.path: run for run in GRID.runs}
 PLATFORMS = list(dict.fromkeys(run.platform for run in GRID.runs))
 
@@ -67,7 +68,6 @@ wildcard_constraints:
     tasks_per_node=r"[\d+]+",
     repeat=r"\d+",
     dataset=r"[^/]+",
-    plot=r"[^/]+",
 
 
 def run_of(wildcards):
@@ -141,8 +141,3 @@ def dataset_path(wildcards):
 def published_flag(wildcards, input):
     """`--published FILE` if the configuration names published results."""
     return shlex.join(["--published", *input.published]) if input.published else ""
-
-
-def plot_title(wildcards):
-    """The configured title of a plot, or its own."""
-    return CONFIG["plots"][wildcards.plot]["title"] or PLOTS[wildcards.plot].title

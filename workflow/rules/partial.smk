@@ -1,7 +1,7 @@
 """Tables and plots from whatever has finished, while a sweep runs or after it failed.
 
 INPUTS   results/runs/** as it is now; nothing is run, nothing waited for
-OUTPUTS  results/partial/tables/**, results/partial/plots/**; results/tables is left alone
+OUTPUTS  results/partial/**: grid.json, tables, plots, report.html; results/tables is left alone
 """
 
 PARTIAL_COMMAND = (

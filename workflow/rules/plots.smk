@@ -1,29 +1,36 @@
-"""Plots of the comparison, one SVG each.
+"""Plots, one SVG each.
 
-INPUTS   results/tables/comparison.csv
-OUTPUTS  results/plots/{plot}.svg
+INPUTS   results/tables/{comparison,epochs,published}.csv
+OUTPUTS  results/plots/{plot}.svg    the plots that the configuration names
 """
 
 
 rule plot:
     input:
         comparison=rules.compare.output.csv,
+        epochs=rules.collect.output.epochs,
+        published=rules.conclude.output.published,
         code=CODE,
     output:
-        svg="results/plots/{plot}.svg",
+        svg=report(
+            expand("results/plots/{plot}.svg", plot=CONFIG["plots"]),
+            category="Plots",
+            caption="../report/plot.rst",
+        ),
     log:
-        "results/logs/plot/{plot}.log",
+        "results/logs/plot.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
     params:
-        title=plot_title,
+        plots=json.dumps(titles(CONFIG["plots"])),
     message:
-        "plot {wildcards.plot}"
+        "draw the plots"
     shell:
         "plot.py"
-        " --plot {wildcards.plot}"
-        " --title {params.title:q}"
+        " --plots {params.plots:q}"
         " --comparison {input.comparison}"
-        " --output {output.svg}"
+        " --epochs {input.epochs}"
+        " --published {input.published}"
+        " --outputs {output.svg}"
         " >{log} 2>&1"

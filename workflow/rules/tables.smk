@@ -1,4 +1,4 @@
-"""Tables: collect every run into one row, every point into one row of the comparison.
+"""Tables: every run a row, every point a row of the comparison.
 
 INPUTS   results/grid.json, results/runs/**/run.json (and failure.json of failed runs)
 OUTPUTS  results/tables/runs.{csv,parquet}              one row per run, failed ones included
@@ -42,9 +42,13 @@ rule compare:
         published=CONFIG["published"]["path"] or [],
     output:
         csv="results/tables/comparison.csv",
-        md="results/tables/comparison.md",
+        md=report(
+            "results/tables/comparison.md", category="Tables", caption="../report/comparison.rst"
+        ),
         tex="results/tables/comparison.tex",
-        html="results/tables/comparison.html",
+        html=report(
+            "results/tables/comparison.html", category="Tables", caption="../report/comparison.rst"
+        ),
         platforms=expand("results/tables/{platform}.md", platform=PLATFORMS),
     log:
         "results/logs/compare.log",

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""Tables and plots of whatever has finished; starts no training and waits for none.
+"""Tables, plots and report of whatever has finished; starts no training and waits for none.
 
 INPUTS   the configuration as JSON (--config), the run records below --runs-dir
-OUTPUTS  tables/ and plots/ below --output-dir
+OUTPUTS  tables/, plots/ and report.html below --output-dir
 """
 
 import argparse
 import json
 from pathlib import Path
 
+import compare
+import report
 from collect import collect
-from compare import compare
+from conclude import conclude
 from plot import plot
-from tfscaling import expectations, tables
-from tfscaling.plots import PLOTS
+from tfscaling import expectations, plots, published, records, tables
+from tfscaling.comparison import comparison_table
 
 
 def main() -> None:
@@ -22,31 +24,54 @@ def main() -> None:
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
-    folders = {name: args.output_dir / name for name in ("tables", "plots")}
-    for folder in folders.values():
-        folder.mkdir(parents=True, exist_ok=True)
-    expected = expectations.expected_runs(args.config)
-    csv, comparison = folders["tables"] / "runs.csv", folders["tables"] / "comparison.csv"
-    collect(expected, args.runs_dir, csv, csv.with_suffix(".parquet"))
-    names = dict.fromkeys(run["axes"]["platform"] for run in expected["runs"])
-    shown = args.config["comparison"]
-    compare(
-        tables.read_table(csv),
-        expected,
+    tabulate(args.config, args.runs_dir, args.output_dir / "tables")
+    draw(args.config, args.output_dir)
+    print(f"tables, plots and report of what has finished: {args.output_dir}")
+
+
+def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
+    """All tables, as the rules collect, compare and conclude make them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    expected = expectations.expected_runs(config)
+    records.write_json(folder.parent / "grid.json", expected)
+    csv, comparison = folder / "runs.csv", folder / "comparison.csv"
+    collect(expected, runs_dir, csv, csv.with_suffix(".parquet"), folder / "epochs.csv")
+    runs, rows = tables.read_table(csv), published.read(config["published"]["path"])
+    shown = config["comparison"]
+    table = comparison_table(runs, expected, shown["baseline"], rows)
+    table.to_csv(comparison, index=False)
+    compare.write(
+        table,
+        expected["platforms"],
         shown["title"],
         shown["columns"],
-        comparison,
-        comparison.with_suffix(".md"),
-        [folders["tables"] / f"{name}.md" for name in names],
+        [comparison.with_suffix(ending) for ending in compare.FORMATS],
+        [folder / f"{name}.md" for name in expected["platforms"]],
     )
-    for name, settings in args.config["plots"].items():
-        plot(
-            name,
-            settings["title"] or PLOTS[name].title,
-            comparison,
-            folders["plots"] / f"{name}.svg",
-        )
-    print(f"tables and plots of what has finished: {args.output_dir}")
+    tolerance = config["published"]["tolerance"]
+    conclude(tables.read_table(comparison), runs, expected, rows, tolerance, folder)
+
+
+def draw(config: dict, folder: Path) -> None:
+    """All plots and the report, from the tables in `folder`."""
+    (folder / "plots").mkdir(parents=True, exist_ok=True)
+    titles = plots.titles(config["plots"])
+    files = [folder / "plots" / f"{name}.svg" for name in titles]
+    names = ("runs", "comparison", "epochs", "findings", "clouds", "published")
+    csv = {name: folder / "tables" / f"{name}.csv" for name in names}
+    plot(titles, csv["comparison"], csv["epochs"], csv["published"], files)
+    report.write(
+        folder / "report.html",
+        config["comparison"]["title"],
+        records.read_json(folder / "grid.json"),
+        tables.read_table(csv["runs"]),
+        tables.read_table(csv["comparison"]),
+        config["comparison"]["columns"],
+        tables.read_table(csv["findings"]),
+        files,
+        clouds=tables.read_table(csv["clouds"]),
+        published=tables.read_table(csv["published"]),
+    )
 
 
 if __name__ == "__main__":

@@ -1,30 +1,58 @@
 #!/usr/bin/env python3
-"""Draw one plot of the comparison.
+"""Draw plots of the comparison, all in one process.
 
-INPUTS   comparison.csv (--comparison)
-OUTPUTS  an SVG (--output)
+INPUTS   comparison.csv (--comparison), epochs.csv (--epochs), published.csv (--published, may be
+         left out)
+OUTPUTS  one SVG per plot (--outputs); a file's stem is the plot's name
 """
 
 import argparse
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tfscaling import tables
+import pandas as pd
+from tfscaling import plot_style, tables
 from tfscaling.plots import PLOTS
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--plot", required=True, choices=list(PLOTS))
-    parser.add_argument("--title", required=True)
+    parser.add_argument("--plots", type=json.loads, required=True, help="titles by plot, as JSON")
     parser.add_argument("--comparison", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--epochs", type=Path, required=True)
+    parser.add_argument("--published", type=Path)
+    parser.add_argument("--outputs", type=Path, nargs="*", required=True, help="<plot>.svg")
     args = parser.parse_args()
-    plot(args.plot, args.title, args.comparison, args.output)
+    unknown = sorted({*args.plots, *(path.stem for path in args.outputs)} - PLOTS.keys())
+    if unknown:
+        parser.error(f"unknown plots: {', '.join(unknown)}; known: {', '.join(PLOTS)}")
+    plot(args.plots, args.comparison, args.epochs, args.published, args.outputs)
 
 
-def plot(name: str, title: str, comparison: Path, output: Path) -> None:
-    """Draw plot `name` of the comparison into `output`."""
-    PLOTS[name].draw(tables.read_table(comparison), title).savefig(output)
+def plot(
+    titles: Mapping[str, str | None],
+    comparison: Path,
+    epochs: Path,
+    published: Path | None,
+    outputs: Sequence[Path],
+) -> None:
+    """Draw each of the outputs; a plot without a title in `titles` has its own."""
+    drawn_from = plot_style.Tables(
+        tables.read_table(comparison), tables.read_table(epochs), read_published(published)
+    )
+    for path in outputs:
+        entry = PLOTS[path.stem]
+        title = titles.get(path.stem) or entry.title
+        plot_style.save(entry.draw(drawn_from, title), path)
+
+
+def read_published(path: Path | None) -> pd.DataFrame:
+    """The published results beside the measured ones; empty without any."""
+    try:
+        return tables.read_table(path) if path else pd.DataFrame()
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame()
 
 
 if __name__ == "__main__":

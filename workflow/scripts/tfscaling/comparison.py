@@ -21,6 +21,7 @@ from tfscaling.tables import RUN_METRICS, SERIES_AXES, SIZES
 SPREAD = ("execution_time_s", "loss", "accuracy", "test_accuracy", "cost_usd")
 #: Metrics that come with a bootstrap interval.
 RATIOS = ("speedup", "scaling_efficiency")
+WHOLE = ("runs_asked", *(size for size in SIZES if size != "batch_scaling"))
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
 COLUMNS = (
     *POINT_AXES,
@@ -58,13 +59,14 @@ def comparison_table(
         rows.append(_point_row(axes, group))
         times[axes] = [run["execution_time_s"] for run in group if run["status"] == "ok"]
     _add_speedup(rows, times, baseline or {})
-    _add_published(rows, expected, published_rows)
     rows += _excluded_rows(expected["excluded"], {_key(row) for row in rows})
+    _add_published(rows, expected, published_rows)
     platforms = expected["platforms"]
     for row in rows:
         row["platform_title"] = platforms[row["platform"]]["title"]
         row["cloud"] = platforms[row["platform"]]["cloud"]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    # a point that was not run has no sizes: whole numbers stay whole beside it
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(WHOLE, "Int64"))
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -156,7 +158,8 @@ def _add_published(
     for row in rows:
         name = expected["platforms"][row["platform"]]["published_as"]
         result = known.get(published.point_of(row, name))
-        same = result is not None and published.same_training(result, training[_key(row)])
+        own = training.get(_key(row))  # an excluded point has none
+        same = result is not None and own is not None and published.same_training(result, own)
         row |= published.beside(row, result, same)
 
 

@@ -36,7 +36,8 @@ th, td {{ padding: 0.2rem 0.6rem; text-align: right; border-bottom: 1px solid #c
 
 def markdown(shown: Shown, level: int = 1) -> str:
     """A heading, the table, the notes as a list."""
-    cells = shown.cells.map(lambda text: text.replace("|", "\\|"))
+    # a bar ends a cell, and Markdown drops "<class 'int'>" of an error as HTML
+    cells = shown.cells.map(lambda text: text.replace("|", "\\|").replace("<", "\\<"))
     align = ["left" if name in shown.texts else "right" for name in cells]
     table = cells.to_markdown(index=False, disable_numparse=True, colalign=align)
     parts = [f"{'#' * level} {shown.title}", shown.above, table if len(cells) else "None."]

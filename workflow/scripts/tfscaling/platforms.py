@@ -37,6 +37,10 @@ def check(platforms: Mapping[str, Mapping[str, Any]], sources: Sources = ()) -> 
                             sources,
                         )
                     )
+        elif platform["usd_per_gpu_hour"] is not None:
+            path = ["platforms", name, "usd_per_gpu_hour"]
+            reason = "usd_per_gpu_hour needs usd_per_node_hour, to which it is added"
+            raise ConfigError(problem(path, platform["usd_per_gpu_hour"], reason, sources))
         if platform["multi_cluster"] and platform["cluster"] is None:
             raise ConfigError(
                 problem(

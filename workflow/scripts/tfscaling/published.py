@@ -8,6 +8,7 @@ accuracy do not depend on the platform and are compared with all runs of the sam
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,25 @@ from typing import Any
 import pandas as pd
 
 from tfscaling.configuration import ConfigError, Sources, problem
+from tfscaling.display import MISSING, Shown
+from tfscaling.metrics import METRICS
 from tfscaling.statistics import median_interval
+from tfscaling.strategies import STRATEGIES
 
 POINT = ("platform", "model", "strategy", "nodes", "gpus_per_node", "tasks_per_node")
 TRAINING = ("dataset", "optimizer", "learning_rate", "epochs", "global_batch_size")
 VALUES = ("execution_time_s", "loss", "accuracy")
+NOT_MEASURED = "not measured"
+_SPREAD = ("median", "min", "max", "low", "high")
+#: The columns of `table`.
+TABLE_COLUMNS = (
+    *POINT,
+    *("cloud", "global_batch_size", "published_execution_time_s", "status", "runs"),
+    *("execution_time_s", "execution_time_ratio", "training_runs"),
+    *("published_loss", *(f"loss_{name}" for name in _SPREAD), "loss_verdict"),
+    *("published_accuracy", *(f"accuracy_{name}" for name in _SPREAD), "accuracy_verdict"),
+    *("remark", "source"),
+)
 COLUMNS = (*POINT, "cloud", *TRAINING, *VALUES, "source")
 #: Training that a published row does not state was done the usual way.
 USUAL = {
@@ -43,20 +58,24 @@ def read(path: Path | str | None) -> list[dict[str, Any]]:
         return []
     path = Path(path)
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        # spreadsheets put a byte order mark before the first column's name
+        with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
-            lines = list(reader)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    missing = [name for name in COLUMNS if name not in (reader.fieldnames or [])]
+            names = reader.fieldnames or []
+            lines = [(f"{path}: line {reader.line_num}", line) for line in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    missing = [name for name in COLUMNS if name not in names]
     if missing:
         raise ConfigError(f"{path}: columns {', '.join(missing)} are missing")
-    rows = [_typed(line, f"{path}: line {number}") for number, line in enumerate(lines, 2)]
-    points = [point_of(row) for row in rows]
-    for number, point in enumerate(points, 2):
-        if point in points[: number - 2]:
-            raise ConfigError(f"{path}: line {number}: the point stands in an earlier line already")
-    return rows
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for where, line in lines:
+        row = _typed(line, where)
+        if point_of(row) in rows:
+            point = ", ".join(f"{axis} {row[axis]}" for axis in POINT)
+            raise ConfigError(f"{where}: {point}: the point stands in an earlier line already")
+        rows[point_of(row)] = row
+    return list(rows.values())
 
 
 def check(path: str | None, sources: Sources = ()) -> None:
@@ -71,11 +90,14 @@ def _typed(line: Row, where: str) -> dict[str, Any]:
     row = dict(line)
     for column, kind in _NUMBERS.items():
         try:
-            row[column] = kind(row[column])
+            value = kind(row[column])
+            if not math.isfinite(value):
+                raise ValueError(column)
         except (TypeError, ValueError):
             raise ConfigError(
                 f"{where}: {column}: {row[column]!r} is not allowed; allowed: a number"
             ) from None
+        row[column] = value
     return row
 
 
@@ -86,15 +108,24 @@ def point_of(axes: Row, platform: str | None = None) -> tuple[Any, ...]:
 
 
 def same_training(row: Row, training: Row) -> bool:
-    """Whether parameters and global batch size of a run are those of the published row."""
-    return all(training[key] == row[key] for key in TRAINING) and all(
-        training[key] == value for key, value in USUAL.items()
+    """Whether the training of a run is that of the published row: it gives the same model.
+
+    So do all synchronous strategies with the same global batch.
+    """
+    strategies = {row["strategy"], training["strategy"]}
+    known = [STRATEGIES[name] for name in strategies if name in STRATEGIES]
+    same_updates = len(strategies) == 1 or [s.synchronous for s in known] == [True, True]
+    return (
+        same_updates
+        and all(training[key] == row[key] for key in ("model", *TRAINING))
+        and all(training[key] == value for key, value in USUAL.items())
     )
 
 
 def training_of(entry: Row) -> dict[str, Any]:
     """What `same_training` compares, of an entry of grid.json."""
-    return {**entry["parameters"], "global_batch_size": entry["global_batch_size"]}
+    axes = {key: entry["axes"][key] for key in ("model", "strategy")}
+    return {**entry["parameters"], **axes, "global_batch_size": entry["global_batch_size"]}
 
 
 def beside(point: Row, row: Row | None, same: bool) -> dict[str, Any]:
@@ -107,7 +138,7 @@ def beside(point: Row, row: Row | None, same: bool) -> dict[str, Any]:
     columns: dict[str, Any] = {f"published_{name}": row[name] for name in VALUES}
     if same:
         for name in VALUES:
-            if point.get(name) is not None:
+            if point.get(name) is not None and row[name] != 0:
                 columns[f"{name.removesuffix('_s')}_ratio"] = point[name] / row[name]
     return columns
 
@@ -148,7 +179,7 @@ def table(
         result = {name: row[name] for name in (*POINT, "cloud", "global_batch_size")}
         result |= {
             "published_execution_time_s": row["execution_time_s"],
-            "status": "measured" if point else "not measured",
+            "status": "measured" if point else NOT_MEASURED,
             "runs": int(point.get("runs", 0)),
             "execution_time_s": point.get("execution_time_s"),
             "execution_time_ratio": point.get("execution_time_ratio"),
@@ -157,13 +188,68 @@ def table(
         for name, widen in (("loss", _widen_loss), ("accuracy", _widen_accuracy)):
             values = [run[name] for run in alike]
             result |= {f"published_{name}": row[name], **_spread(name, values)}
-            verdict = "not measured"
+            verdict = NOT_MEASURED
             if values:
                 low, high = widen(min(values), max(values), tolerance)
                 verdict = "within" if low <= row[name] <= high else "outside"
             result[f"{name}_verdict"] = verdict
+        result["remark"] = _remark(row, rows, result)
         results.append({**result, "source": row["source"]})
-    return pd.DataFrame(results)
+    return pd.DataFrame(results, columns=list(TABLE_COLUMNS))
+
+
+def shown(table: pd.DataFrame, tolerance: float) -> Shown:
+    """Published against measured as people read it: one row per published point."""
+    columns = [
+        *("platform", "nodes", "gpus_per_node", "global_batch_size"),
+        *("published_execution_time_s", "execution_time_s", "execution_time_ratio"),
+        *("training_runs", "published_loss", "loss", "loss_verdict"),
+        *("published_accuracy", "accuracy", "accuracy_verdict"),
+    ]
+    columns += ["remark"] if (table["remark"].fillna("") != "").any() else []
+    rows = [[_cell(name, row) for name in columns] for row in _records(table)]
+    outside = (table[["loss_verdict", "accuracy_verdict"]] == "outside").any(axis=1).sum()
+    compared = (table["loss_verdict"] != NOT_MEASURED).sum()
+    notes = (
+        f"Of {len(table)} published points, {(table['status'] == 'measured').sum()} are measured "
+        f"here as well; loss and accuracy of {compared} can be compared, {outside} lie outside.",
+        "execution_time_s: of the same point with the same training. loss and accuracy: median "
+        "and range of all valid runs of the same training (training_runs), on any platform.",
+        f"within: in the range of these runs widened by {tolerance:.0%} of the loss, or of the "
+        "error 1 - accuracy. Every published value is a single run.",
+    )
+    texts = frozenset({"platform", "loss_verdict", "accuracy_verdict", "remark"})
+    return Shown(
+        "Published against measured", pd.DataFrame(rows, columns=columns), notes, "", texts
+    )
+
+
+def _cell(name: str, row: Row) -> str:
+    if name in ("loss", "accuracy"):
+        low, value, high = (row[f"{name}_{end}"] for end in ("min", "median", "max"))
+        return MISSING if pd.isna(value) else f"{value:.4f} ({low:.4f}–{high:.4f})"
+    if pd.isna(row[name]):
+        return "" if name == "remark" else MISSING
+    digits = METRICS[name].digits if name in METRICS else 0
+    return row[name] if isinstance(row[name], str) else f"{row[name]:.{digits}f}"
+
+
+def _remark(row: Row, rows: Sequence[Row], result: Row) -> str:
+    """Why a published value may lie outside, as far as the data tell."""
+    if "outside" not in (result["loss_verdict"], result["accuracy_verdict"]):
+        return ""
+    for other in rows:
+        same = all(other[name] == row[name] for name in ("platform", "loss", "accuracy"))
+        if same and other is not row:
+            return (
+                f"loss and accuracy are published for {other['nodes']} nodes as well, to the last "
+                "digit: one of the two is probably a slip"
+            )
+    nearest = min((result["loss_min"], result["loss_max"]), key=lambda v: abs(v - row["loss"]))
+    return (
+        f"a single published run: its loss is {row['loss'] / nearest:.2f} times the nearest of our "
+        f"{result['training_runs']} runs"
+    )
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

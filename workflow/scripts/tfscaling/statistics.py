@@ -44,27 +44,26 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
     return float(ordered[rank - 1]), float(ordered[-rank])
 
 
+@functools.cache
+def _resamples(*sizes: int) -> tuple[np.ndarray, ...]:
+    """For each sample the indices of its resamples, shape (RESAMPLES, size); always the same."""
+    random = np.random.default_rng(0)
+    return tuple(random.integers(0, size, (RESAMPLES, size)) for size in sizes)
+
+
 def ratio_interval(
     numerators: Sequence[float], denominators: Sequence[float], confidence: float = CONFIDENCE
 ) -> Interval | None:
     """Percentile bootstrap interval of the ratio of two medians; None if either has too few.
 
-    The resampling is seeded: the same samples give the same interval.
+    The resampling is seeded: the same samples give the same interval. The result is that of
+    `scipy.stats.bootstrap`, with the draws kept for the next of thousands of ratios.
     """
-    from scipy.stats import bootstrap
-
-    if min(len(numerators), len(denominators)) < RUNS_FOR_INTERVAL:
+    samples = [np.asarray(values, float) for values in (numerators, denominators)]
+    if min(map(len, samples)) < RUNS_FOR_INTERVAL:
         return None
-
-    def ratio(above: np.ndarray, below: np.ndarray, axis: int) -> np.ndarray:
-        return np.median(above, axis=axis) / np.median(below, axis=axis)
-
-    found = bootstrap(
-        (np.asarray(numerators, float), np.asarray(denominators, float)),
-        ratio,
-        n_resamples=RESAMPLES,
-        confidence_level=confidence,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return float(found.low), float(found.high)
+    draws = _resamples(*map(len, samples))
+    above, below = (np.median(v[i], axis=1) for v, i in zip(samples, draws, strict=True))
+    tail = 50 * (1 - confidence)
+    low, high = np.percentile(above / below, [tail, 100 - tail])
+    return float(low), float(high)

@@ -131,11 +131,10 @@ def _why_no_record(folder: Path) -> dict[str, str]:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """A table from its CSV: texts stay texts, whatever they look like; empty cells are missing."""
-    return pd.read_csv(
-        path,
-        dtype=dict.fromkeys(_TEXTS, "object"),
-        converters={"reason": str},
-        keep_default_na=False,
-        na_values=[""],
-    )
+    """A table from its CSV: texts stay texts, whatever they look like; empty cells are missing.
+
+    Only a reason is an empty text.
+    """
+    texts = dict.fromkeys((*_TEXTS, "reason"), "object")
+    table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    return table.fillna({"reason": ""})

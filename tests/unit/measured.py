@@ -1,0 +1,59 @@
+"""Made-up measurements of two platforms of two clouds, without records on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from builders import raw_config
+from tfscaling import configuration, costs, expectations, tables
+from tfscaling.comparison import comparison_table
+
+PRICE = {"price_date": "2026", "price_source": "a price list"}
+PLATFORMS = {
+    "east": {"cloud": "gcp", "usd_per_node_hour": 1.0, **PRICE},
+    "west": {"cloud": "aws", "usd_per_node_hour": 2.0, **PRICE},
+}
+#: Point (platform, nodes) → execution times of its runs in seconds, with accuracies if they matter.
+Times = Mapping[tuple[str, int], Sequence[float]]
+
+
+def measured(
+    times: Times, accuracies: Times | None = None, **platforms: Any
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """(comparison, runs, expected) of these runs; runs that are expected but not given failed."""
+    nodes = sorted({nodes for _, nodes in times})
+    repeats = max(map(len, times.values()))
+    names = list(dict.fromkeys(platform for platform, _ in times))
+    shape = {"launcher": "srun", "nodes_max": 64, "cpus_per_node": 2}
+    raw = raw_config(
+        (("platforms",), {name: {**shape, **PLATFORMS[name], **platforms} for name in names}),
+        (("grid",), [{"platform": names, "model": "mnist_cnn", "recipe": "weak", "nodes": nodes,
+                      "repeats": repeats}]),
+    )  # fmt: skip
+    expected = expectations.expected_runs(configuration.validate(raw))
+    rows = []
+    for entry in expected["runs"]:
+        axes = entry["axes"]
+        point, number = (axes["platform"], axes["nodes"]), axes["repeat"] - 1
+        row = {**axes, "tasks_per_node": "1", **{size: entry[size] for size in tables.SIZES}}
+        row["parameters_hash"] = entry["parameters_hash"]
+        if number < len(times.get(point, ())):
+            time = times[point][number]
+            accuracy = (accuracies or {}).get(point, [0.9] * repeats)[number]
+            row |= {"status": "ok", "reason": "", "execution_time_s": time, "loss": 1 - accuracy}
+            row |= {"accuracy": accuracy, "test_accuracy": accuracy - 0.01}
+            price = entry["usd_per_node_hour"]
+            row["cost_usd"] = costs.run_cost_usd(price, axes["nodes"], time)
+        else:
+            row |= {"status": "failed", "reason": "rank 1 died"}
+        rows.append(row)
+    runs = pd.DataFrame(rows, columns=list(tables.RUN_COLUMNS))
+    return comparison_table(runs, expected), runs, expected
+
+
+def around(value: float, spread: float = 0.01, runs: int = 6) -> list[float]:
+    """So many values about `value`, evenly from below to above it by `spread`, a fraction."""
+    step = 2 * spread / max(1, runs - 1)
+    return [value * (1 - spread + step * number) for number in range(runs)]

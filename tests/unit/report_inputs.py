@@ -1,0 +1,97 @@
+"""A small study for the tests of the page: valid, failed, missing and excluded runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import generator
+import pandas as pd
+from builders import raw_config, write_failure
+from tfscaling import configuration, expectations, tables
+from tfscaling.comparison import comparison_table
+
+TITLE = "A <study> & more"
+COLUMNS = ["execution_time_s", "speedup", "accuracy"]
+NASTY = "first </script><script>alert(1)</script>\nsecond & last"
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 3"><path d="M0 0L4 3"/></svg>'
+FINDINGS = [
+    ("time", "all points", "The fastest is 4 nodes.", "too few runs"),
+    ("cost", "all points", "The cheapest is 1 node.", "supported"),
+    ("scaling", "cluster", "More nodes pay.", "inconclusive"),
+]
+
+
+@dataclass(frozen=True)
+class Study:
+    expected: Mapping[str, Any]
+    runs: pd.DataFrame
+    comparison: pd.DataFrame
+
+
+def study(runs_dir: Path, fails: bool = True) -> Study:
+    """1, 2, 4 nodes and laptop valid; with `fails` 8 nodes fail, one run is missing, 9 excluded."""
+    nodes = [1, 2, 4, 8, 9] if fails else [1, 2, 4]
+    usual = {"model": "mnist_cnn", "recipe": "weak", "repeats": 2}
+    blocks = [
+        {**usual, "platform": "cluster", "nodes": nodes},
+        {**usual, "platform": "laptop", "nodes": [1], "gpus_per_node": 2},
+    ]
+    price = {"usd_per_node_hour": 3.5, "price_date": "2026-01", "price_source": "a list"}
+    raw = raw_config((("grid",), blocks))
+    raw["platforms"]["cluster"] |= {"title": "My cluster", "instance_type": "big-8", **price}
+    expected = expectations.expected_runs(configuration.validate(raw))
+    for entry in expected["runs"]:
+        axes = entry["axes"]
+        if axes["nodes"] == 8:
+            write_failure(runs_dir, entry, message=NASTY)
+        elif not (fails and axes["nodes"] == 4 and axes["repeat"] == 2):
+            generator.write_records({"runs": [entry]}, runs_dir)
+    runs, _ = tables.run_tables(expected, runs_dir)
+    return Study(expected, runs, comparison_table(runs, expected))
+
+
+def findings(*rows: tuple[str, str, str, str]) -> pd.DataFrame:
+    return pd.DataFrame(rows or FINDINGS, columns=["topic", "subject", "text", "support"])
+
+
+def clouds() -> pd.DataFrame:
+    """Two metrics of one point, one of them with an interval."""
+    usual = {
+        "platform_a": "big", "cloud_a": "gcp", "platform_b": "small", "cloud_b": "aws",
+        "model": "mnist_cnn", "strategy": "single", "recipe": "weak", "nodes": 1,
+        "gpus_per_node": 0, "tasks_per_node": "1", "source": "measured",
+    }  # fmt: skip
+    time = {
+        "metric": "execution_time_s", "value_a": 20.0, "value_b": 30.0, "winner": "gcp",
+        "margin": 1.5, "low": 1.4, "high": 1.6, "verdict": "supported",
+    }  # fmt: skip
+    loss = {
+        "metric": "loss", "value_a": 0.2, "value_b": 0.1, "winner": "aws",
+        "margin": 2.0, "low": None, "high": None, "verdict": "too few runs",
+    }  # fmt: skip
+    return pd.DataFrame([{**usual, **time}, {**usual, **loss}])
+
+
+def published() -> pd.DataFrame:
+    """One point within, one not measured, as `published.table` makes them."""
+    usual = {
+        "platform": "big", "model": "mnist_cnn", "strategy": "single", "gpus_per_node": 0,
+        "tasks_per_node": "1", "cloud": "gcp", "published_execution_time_s": 25.0,
+        "published_loss": 0.3, "published_accuracy": 0.9, "source": "a paper",
+    }  # fmt: skip
+    there = {
+        "nodes": 1, "global_batch_size": 64, "status": "measured", "runs": 2,
+        "execution_time_s": 20.0, "execution_time_ratio": 0.8, "training_runs": 4,
+        "loss_median": 0.31, "loss_min": 0.3, "loss_max": 0.32, "loss_low": None,
+        "loss_high": None, "loss_verdict": "within", "accuracy_median": 0.95,
+        "accuracy_min": 0.94, "accuracy_max": 0.96, "accuracy_low": None, "accuracy_high": None,
+        "accuracy_verdict": "outside",
+    }  # fmt: skip
+    absent = {
+        "nodes": 2, "global_batch_size": 128, "status": "not measured", "runs": 0,
+        "training_runs": 0, "loss_verdict": "not measured", "accuracy_verdict": "not measured",
+    }  # fmt: skip
+    return pd.DataFrame([{**usual, **there}, {**usual, **absent}])

@@ -1,0 +1,112 @@
+"""Hundreds of records through all tables: every point is in every form."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import generator
+import pandas as pd
+import pytest
+from builders import raw_config
+from tfscaling import configuration, display, expectations, formats, tables
+from tfscaling.comparison import comparison_table
+from tfscaling.display import Shown
+
+REPEATS = 6
+COLUMNS = ["execution_time_s", "speedup", "scaling_efficiency", "loss", "accuracy"]
+#: The axes that vary over the 100 points, in the order of the tables.
+VARYING = ["platform", "recipe", "nodes", "gpus_per_node"]
+POINTS = [
+    (platform, recipe, str(nodes), str(gpus))
+    for platform in ("cluster", "other")
+    for recipe in ("weak", "slow")
+    for nodes in range(1, 6)
+    for gpus in range(5)
+]
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, Any]:
+    block = {
+        "platform": ["cluster", "other"], "model": "mnist_cnn", "recipe": ["weak", "slow"],
+        "nodes": [1, 2, 3, 4, 5], "gpus_per_node": [0, 1, 2, 3, 4], "repeats": REPEATS,
+    }  # fmt: skip
+    raw = raw_config((("grid",), [block]))
+    raw["platforms"]["other"] = raw["platforms"]["cluster"]
+    raw["recipes"]["slow"] = {**raw["recipes"]["weak"], "learning_rate": 0.01}
+    return expectations.expected_runs(configuration.validate(raw))
+
+
+@pytest.fixture(scope="module")
+def folder(expected: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("runs")
+    generator.write_records(expected, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def comparison(expected: dict[str, Any], folder: Path) -> pd.DataFrame:
+    runs, _ = tables.run_tables(expected, folder)
+    return comparison_table(runs, expected)
+
+
+@pytest.fixture(scope="module")
+def shown(comparison: pd.DataFrame) -> Shown:
+    return display.comparison(comparison, "Many", COLUMNS)
+
+
+def test_every_run_is_a_row_and_every_epoch(expected: dict[str, Any], folder: Path) -> None:
+    runs, epochs = tables.run_tables(expected, folder)
+    assert len(runs) == len(POINTS) * REPEATS == 600
+    assert set(runs["status"]) == {"ok"}
+    assert runs["parameters_hash"].nunique() == 600
+    assert len(epochs) == 1200
+
+
+def test_every_point_is_a_row_with_all_its_runs_and_an_interval(comparison: pd.DataFrame) -> None:
+    found = [tuple(map(str, row)) for row in comparison[VARYING].to_numpy().tolist()]
+    assert found == POINTS
+    assert set(comparison["runs"]) == {REPEATS}
+    times = comparison[[f"execution_time_s{end}" for end in ("_low", "", "_high")]].to_numpy()
+    assert (times[:, 0] < times[:, 1]).all() and (times[:, 1] < times[:, 2]).all()
+    others = comparison[(comparison["nodes"] > 1) | (comparison["gpus_per_node"] > 0)]
+    assert (others["speedup_low"] <= others["speedup"]).all()
+    assert (others["speedup"] <= others["speedup_high"]).all()
+
+
+def test_times_are_near_those_that_were_made_up(
+    expected: dict[str, Any], comparison: pd.DataFrame
+) -> None:
+    usual = [generator.usual_time_s(entry) for entry in expected["runs"][::REPEATS]]
+    assert comparison["execution_time_s"].tolist() == pytest.approx(usual, rel=0.05)
+
+
+def test_every_point_is_a_row_of_the_markdown_table(shown: Shown) -> None:
+    lines = [line for line in formats.markdown(shown).splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert rows[0] == [*VARYING, "status", "runs", "replicas", "global_batch_size", *COLUMNS]
+    assert [tuple(row[:4]) for row in rows[2:]] == POINTS
+    assert all(re.fullmatch(r"[\d.]+ \([\d.]+–[\d.]+\)", row[8]) for row in rows[2:])
+
+
+def test_every_point_is_a_row_of_the_latex_table(shown: Shown) -> None:
+    body = formats.latex(shown).split("\\midrule\n")[1].split("\\bottomrule")[0]
+    rows = [line.removesuffix(" \\\\").split(" & ") for line in body.splitlines()]
+    assert [tuple(row[:4]) for row in rows] == POINTS
+
+
+def test_every_point_is_a_row_of_the_html_page(shown: Shown) -> None:
+    rows = re.findall(r"<tr>(<td.*?)</tr>", formats.html_page(shown))
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
+    assert [tuple(row[:4]) for row in cells] == POINTS
+
+
+def test_every_point_is_in_the_table_of_its_platform(comparison: pd.DataFrame) -> None:
+    for platform in ("cluster", "other"):
+        parts = display.platform(comparison, platform)
+        assert len(parts) == 10  # recipes × GPUs
+        for part in parts:
+            assert part.cells["Number of nodes"].tolist() == ["1", "2", "3", "4", "5"]
+            assert formats.markdown(part, 2).count(" seconds |") == 5

@@ -1,0 +1,83 @@
+"""Clouds are compared at the points that both have, and win only what their runs support."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+from builders import REPOSITORY
+from measured import around, measured
+from tfscaling import clouds, formats, published
+
+
+def rows_of(table: pd.DataFrame, **values: Any) -> list[dict[Any, Any]]:
+    return [r for r in table.to_dict("records") if all(r[k] == v for k, v in values.items())]
+
+
+def test_the_faster_cloud_wins_with_its_margin_and_interval() -> None:
+    table = clouds.table(*measured({("east", 2): around(10.0), ("west", 2): around(15.0)}))
+    (row,) = rows_of(table, metric="execution_time_s")
+    assert (row["winner"], row["verdict"], row["source"]) == ("gcp", "supported", "measured")
+    assert row["margin"] == pytest.approx(1.5)
+    assert row["low"] < 1.5 < row["high"]
+    (cost,) = rows_of(table, metric="cost_usd")
+    assert cost["margin"] == pytest.approx(3.0)  # at twice the price
+
+
+def test_the_more_accurate_cloud_wins_by_its_error() -> None:
+    times = {("east", 1): [1.0], ("west", 1): [1.0]}
+    table = clouds.table(*measured(times, {("east", 1): [0.96], ("west", 1): [0.99]}))
+    (row,) = rows_of(table, metric="accuracy")
+    assert (row["winner"], row["verdict"]) == ("aws", "too few runs")
+    assert row["margin"] == pytest.approx(4.0)
+
+
+def test_samples_that_overlap_decide_nothing() -> None:
+    times = {("east", 1): around(10.0, 0.2), ("west", 1): around(10.3, 0.2)}
+    (row,) = rows_of(clouds.table(*measured(times)), metric="execution_time_s")
+    assert row["verdict"] == "inconclusive"
+
+
+def test_only_points_of_both_clouds_are_compared() -> None:
+    times = {("east", 1): [10.0], ("east", 2): [6.0], ("west", 2): [5.0]}
+    table = clouds.table(*measured(times))
+    assert set(table["nodes"]) == {2}
+
+
+def test_equal_values_have_no_winner() -> None:
+    table = clouds.table(*measured({("east", 1): [10.0], ("west", 1): [10.0]}))
+    (row,) = rows_of(table, metric="execution_time_s")
+    assert row["winner"] == "equal"
+
+
+@pytest.mark.parametrize("cloud", [None, "gcp"])
+def test_platforms_of_one_cloud_or_none_are_not_compared(cloud: str | None) -> None:
+    times = {("east", 1): [10.0], ("west", 1): [5.0]}
+    table = clouds.table(*measured(times, cloud=cloud))
+    assert table.empty
+    assert list(table.columns) == list(clouds.COLUMNS)
+
+
+def test_the_published_points_are_compared_as_single_runs() -> None:
+    rows = published.read(REPOSITORY / "resources/published_results.csv")
+    comparison, runs, expected = measured({("east", 1): [1.0]}, published_as="gcp-n1-standard-2")
+    table = clouds.table(comparison, runs, expected, rows)
+    assert set(table["source"]) == {"published"}
+    assert set(table["verdict"]) == {"too few runs"}
+    found = rows_of(table, platform_b="aws-m4-large", nodes=10, metric="execution_time_s")
+    assert [(r["winner"], round(r["margin"], 2)) for r in found] == [("gcp", 2.69)]
+    # a price is known for one of the two platforms only: no cost
+    assert not rows_of(table, metric="cost_usd")
+
+
+def test_people_read_winner_margin_and_doubt() -> None:
+    times = {("east", 1): around(10.0), ("west", 1): around(15.0), ("east", 2): [9.0],
+             ("west", 2): [3.0]}  # fmt: skip
+    (shown,) = clouds.all_shown(clouds.table(*measured(times)))
+    assert shown.title == "gcp against aws: east, west (measured)"
+    east, west = shown.cells["execution_time_s"]
+    assert re.fullmatch(r"gcp \(1\.50, 1\.4\d–1\.5\d\)", east)
+    assert west == "aws (3.00): too few runs"
+    assert "| aws (3.00): too few runs" in formats.markdown(shown)

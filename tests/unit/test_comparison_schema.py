@@ -1,0 +1,144 @@
+"""The schema of comparison.csv is true of every row that the workflow can write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import generator
+import pandas as pd
+import pytest
+from builders import raw_config, write_failure
+from jsonschema import Draft202012Validator
+from tfscaling import comparison, configuration, expectations, tables
+from tfscaling.comparison import comparison_table
+from tfscaling.configuration import load_schema, properties
+from tfscaling.metrics import METRICS
+
+# JSON Schema's own types: in a column with an empty cell, pandas writes 2 as 2.0
+VALIDATOR = Draft202012Validator(load_schema("comparison"))
+PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
+PUBLISHED = {
+    "platform": "gcp", "model": "mnist_cnn", "strategy": "multi_worker_mirrored", "nodes": 1,
+    "gpus_per_node": 0, "tasks_per_node": "1", "cloud": "gcp", "dataset": "mnist",
+    "optimizer": "sgd", "learning_rate": 0.1, "epochs": 2, "global_batch_size": 64,
+    "execution_time_s": 80.0, "loss": 0.25, "accuracy": 0.9, "source": "a paper",
+}  # fmt: skip
+
+
+def expected_runs(repeats: int) -> dict[str, Any]:
+    """Nine nodes are too many; one block has tasks per node, one another recipe and platform."""
+    usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "repeats": repeats}
+    blocks = [
+        {**usual, "nodes": [1, 2, 3, 4, 5, 6, 9]},
+        {**usual, "nodes": 2, "gpus_per_node": 2, "tasks_per_node": [2, "2+1"],
+         "exclude": [{"tasks_per_node": "2+1"}]},
+        {**usual, "nodes": 2, "tasks_per_node": "2+1"},
+        {**usual, "platform": "laptop", "recipe": "strong", "nodes": [1, 2]},
+    ]  # fmt: skip
+    raw = raw_config((("grid",), blocks))
+    raw["platforms"]["cluster"].update(PRICE, cloud="gcp", published_as="gcp", title="A cluster")
+    raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
+    return expectations.expected_runs(configuration.validate(raw))
+
+
+def spoil(expected: dict[str, Any], runs_dir: Path) -> None:
+    """On 2 nodes one run failed, on 3 all; on 4 all are missing, on 5 stale, on 6 unfinished."""
+    for entry in expected["runs"]:
+        axes, folder = entry["axes"], runs_dir / entry["path"]
+        if axes["platform"] != "cluster" or axes["gpus_per_node"] or axes["tasks_per_node"] != 1:
+            continue
+        if axes["nodes"] in (3, 4, 6) or (axes["nodes"] == 2 and axes["repeat"] == 2):
+            (folder / "run.json").unlink()
+        if axes["nodes"] in (2, 3):
+            write_failure(runs_dir, entry)
+        if axes["nodes"] == 5:
+            record = json.loads((folder / "run.json").read_text())
+            (folder / "run.json").write_text(json.dumps(record | {"parameters_hash": "0" * 16}))
+        if axes["nodes"] == 6:
+            (folder / "attempt=1").mkdir()
+
+
+@pytest.fixture(params=[1, 3, 7])
+def rows(request: pytest.FixtureRequest, tmp_path: Path) -> list[dict[str, Any]]:
+    """Rows of a comparison.csv, read back; empty cells are None."""
+    expected = expected_runs(request.param)
+    generator.write_records(expected, tmp_path)
+    spoil(expected, tmp_path)
+    runs, _ = tables.run_tables(expected, tmp_path)
+    comparison_table(runs, expected, {"nodes": 1}, [PUBLISHED]).to_csv(
+        tmp_path / "comparison.csv", index=False
+    )
+    table = tables.read_table(tmp_path / "comparison.csv")
+    return [
+        {str(key): None if pd.isna(value) else value for key, value in row.items()}
+        for row in table.to_dict("records")
+    ]
+
+
+def problems(row: dict[str, Any]) -> list[str]:
+    return [f"{list(error.path)}: {error.message}" for error in VALIDATOR.iter_errors(row)]
+
+
+def test_every_row_follows_the_schema(rows: list[dict[str, Any]]) -> None:
+    assert [problems(row) for row in rows] == [[]] * len(rows)
+    several = rows[0]["runs_asked"] > 1
+    assert [row["status"] for row in rows] == [
+        "ok", "incomplete" if several else "ok", "failed", "missing", "stale", "unfinished",
+        "ok", "ok", "ok", "ok", "excluded", "excluded",
+    ]  # fmt: skip
+
+
+def test_every_column_has_a_value_somewhere(tmp_path: Path) -> None:
+    """Else the test above would see no wrong rule of the column."""
+    expected = expected_runs(7)
+    generator.write_records(expected, tmp_path)
+    runs, _ = tables.run_tables(expected, tmp_path)
+    table = comparison_table(runs, expected, {"nodes": 1}, [PUBLISHED])
+    assert [name for name in table if table[name].isna().all()] == []
+
+
+def test_the_properties_are_exactly_the_columns_in_their_order() -> None:
+    assert tuple(properties("comparison")) == comparison.COLUMNS
+    assert tuple(load_schema("comparison")["required"]) == comparison.COLUMNS
+    assert load_schema("comparison")["additionalProperties"] is False
+
+
+def test_every_column_has_a_description_and_a_unit() -> None:
+    for name, rule in properties("comparison").items():
+        assert rule["description"].strip(), name
+        assert isinstance(rule["unit"], str), name
+    assert {name: properties("comparison")[name]["unit"] for name in METRICS} == {
+        name: metric.unit for name, metric in METRICS.items()
+    }
+    for name, rule in properties("comparison").items():
+        assert (rule["unit"] == "s") == ("time_s" in name), name
+
+
+GOOD: dict[str, Any] = dict.fromkeys(comparison.COLUMNS) | {
+    "platform": "cluster", "model": "mnist_cnn", "strategy": "single", "recipe": "weak",
+    "nodes": 1, "gpus_per_node": 0, "tasks_per_node": "1", "platform_title": "A cluster",
+    "status": "ok", "runs": 1, "reason": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("nodes", 0), ("nodes", 1.5), ("nodes", None), ("gpus_per_node", -1), ("platform", None),
+        ("tasks_per_node", "2+"), ("tasks_per_node", 2), ("status", "done"), ("status", None),
+        ("runs", None), ("runs_asked", 0), ("batch_scaling", "linear"), ("accuracy", 1.01),
+        ("execution_time_s", 0), ("execution_time_s_low", "60"), ("speedup", -1.0),
+        ("cost_usd", -0.1), ("reason", None), ("loss", "low"), ("published_accuracy", 99.9),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_breaks_the_schema(column: str, value: Any) -> None:
+    assert problems(GOOD) == []
+    found = problems({**GOOD, column: value})
+    assert len(found) == 1 and found[0].startswith(f"['{column}']: ")
+
+
+def test_a_missing_or_unknown_column_breaks_the_schema() -> None:
+    assert "'speed'" in problems({**GOOD, "speed": 1})[0]
+    assert "'loss'" in problems({key: value for key, value in GOOD.items() if key != "loss"})[0]

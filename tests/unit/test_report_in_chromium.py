@@ -1,0 +1,95 @@
+"""The page in a browser: it sorts, filters, fits the screen and asks nothing of the network."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_inputs import COLUMNS, SVG, TITLE, clouds, findings, published, study
+from tfscaling import report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-sync", "--disable-background-networking", "--disable-component-update",
+    "--virtual-time-budget=8000", "--window-size=1280,900",
+]  # fmt: skip
+WATCH = """<script>
+window.blocked = [];
+addEventListener("securitypolicyviolation", (event) => blocked.push(event.blockedURI));
+</script>"""
+#: What the page looks like from inside, after a click on a column and a choice of a status.
+PROBE = """<script type="module">
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+const root = document.documentElement;
+for (let i = 0; i < 100 && root.dataset.tables !== "active"; i++) await sleep(50);
+const region = document.querySelector(".interactive");
+const headers = [...region.querySelectorAll("thead th")];
+const at = headers.findIndex((cell) => cell.textContent.trim() === "execution_time_s");
+const rows = () => [...region.querySelectorAll("tbody tr")];
+const times = () => rows().map((row) => row.cells[at].dataset.order);
+headers[at].click();
+await sleep(200);
+const up = times();
+headers[at].click();
+await sleep(200);
+const down = times();
+const labels = [...region.querySelectorAll(".choosers label")];
+const select = labels.find((label) => label.textContent.startsWith("status")).lastChild;
+select.value = "failed";
+select.dispatchEvent(new Event("change"));
+await sleep(200);
+const found = { up, down, failed: times().length, blocked, width: root.clientWidth,
+  needed: root.scrollWidth, active: document.querySelectorAll(".active").length };
+if (parent === window) document.title = JSON.stringify(found);
+else parent.postMessage(found, "*");
+</script>"""
+PHONE = """<!DOCTYPE html><title></title><script>
+addEventListener("message", (event) => { document.title = JSON.stringify(event.data); });
+</script><iframe src="report.html" style="width: 390px; height: 800px; border: 0"></iframe>"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    made = study(folder / "runs")
+    text = report.render(
+        TITLE, made.expected, made.runs, made.comparison, COLUMNS, findings(), {"speedup": SVG},
+        clouds=clouds(), published=published(), folder=folder,
+    )  # fmt: skip
+    text = text.replace("<style>", WATCH + "<style>").replace("</body>", PROBE + "</body>")
+    (folder / "report.html").write_text(text)
+    (folder / "phone.html").write_text(PHONE)
+    return folder
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+@pytest.mark.parametrize(("name", "width"), [("report", 1280), ("phone", 390)])
+def test_it_sorts_filters_fits_and_asks_for_nothing(folder: Path, name: str, width: int) -> None:
+    found = seen(folder, name)
+    assert found["blocked"] == []
+    assert width - 20 <= found["width"] <= width
+    assert found["needed"] <= found["width"]  # the page never scrolls sideways
+    assert found["active"] == 7
+    numbers = [float(value) for value in found["up"] if value]
+    assert len(numbers) == 4 and numbers == sorted(numbers)
+    assert [float(value) for value in found["down"] if value] == numbers[::-1]
+    assert found["up"][-2:] == found["down"][-2:] == ["", ""]  # what is missing stands last
+    assert found["failed"] == 1
+
+
+def seen(folder: Path, name: str) -> dict[str, Any]:
+    command = [
+        str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / name}", "--dump-dom",
+        (folder / f"{name}.html").as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
+    assert title and title[1].startswith("{"), done.stderr
+    return json.loads(html.unescape(title[1]))

@@ -1,0 +1,104 @@
+"""What the page says around its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import valid_config
+from report_inputs import FINDINGS, findings, study
+from tfscaling import expectations, report_sections, truth
+from tfscaling.metrics import METRICS
+
+
+def test_the_first_finding_of_a_topic_is_its_answer_and_the_rest_follow() -> None:
+    more = ("cost", "cluster", "More.", "supported")
+    odd = ("weather", "cluster", "Rain.", "perhaps")
+    answer = report_sections.answer(findings(*FINDINGS, more, odd))
+    texts = [c["finding"] and c["finding"]["text"] for c in answer["choices"]]
+    assert texts == ["The fastest is 4 nodes.", "The cheapest is 1 node.", None]
+    others = {topic["title"]: [f["text"] for f in topic["findings"]] for topic in answer["others"]}
+    assert others == {
+        "Lowest cost: more": ["More."],
+        "How far it scales": ["More nodes pay."],
+        "Weather": ["Rain."],
+    }
+
+
+@pytest.mark.parametrize(
+    ("support", "is_certain", "tone"),
+    [
+        ("supported", True, "good"),
+        ("inconclusive", False, "doubt"),
+        ("too few runs", False, "doubt"),
+        ("not measured", False, "doubt"),
+        ("something new", False, "doubt"),
+    ],
+)
+def test_only_what_is_supported_is_certain(support: str, is_certain: bool, tone: str) -> None:
+    answer = report_sections.answer(findings(("time", "s", "t", support)))
+    found = answer["choices"][0]["finding"]
+    assert (found["support"], found["is_certain"], found["tone"]) == (support, is_certain, tone)
+
+
+def test_platforms_with_gpus_on_slurm_need_no_warning() -> None:
+    assert report_sections.warnings(expectations.expected_runs(valid_config())) == []
+
+
+def test_logical_devices_matter_only_where_they_stand_for_gpus() -> None:
+    config = valid_config((("grid", 0, "platform"), "laptop"))
+    (only,) = report_sections.warnings(expectations.expected_runs(config))
+    assert "processes on one machine" in only
+
+
+def test_runs_are_counted_by_status_and_points_by_the_size_of_their_samples(
+    tmp_path: Path,
+) -> None:
+    made = study(tmp_path)
+    validity = report_sections.validity(made.runs, made.comparison)
+    counts = {row[0].text: row[1].text for row in validity["statuses"].rows}
+    assert counts == {
+        "ok": "7", "failed": "2", "unfinished": "0", "stale": "0", "missing": "1", "excluded": "1",
+    }  # fmt: skip
+    assert validity["samples"].startswith(
+        "0 points with at least 6 valid runs, 4 with fewer, 1 with none"
+    )
+
+
+def test_the_runs_of_a_point_that_share_a_reason_are_one_row(tmp_path: Path) -> None:
+    made = study(tmp_path)
+    left_out = report_sections.validity(made.runs, made.comparison)["left_out"]
+    assert [[cell.text for cell in row[:3]] for row in left_out.rows] == [
+        ["4", "2", "missing"],
+        ["8", "1, 2", "failed"],
+        ["9", "all", "excluded"],
+    ]
+    assert "platform cluster" in left_out.above
+
+
+def test_every_check_and_every_metric_is_explained() -> None:
+    assert report_sections.CHECKS.keys() == truth.CHECKS.keys()
+    rows = report_sections.definitions()["metrics"].rows
+    assert [row[0].text for row in rows] == list(METRICS)
+    assert all(len(row[-1].text) > 15 and row[3].text in ("lower", "higher") for row in rows)
+    by_name = {row[0].text: row[-1].text for row in rows}
+    assert by_name["execution_time_s"] == "The trainer's first line to the end of training."
+
+
+def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path) -> None:
+    made = study(tmp_path / "runs")
+    found = report_sections.environment(made.expected, made.runs, tmp_path)
+    assert found["versions"] == ["2.21.0 (7 runs)"]
+    assert found["commits"] == [f"{'0' * 40} (7 runs)"]
+    assert found["hosts"] == ["node0", "node1", "node2", "node3"]
+    cluster = dict(
+        zip(
+            [column.name for column in found["platforms"].columns],
+            [cell.text for cell in found["platforms"].rows[0]],
+            strict=True,
+        )
+    )
+    assert cluster["instance_type"] == "big-8"
+    assert cluster["usd_per_node_hour"] == "3.5"
+    assert (cluster["price_date"], cluster["price_source"]) == ("2026-01", "a list")
+    assert found["example"].startswith("runs/platform=cluster/")

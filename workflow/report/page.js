@@ -1,0 +1,98 @@
+// Makes the tables sort and filter. Without it they are plain tables with all rows.
+const PAGE_ROWS = 50;
+
+async function loadDataTables() {
+  const text = document.getElementById("datatables").textContent.trim();
+  const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const source = await new Response(unpacked).text();
+  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+  try {
+    return (await import(url)).default;
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+}
+
+// Missing values stand last in both directions.
+function missingLast(compare) {
+  return (a, b) => (a === null ? (b === null ? 0 : 1) : b === null ? -1 : compare(a, b));
+}
+
+function chooser(table, index) {
+  const label = document.createElement("label");
+  const select = document.createElement("select");
+  const name = table.column(index).header().textContent.trim();
+  label.append(name, select);
+  const cells = table.column(index).nodes().toArray();
+  const texts = [...new Set(cells.map((cell) => cell.textContent.trim()))];
+  texts.sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  select.append(new Option("all", ""), ...texts.map((text) => new Option(text, text)));
+  select.addEventListener("change", () => {
+    table.column(index).search(select.value, { exact: select.value !== "" }).draw();
+  });
+  return label;
+}
+
+function activate(DataTable, region) {
+  const element = region.querySelector("table");
+  const headers = [...element.tHead.rows[0].cells];
+  const choices = headers.flatMap((cell, index) => ("choice" in cell.dataset ? [index] : []));
+  const isLong = element.tBodies[0].rows.length > PAGE_ROWS;
+  const choosers = document.createElement("div");
+  choosers.className = "choosers";
+  const table = new DataTable(element, {
+    autoWidth: false,
+    order: [],
+    paging: isLong,
+    pageLength: PAGE_ROWS,
+    lengthMenu: [PAGE_ROWS, 200, { label: "all", value: -1 }],
+    columnDefs: [{ targets: "number", type: "figure" }],
+    layout: {
+      topStart: choosers,
+      topEnd: "search",
+      bottomStart: isLong ? ["info", "pageLength"] : "info",
+      bottomEnd: isLong ? "paging" : null,
+    },
+    language: {
+      info: "_TOTAL_ of _MAX_ rows",
+      infoEmpty: "no row",
+      infoFiltered: "",
+      lengthMenu: "_MENU_ rows per page",
+    },
+  });
+  choosers.append(...choices.map((index) => chooser(table, index)));
+  const scroller = region.querySelector(".dt-layout-table");
+  for (const name of ["role", "tabindex", "aria-labelledby"]) {
+    scroller.setAttribute(name, region.getAttribute(name));
+    region.removeAttribute(name);
+  }
+  region.classList.add("active");
+  return table;
+}
+
+// On paper everything is shown.
+function showAllInPrint(tables) {
+  const lengths = new Map();
+  addEventListener("beforeprint", () => {
+    for (const details of document.querySelectorAll(".long details")) details.open = true;
+    for (const table of tables) {
+      lengths.set(table, table.page.len());
+      table.page.len(-1).draw();
+    }
+  });
+  addEventListener("afterprint", () => {
+    for (const [table, length] of lengths) table.page.len(length).draw();
+  });
+}
+
+const DataTable = await loadDataTables();
+DataTable.type("figure", {
+  order: {
+    pre: (value) => (value === "" ? null : Number(value)),
+    asc: missingLast((a, b) => a - b),
+    desc: missingLast((a, b) => b - a),
+  },
+});
+showAllInPrint([...document.querySelectorAll(".interactive")].map((r) => activate(DataTable, r)));
+document.documentElement.dataset.tables = "active";

@@ -1,0 +1,48 @@
+"""What the comparison says: findings, clouds against each other, published against measured.
+
+INPUTS   results/tables/{comparison,runs}.csv, results/grid.json, published results if configured
+OUTPUTS  results/tables/findings.{csv,md}     sentences, each with what supports it
+         results/tables/clouds.{csv,md}       one row per point and metric of two clouds
+         results/tables/published.{csv,md}    one row per published point
+"""
+
+
+rule conclude:
+    input:
+        comparison=rules.compare.output.csv,
+        runs=rules.collect.output.csv,
+        grid=rules.expand.output.grid,
+        published=CONFIG["published"]["path"] or [],
+        code=CODE,
+    output:
+        findings="results/tables/findings.csv",
+        findings_md=report(
+            "results/tables/findings.md", category="Findings", caption="../report/findings.rst"
+        ),
+        clouds="results/tables/clouds.csv",
+        clouds_md=report(
+            "results/tables/clouds.md", category="Tables", caption="../report/clouds.rst"
+        ),
+        published="results/tables/published.csv",
+        published_md=report(
+            "results/tables/published.md", category="Tables", caption="../report/published.rst"
+        ),
+    log:
+        "results/logs/conclude.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        tolerance=CONFIG["published"]["tolerance"],
+        published=published_flag,
+    message:
+        "say what the comparison supports"
+    shell:
+        "conclude.py"
+        " --comparison {input.comparison}"
+        " --runs {input.runs}"
+        " --grid {input.grid}"
+        " --tolerance {params.tolerance}"
+        " {params.published}"
+        " --output-dir results/tables"
+        " >{log} 2>&1"

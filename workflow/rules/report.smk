@@ -1,0 +1,41 @@
+"""The report: one self-contained page that works offline, the answer first.
+
+INPUTS   results/grid.json, results/tables/*.csv, results/plots/*.svg
+OUTPUTS  results/report.html
+"""
+
+
+rule report:
+    input:
+        grid=rules.expand.output.grid,
+        runs=rules.collect.output.csv,
+        comparison=rules.compare.output.csv,
+        findings=rules.conclude.output.findings,
+        clouds=rules.conclude.output.clouds,
+        published=rules.conclude.output.published,
+        plots=rules.plot.output.svg,
+        code=[*CODE, *PAGE],
+    output:
+        html="results/report.html",
+    log:
+        "results/logs/report.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        comparison=CONFIG["comparison"],
+    message:
+        "write the report"
+    shell:
+        "report.py"
+        " --grid {input.grid}"
+        " --runs {input.runs}"
+        " --comparison {input.comparison}"
+        " --columns {params.comparison[columns]}"
+        " --findings {input.findings}"
+        " --clouds {input.clouds}"
+        " --published {input.published}"
+        " --plots {input.plots}"
+        " --title {params.comparison[title]:q}"
+        " --output {output.html}"
+        " >{log} 2>&1"

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Say what the comparison supports: findings, clouds against each other, published values.
+
+INPUTS   comparison.csv (--comparison), runs.csv (--runs), grid.json (--grid), published results
+         (--published, may be left out)
+OUTPUTS  in --output-dir: findings.{csv,md}, clouds.{csv,md}, published.{csv,md}
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from tfscaling import clouds, findings, formats, published, records, tables
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--comparison", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, required=True)
+    parser.add_argument("--grid", type=Path, required=True)
+    parser.add_argument("--published", type=Path, help="published results")
+    parser.add_argument("--tolerance", type=float, default=0.25, help="published.tolerance")
+    parser.add_argument("--output-dir", type=Path, required=True)
+    args = parser.parse_args()
+    conclude(
+        tables.read_table(args.comparison),
+        tables.read_table(args.runs),
+        records.read_json(args.grid),
+        published.read(args.published),
+        args.tolerance,
+        args.output_dir,
+    )
+
+
+def conclude(
+    comparison: pd.DataFrame,
+    runs: pd.DataFrame,
+    expected: dict,
+    published_rows: Sequence[dict],
+    tolerance: float,
+    folder: Path,
+) -> None:
+    """Write the three tables into `folder`, each for programs and for people."""
+    between = clouds.table(comparison, runs, expected, published_rows)
+    pairs = [formats.markdown(pair, 2) for pair in clouds.all_shown(between)]
+    notes = [f"- {note}" for note in clouds.NOTES] if pairs else ["No two clouds to compare."]
+    _write(folder / "clouds", between, ["# Clouds against each other\n", *pairs, *notes])
+    found = findings.find(comparison, runs, between)
+    topics = [topic for topic in findings.TOPICS if topic in set(found["topic"])]
+    parts = [formats.markdown(findings.shown(found, topic), 2) for topic in topics]
+    _write(folder / "findings", found, ["# Findings\n", *parts])
+    beside = published.table(published_rows, comparison, runs, expected, tolerance)
+    _write(folder / "published", beside, [formats.markdown(published.shown(beside, tolerance))])
+
+
+def _write(path: Path, table: pd.DataFrame, parts: Sequence[str]) -> None:
+    table.to_csv(path.with_suffix(".csv"), index=False)
+    path.with_suffix(".md").write_text("\n".join(parts).rstrip() + "\n")
+
+
+if __name__ == "__main__":
+    main()

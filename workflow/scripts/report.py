@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""One self-contained page: the answer, the tables, the plots, and what they rest on.
+
+INPUTS   grid.json (--grid), runs.csv (--runs), comparison.csv (--comparison), findings.csv
+         (--findings), plots (--plots); may be left out: clouds.csv (--clouds), published.csv
+         (--published)
+OUTPUTS  an HTML page that asks nothing of the network (--output)
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tfscaling import records, report, tables
+from tfscaling.metrics import METRICS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--grid", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, required=True)
+    parser.add_argument("--comparison", type=Path, required=True)
+    parser.add_argument("--columns", nargs="+", required=True, choices=list(METRICS))
+    parser.add_argument("--findings", type=Path, required=True)
+    parser.add_argument("--clouds", type=Path)
+    parser.add_argument("--published", type=Path)
+    parser.add_argument("--plots", type=Path, nargs="*", default=[], help="<name>.svg")
+    parser.add_argument("--title", required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args()
+    write(
+        args.output,
+        args.title,
+        records.read_json(args.grid) or parser.error(f"{args.grid}: there is no such file"),
+        tables.read_table(args.runs),
+        tables.read_table(args.comparison),
+        args.columns,
+        tables.read_table(args.findings),
+        args.plots,
+        clouds=tables.read_table(args.clouds) if args.clouds else None,
+        published=tables.read_table(args.published) if args.published else None,
+    )
+
+
+def write(
+    output: Path,
+    title: str,
+    expected: dict[str, Any],
+    runs: pd.DataFrame,
+    comparison: pd.DataFrame,
+    columns: Sequence[str],
+    findings: pd.DataFrame,
+    plots: Sequence[Path],
+    *,
+    clouds: pd.DataFrame | None = None,
+    published: pd.DataFrame | None = None,
+) -> None:
+    """Write the page; records are linked relative to its folder."""
+    drawings = {path.stem: path.read_bytes() for path in plots}
+    page = report.render(
+        title,
+        expected,
+        runs,
+        comparison,
+        columns,
+        findings,
+        drawings,
+        clouds=clouds,
+        published=published,
+        folder=output.parent,
+    )
+    output.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""Findings in words, each with what supports it: fastest, cheapest, where nodes stop paying.
+
+Layer 4 (view). A sentence claims no more than the intervals of the runs allow; `support` says how
+far it can be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.display import Shown, cell
+from tfscaling.metrics import METRICS
+from tfscaling.samples import (
+    INCONCLUSIVE,
+    NOT_MEASURED,
+    SUPPORTED,
+    TOO_FEW,
+    Difference,
+    Samples,
+    point_of,
+    weakest,
+)
+from tfscaling.statistics import RUNS_FOR_INTERVAL
+
+TOPICS = ("time", "cost", "accuracy", "scaling", "clouds")
+COLUMNS = ("topic", "subject", "text", "support")
+#: Points that share these are compared by their number of nodes.
+LINE_AXES = ("platform", "model", "strategy", "recipe", "gpus_per_node", "tasks_per_node")
+#: Topic → metric, what the best point is called, and what the next one does how many times as much.
+BEST = {
+    "time": ("execution_time_s", "fastest", "takes", "as long"),
+    "cost": ("cost_usd", "cheapest", "costs", "as much"),
+    "accuracy": ("test_accuracy", "most accurate on held-out examples", "errs", "as often"),
+}
+#: Rivals named in a sentence, at most.
+NAMED_MAX = 3
+
+Row = Mapping[Any, Any]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`subject` is what the sentence is about: all points, a line of points, or two clouds."""
+
+    topic: str
+    subject: str
+    text: str
+    support: str
+
+
+def find(
+    comparison: pd.DataFrame, runs: pd.DataFrame, clouds: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """All findings: columns topic, subject, text, support; those about all points first."""
+    samples = Samples(runs)
+    rows = [dict(row) for row in comparison.to_dict("records")]
+    measured = [row for row in rows if row["runs"] > 0]
+    found = [_best("all points", measured, topic, samples) for topic in BEST]
+    for subject, line in _lines(rows):
+        points = sorted((row for row in line if row["runs"] > 0), key=lambda row: row["nodes"])
+        found += list(_scaling(subject, points, samples))
+    if clouds is not None:
+        found += _clouds(clouds)
+    kept = [asdict(finding) for finding in found if finding is not None]
+    return pd.DataFrame(kept, columns=list(COLUMNS))
+
+
+def shown(findings: pd.DataFrame, topic: str) -> Shown:
+    """The findings of one topic as a table of subject, finding, support."""
+    own = findings.loc[findings["topic"] == topic, list(COLUMNS[1:])]
+    cells = own.rename(columns={"text": "finding"}).astype(object)
+    return Shown(topic.capitalize(), cells, texts=frozenset(cells.columns))
+
+
+def _lines(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """(name, points) of the points that differ in the number of nodes only."""
+    lines: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        lines.setdefault(tuple(row[axis] for axis in LINE_AXES), []).append(row)
+    varying = [a for a in LINE_AXES[1:] if len({str(row[a]) for row in rows}) > 1]
+    for line in lines.values():
+        words = [str(line[0]["platform_title"]), *(f"{a} {line[0][a]}" for a in varying)]
+        yield ", ".join(words), line
+
+
+def place(row: Row) -> str:
+    """`10 nodes with 2 GPUs each of AWS p3.2xlarge`, and what else tells it from others."""
+    nodes = f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}"
+    gpus = row["gpus_per_node"]
+    each = f" with {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else ""
+    each += " each" if gpus and row["nodes"] > 1 else ""
+    return f"{nodes}{each} of {row['platform_title']} ({row['model']}, {row['recipe']})"
+
+
+def _value(metric: str, row: Row) -> str:
+    unit = METRICS[metric].unit
+    return f"{cell(metric, dict(row))}{' ' + unit if unit else ''}"
+
+
+def _times(found: Difference) -> str:
+    if found.interval is None:
+        return f"{found.ratio:.2f} times"
+    return f"{found.ratio:.2f} times ({found.interval[0]:.2f}–{found.interval[1]:.2f})"
+
+
+def _best(subject: str, points: Sequence[Row], topic: str, samples: Samples) -> Finding | None:
+    """The best point of all by a metric, and which others cannot be told apart from it."""
+    metric, word, verb, much = BEST[topic]
+    known = [row for row in points if pd.notna(row[metric])]
+    if not known:
+        text = "No point has a price." if points and topic == "cost" else "Nothing is measured yet."
+        return Finding(topic, subject, text, NOT_MEASURED)
+    higher = METRICS[metric].direction == "higher"
+    known.sort(key=lambda row: row[metric], reverse=higher)
+    best, others = known[0], known[1:]
+    start = f"The {word}: {place(best)}, {_value(metric, best)}"
+    if len(samples.values(point_of(best), metric)) < RUNS_FOR_INTERVAL:
+        made = "a single run" if best["runs"] == 1 else f"{best['runs']} runs"
+        text = f"{start}, by {made}: too few to tell it apart from others."
+        return Finding(topic, subject, text, TOO_FEW)
+    pairs = [(row, samples.support(metric, point_of(best), point_of(row))) for row in others]
+    compared = [(row, found) for row, found in pairs if found in (SUPPORTED, INCONCLUSIVE)]
+    alike = [row for row, found in compared if found == INCONCLUSIVE]
+    if alike:
+        names = "; ".join(place(row) for row in alike[:NAMED_MAX])
+        more = f" and {len(alike) - NAMED_MAX} more" if len(alike) > NAMED_MAX else ""
+        text = f"{start}. It cannot be told apart from {names}{more}."
+    elif compared:
+        row = compared[0][0]
+        diff = samples.difference(metric, point_of(best), point_of(row))
+        assert diff is not None
+        text = f"{start}. The next, {place(row)}, {verb} {_times(diff)} {much}."
+    else:
+        text = f"{start}; there is no other point with enough runs to compare it with."
+    if few := len(pairs) - len(compared):
+        have = "point has" if few == 1 else "points have"
+        text += f" {few} {have} too few runs to be compared."
+    return Finding(topic, subject, text, INCONCLUSIVE if alike else SUPPORTED)
+
+
+def _scaling(subject: str, points: Sequence[Row], samples: Samples) -> Iterator[Finding]:
+    """Where more nodes help, where they stop to, and what they cost in accuracy."""
+    if len(points) < 2:
+        if points:
+            yield Finding("scaling", subject, "Measured at one number of nodes.", NOT_MEASURED)
+        return
+    metric = "execution_time_s"
+    first = points[0]
+    slower = []
+    for row in points[1:]:
+        found = samples.difference(metric, point_of(first), point_of(row))
+        if found is not None and found.ratio > 1:
+            slower.append((row, found))
+    if slower:
+        named = ", ".join(f"{row['nodes']}: {_times(found)} the time" for row, found in slower)
+        text = f"More nodes are slower than {first['nodes']} at {named}."
+        yield Finding("scaling", subject, text, weakest([found.support for _, found in slower]))
+    yield _last_that_pays(subject, points, samples)
+    fastest = min(points, key=lambda row: row[metric])
+    if fastest is first:
+        return
+    lost = samples.difference("accuracy", point_of(first), point_of(fastest))
+    if lost is not None and lost.ratio > 1:
+        text = (
+            f"The fastest, {fastest['nodes']} nodes, ends with training accuracy "
+            f"{_value('accuracy', fastest)} against {_value('accuracy', first)} on "
+            f"{first['nodes']}: {_times(lost)} the error, with a global batch of "
+            f"{fastest['global_batch_size']:.0f} against {first['global_batch_size']:.0f}."
+        )
+        yield Finding("accuracy", subject, text, lost.support)
+
+
+def _last_that_pays(subject: str, points: Sequence[Row], samples: Samples) -> Finding:
+    """The fewest nodes beyond which no measured number of nodes is faster."""
+    metric = "execution_time_s"
+    knee, supports = points[0], []
+    for row in points[1:]:
+        found = samples.difference(metric, point_of(row), point_of(knee))
+        if found is None:
+            continue
+        # with enough runs a gain counts if the interval shows it, else if the medians do
+        if found.ratio > 1 and found.support != INCONCLUSIVE:
+            knee = row
+        supports.append(found.support)
+    # what was not told apart from the knee only says that it did not pay
+    support = TOO_FEW if TOO_FEW in supports else SUPPORTED
+    base = samples.difference(metric, point_of(knee), point_of(points[0]))
+    gain = f", {_times(base)} as fast as {points[0]['nodes']}" if base and base.ratio > 1 else ""
+    if knee is points[-1]:
+        text = (
+            f"More nodes pay up to the largest number measured, {knee['nodes']} "
+            f"({_value(metric, knee)}{gain}); where they stop paying lies beyond."
+        )
+    else:
+        text = (
+            f"More nodes than {knee['nodes']} do not pay: "
+            f"{_value(metric, knee)}{gain}, and no larger number measured is shown to be faster."
+        )
+    return Finding("scaling", subject, text, support)
+
+
+def _clouds(clouds: pd.DataFrame) -> list[Finding]:
+    """For two platforms of two clouds: who wins how many points by what."""
+    found = []
+    measured = clouds[clouds["source"] == "measured"]
+    pairs = measured.groupby(["platform_a", "platform_b", "metric"], sort=False)
+    for (first, second, metric), group in pairs:
+        sure = group[group["verdict"] == SUPPORTED]
+        wins = group["winner"].value_counts()
+        wins_text = "; ".join(
+            f"{cloud} at {count} of {len(group)} points (margin "
+            f"{_range(group.loc[group['winner'] == cloud, 'margin'])})"
+            for cloud, count in wins.items()
+        )
+        title = METRICS[str(metric)].title
+        text = f"Better {title}: {wins_text}; {len(sure)} of them supported by the intervals."
+        support = SUPPORTED if len(sure) == len(group) else weakest(list(group["verdict"]))
+        found.append(Finding("clouds", f"{first} against {second}", text, support))
+    return found
+
+
+def _range(values: pd.Series) -> str:
+    low, high = f"{values.min():.2f}", f"{values.max():.2f}"
+    return low if low == high else f"{low} to {high}"

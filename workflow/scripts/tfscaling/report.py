@@ -1,0 +1,112 @@
+"""The page of results: one HTML file with everything in it. Layer 4 (view).
+
+The page is `workflow/report/page.html.j2`. Its tables are plain HTML; DataTables, from the package
+itables, makes them sort and filter. A policy in the page forbids the browser any request.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tfscaling import display, report_sections, report_tables
+from tfscaling.plots import PLOTS
+
+PAGE_DIR = Path(__file__).resolve().parents[2] / "report"
+TEMPLATE, STYLE, SCRIPT = "page.html.j2", "page.css", "page.js"
+
+
+def render(
+    title: str,
+    expected: Mapping[str, Any],
+    runs: pd.DataFrame,
+    comparison: pd.DataFrame,
+    columns: Sequence[str],
+    findings: pd.DataFrame,
+    plots: Mapping[str, bytes],
+    *,
+    clouds: pd.DataFrame | None = None,
+    published: pd.DataFrame | None = None,
+    folder: Path = Path("results"),
+) -> str:
+    """The page as HTML.
+
+    `expected` is the content of grid.json; `columns` are the metrics shown of every point; `plots`
+    are SVGs by their name in `PLOTS`; `folder` is where the page will lie, for links to records.
+    """
+    context = {
+        "title": title,
+        "summary": report_sections.summary(expected, runs, comparison),
+        "warnings": report_sections.warnings(expected),
+        "answer": report_sections.answer(findings),
+        "tables": _tables(runs, comparison, columns, clouds, published, folder),
+        "plots": [_plot(name, svg) for name, svg in plots.items()],
+        "validity": report_sections.validity(runs, comparison),
+        "definitions": report_sections.definitions(),
+        "environment": report_sections.environment(expected, runs, folder),
+        "style": (PAGE_DIR / STYLE).read_text(encoding="utf-8"),
+        "script": (PAGE_DIR / SCRIPT).read_text(encoding="utf-8"),
+        "datatables": datatables(),
+    }
+    return str(_template().render(context))
+
+
+def _tables(
+    runs: pd.DataFrame,
+    comparison: pd.DataFrame,
+    columns: Sequence[str],
+    clouds: pd.DataFrame | None,
+    published: pd.DataFrame | None,
+    folder: Path,
+) -> list[report_tables.Table]:
+    """The tables to sort and filter, in the order of the page."""
+    points = display.comparison(comparison, "Comparison: one row per point", columns)
+    tables = [report_tables.table("comparison", points)]
+    if clouds is not None and len(clouds):
+        tables.append(report_tables.clouds(clouds))
+    if published is not None and len(published):
+        tables.append(report_tables.published(published))
+    return [*tables, report_tables.runs(runs, columns, folder)]
+
+
+def _plot(name: str, svg: bytes) -> dict[str, str]:
+    title = PLOTS[name].title if name in PLOTS else name.replace("_", " ")
+    return {
+        "title": title,
+        "alt": f"Plot: {title}. Its values are in the table “Comparison”.",
+        # as an image of its own: ids inside it cannot collide with those of other plots
+        "source": f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}",
+    }
+
+
+@functools.cache
+def datatables() -> str:
+    """DataTables as itables ships it, an ECMAScript module: compressed, in base64."""
+    from itables.options import dt_bundle
+
+    packed = gzip.compress(Path(dt_bundle).read_bytes(), compresslevel=9, mtime=0)
+    return base64.b64encode(packed).decode()
+
+
+def _template() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup, escape
+
+    environment = Environment(
+        loader=FileSystemLoader(PAGE_DIR),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # long names of columns may break after an underscore
+    environment.filters["breakable"] = lambda text: (
+        escape(text).replace("_", Markup("_<wbr>")) if len(text) > 12 else text
+    )
+    return environment.get_template(TEMPLATE)

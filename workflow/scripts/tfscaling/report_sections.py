@@ -1,0 +1,238 @@
+"""The sections of the page around its tables and plots. Layer 4 (view)."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tfscaling import truth
+from tfscaling.configuration import load_schema
+from tfscaling.display import MISSING, Shown, one_line
+from tfscaling.grid import POINT_AXES
+from tfscaling.metrics import METRICS
+from tfscaling.platforms import SHOWN
+from tfscaling.report_tables import TONES, Table, constant, table
+from tfscaling.statistics import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
+
+#: Topic of findings → its heading; the first three say which point to choose.
+TOPICS = {
+    "time": "Shortest time",
+    "cost": "Lowest cost",
+    "accuracy": "Best accuracy",
+    "scaling": "How far it scales",
+    "clouds": "Which cloud",
+}
+CHOICES = ("time", "cost", "accuracy")
+STATUSES = {
+    "ok": "valid: counts in every median",
+    "failed": "ended with an error, or did not pass the checks",
+    "unfinished": "started, left neither a record nor a failure: still running, or killed",
+    "stale": "made with other parameters than those asked for now",
+    "missing": "not run yet",
+    "excluded": "a point that no run is made of, because of a limit or by configuration",
+}
+CHECKS = {
+    "tasks": "Every task that was asked for reported, once.",
+    "nodes": "The tasks ran on as many different hosts as nodes were asked for, spread as asked.",
+    "jobs": "There were as many workers, parameter servers and coordinators as asked for.",
+    "devices": "Every worker had exactly the devices that were asked for.",
+    "cpus": "Every task had at least the CPUs that were asked for.",
+    "replicas": "The strategy had as many replicas as asked for.",
+    "cluster": "All ranks agree on the cluster.",
+    "tensorflow_version": "All ranks ran the same version of TensorFlow.",
+    "epochs": "All epochs finished on every rank that trains.",
+    "learning": "All ranks that train have the same loss and accuracy in every epoch.",
+    "test_accuracy": "All ranks agree on the accuracy on held-out examples.",
+}
+#: What the schema of the records does not say, or says in too few words.
+MEANINGS = {
+    "accuracy": "Mean over the last epoch's batches while they are trained.",
+    "speedup": "How many times as fast as the baseline: see the formulae below.",
+    "scaling_efficiency": "Speed-up per replica, relative to the baseline: see below.",
+    "cost_usd": "nodes × price of a node and hour × execution_time_s / 3600: what the training "
+    "itself costs, prorated by the second, without minimum charges, queue or boot.",
+    "published_execution_time_s": "The published value of the same point.",
+    "published_loss": "The published value of the same point.",
+    "published_accuracy": "The published value of the same point.",
+    "execution_time_ratio": "Measured over published, if both did the same training.",
+    "loss_ratio": "Measured over published, if both did the same training.",
+    "accuracy_ratio": "Measured over published, if both did the same training.",
+}
+_UNKNOWN = "unknown"
+
+
+def summary(expected: Mapping[str, Any], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
+    """What was run, in one line."""
+    points = comparison[comparison["status"] != "excluded"]
+    valid = runs[runs["status"] == "ok"]
+    names = dict.fromkeys(str(name) for name in runs["platform"])
+    titles = ", ".join(expected["platforms"][name]["title"] for name in names)
+    days = sorted(str(started)[:10] for started in valid["started"].dropna())
+    dates = "no dates" if not days else " to ".join(dict.fromkeys((days[0], days[-1])))
+    commits = [str(commit)[:10] for commit in valid["git_commit"].dropna().unique()]
+    commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
+    return (
+        f"{_count(len(points), 'point')}, {len(valid)} of {_count(len(runs), 'run')} valid, "
+        f"{_count(len(names), 'platform')} ({titles}), {dates}, {commit}."
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def warnings(expected: Mapping[str, Any]) -> list[str]:
+    """What must be known before any number is read."""
+    used: dict[str, int] = {}
+    for entry in expected["runs"]:
+        axes = entry["axes"]
+        used[axes["platform"]] = max(used.get(axes["platform"], 0), axes["gpus_per_node"])
+    platforms = expected["platforms"]
+    logical = [n for n, gpus in used.items() if gpus and platforms[n]["devices"] == "logical"]
+    local = [n for n in used if platforms[n]["launcher"] == "local"]
+    found = []
+    if logical:
+        titles = ", ".join(platforms[name]["title"] for name in logical)
+        found.append(
+            f"{titles}: logical devices on a CPU stand for GPUs. No GPU took part: the times say "
+            "nothing of any GPU."
+        )
+    if local:
+        titles = ", ".join(platforms[name]["title"] for name in local)
+        found.append(
+            f"{titles}: all nodes are processes on one machine that share its cores. The times "
+            "say nothing of a cluster."
+        )
+    return found
+
+
+def answer(findings: pd.DataFrame) -> dict[str, Any]:
+    """The findings: for time, cost and accuracy the first of each, then the others by topic.
+
+    A finding has subject, text, support, and whether it is certain: only if it is supported.
+    """
+    by_topic: dict[str, list[dict[str, Any]]] = {topic: [] for topic in TOPICS}
+    for row in findings.to_dict("records"):
+        support = str(row["support"])
+        by_topic.setdefault(str(row["topic"]), []).append(
+            {
+                "subject": str(row["subject"]),
+                "text": str(row["text"]),
+                "support": support,
+                "is_certain": support == "supported",
+                "tone": TONES.get(support, "doubt"),
+            }
+        )
+    first = [
+        {"title": TOPICS[topic], "finding": by_topic[topic].pop(0) if by_topic[topic] else None}
+        for topic in CHOICES
+    ]
+    others = [
+        {
+            "title": TOPICS.get(topic, topic.capitalize()) + (": more" if topic in CHOICES else ""),
+            "findings": found,
+        }
+        for topic, found in by_topic.items()
+        if found
+    ]
+    return {"choices": first, "others": others}
+
+
+def _shown(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Shown:
+    cells = pd.DataFrame([list(row) for row in rows], columns=list(header), dtype=object)
+    return Shown(title, cells, texts=frozenset(header) - {"runs"})
+
+
+def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> dict[str, Any]:
+    """What counts, how much of it there is, and what does not count, with the reason."""
+    counts = Counter(str(status) for status in runs["status"])
+    counts["excluded"] = int((comparison["status"] == "excluded").sum())
+    statuses = [
+        [s, str(counts[s]), STATUSES.get(s, "")] for s in dict.fromkeys([*STATUSES, *counts])
+    ]
+    sizes = comparison.loc[comparison["status"] != "excluded", "runs"]
+    enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
+    return {
+        "checks": [(name, CHECKS.get(name, name)) for name in truth.CHECKS],
+        "statuses": table(
+            "statuses", _shown("Runs by status", ["status", "runs", "what it means"], statuses)
+        ),
+        "left_out": _left_out(runs, comparison),
+        "samples": (
+            f"{_count(enough, 'point')} with at least {RUNS_FOR_INTERVAL} valid runs, "
+            f"{len(sizes) - enough - few} with fewer, {few} with none."
+        ),
+        "runs_for_interval": RUNS_FOR_INTERVAL,
+        "confidence": f"{CONFIDENCE:.0%}",
+    }
+
+
+def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
+    """One row per point, status and reason; None if every run counts."""
+    keys = [*POINT_AXES, "status", "reason"]
+    out = runs.loc[runs["status"] != "ok", [*keys, "repeat"]]
+    excluded = comparison.loc[comparison["status"] == "excluded", keys].assign(repeat="all")
+    both = pd.concat([out.astype(object), excluded.astype(object)]).fillna("").astype(str)
+    if both.empty:
+        return None
+    both["reason"] = both["reason"].map(one_line)
+    grouped = both.groupby(keys, sort=False)["repeat"].agg(", ".join).reset_index()
+    varying, above = constant(grouped, POINT_AXES)
+    cells = grouped.rename(columns={"repeat": "repeats"})[[*varying, "repeats", "status", "reason"]]
+    texts = frozenset(cells.columns) - {"nodes", "gpus_per_node"}
+    shown = Shown("What does not count, and why", cells.astype(object), (), above, texts)
+    return table("left-out", shown)
+
+
+def definitions() -> dict[str, Any]:
+    """Every metric, and how intervals are made."""
+    schema = load_schema("run_record")["properties"]
+    known = {**schema["phases"]["properties"], **schema["metrics"]["properties"]}
+    rows = []
+    for name, metric in METRICS.items():
+        described = known.get(name, {}).get("description", metric.title.capitalize() + ".")
+        meaning = MEANINGS.get(name, described)
+        rows.append([name, metric.title, metric.unit or MISSING, metric.direction, meaning])
+    header = ["metric", "title", "unit", "better", "meaning"]
+    return {
+        "metrics": table("metrics", _shown("Metrics", header, rows)),
+        "resamples": RESAMPLES,
+        "confidence": f"{CONFIDENCE:.0%}",
+        "runs_for_interval": RUNS_FOR_INTERVAL,
+    }
+
+
+def environment(expected: Mapping[str, Any], runs: pd.DataFrame, folder: Path) -> dict[str, Any]:
+    """On what the valid runs ran, and where their raw records are."""
+    valid = runs[runs["status"] == "ok"]
+    hosts: dict[str, None] = {}
+    for names in valid["hosts"].dropna():
+        hosts |= dict.fromkeys(str(names).split())
+    platforms = expected["platforms"]
+    keys = ["title", *SHOWN]
+    rows = [[name, *(_text(shown[key]) for key in keys)] for name, shown in platforms.items()]
+    cells = pd.DataFrame(rows, columns=["platform", *keys], dtype=object)
+    texts = frozenset(cells.columns) - {"cpus_per_node", "usd_per_node_hour", "usd_per_gpu_hour"}
+    paths = [os.path.relpath(path, folder) for path in valid["record"].dropna()]
+    return {
+        "versions": _counted(valid["tensorflow_version"]),
+        "commits": _counted(valid["git_commit"]),
+        "hosts": list(hosts),
+        "platforms": table("platforms", Shown("Platforms and prices", cells, texts=texts)),
+        "example": min(paths, default=None),
+    }
+
+
+def _text(value: Any) -> str:
+    return MISSING if value is None else str(value)
+
+
+def _counted(values: pd.Series[Any]) -> list[str]:
+    """Each value with the number of its runs, the most frequent first."""
+    counts = Counter(_UNKNOWN if pd.isna(value) else str(value) for value in values)
+    return [f"{value} ({_count(number, 'run')})" for value, number in counts.most_common()]
