@@ -34,6 +34,13 @@ def test_loss_and_accuracy_are_drawn_over_the_global_batch() -> None:
     assert [text.get_text() for text in lower.get_xticklabels()] == ["64", "256"]
 
 
+def test_recipes_of_one_batch_each_are_one_line() -> None:
+    """As in the accuracy study: the batch is the axis, so the recipe need not be a line's name."""
+    rows = [point(1, recipe=f"batch-{n}", global_batch_size=n, loss=n / 1e3) for n in (256, 64)]
+    figure = plot_training.loss_accuracy(tables_of(*rows), "T")
+    assert points_of(figure, 0) == {"cluster": [(64, 0.064), (256, 0.256)]}
+
+
 def test_published_values_are_hollow_markers_of_their_own() -> None:
     figure = plot_training.loss_accuracy(tables_of(point(1), published=PUBLISHED), "T")
     assert points_of(figure, 0)["published"] == [(64, 0.08), (640, 0.2)]

@@ -140,4 +140,4 @@ def dataset_path(wildcards):
 
 def published_flag(wildcards, input):
     """`--published FILE` if the configuration names published results."""
-    return shlex.join(["--published", *input.published]) if input.published else ""
+    return shlex.join(["--published", input.published]) if input.published else ""

@@ -145,8 +145,6 @@ def _best(subject: str, points: Sequence[Row], topic: str, samples: Samples) -> 
 def _scaling(subject: str, points: Sequence[Row], samples: Samples) -> Iterator[Finding]:
     """Where more nodes help, where they stop to, and what they cost in accuracy."""
     if len(points) < 2:
-        if points:
-            yield Finding("scaling", subject, "Measured at one number of nodes.", NOT_MEASURED)
         return
     metric = "execution_time_s"
     first = points[0]

@@ -29,9 +29,13 @@ def loss_accuracy(tables: Tables, title: str) -> Figure:
     table, published, batch = tables.comparison, tables.published, "global_batch_size"
     figure, panels = plot_style.panels(title, "global batch (examples)", NAMES)
     some_absent = len(plot_style.absent(table)) > 0
+    lines = plot_style.series(table)
+    if all(len(line.rows) == 1 for line in lines):  # one recipe for each batch: one line of all
+        lines = plot_style.series(table.assign(recipe="any"))
     for axes, name in zip(panels, NAMES, strict=True):
-        for line in plot_style.series(table):
+        for line in lines:
             rows = line.rows[np.isfinite(values(line.rows, name) + values(line.rows, batch))]
+            rows = rows.sort_values(batch)
             if len(rows):
                 axes.errorbar(
                     values(rows, batch),
