@@ -16,7 +16,15 @@ Entry = Mapping[str, Any]
 #: Seconds of the phases that do not depend on the number of replicas.
 _FIXED_S = {
     "launch_time_s": 1.5, "import_time_s": 4.0, "data_time_s": 0.5, "build_time_s": 0.75,
-    "first_step_time_s": 2.0,
+    "first_step_time_s": 2.0, "evaluation_time_s": 0.5, "probe_time_s": 0.25,
+    "teardown_time_s": 0.25,
+}  # fmt: skip
+
+FACTS = {
+    "machine": "12345678-1234-1234-1234-123456789abc", "cpu_model": "A processor",
+    "cpu_mhz": 2300.0, "cpus_online": 2, "memory_gb": 7.8, "network_mbit_per_s": {"eth0": 10000.0},
+    "gpus": [], "gpu_driver": None, "kernel": "6.1", "python": "3.11.7",
+    "packages": {"tensorflow": "2.21.0", "keras": "3.15.1", "numpy": "2.4.6"},
 }  # fmt: skip
 
 
@@ -46,7 +54,8 @@ def record_of(entry: Entry, execution_time_s: float, dice: random.Random) -> dic
     axes, parameters = entry["axes"], entry["parameters"]
     shape, batch = Geometry.of(axes), entry["global_batch_size"]
     phases = {**_FIXED_S, "rendezvous_time_s": 0.25 * shape.tasks}
-    rest = sum(phases.values()) - phases["launch_time_s"]
+    outside = ("launch_time_s", "evaluation_time_s", "probe_time_s", "teardown_time_s")
+    rest = sum(value for name, value in phases.items() if name not in outside)
     epochs = [
         _epoch(number, batch * 8 / number, execution_time_s / parameters["epochs"], dice)
         for number in range(1, parameters["epochs"] + 1)
@@ -68,12 +77,11 @@ def record_of(entry: Entry, execution_time_s: float, dice: random.Random) -> dic
             **phases,
             "queue_time_s": dice.uniform(1, 60),
             "train_time_s": max(1.0, execution_time_s - rest),
-            "evaluation_time_s": 0.5,
             "execution_time_s": execution_time_s,
         },
         {
             "launcher_host": "node0", "git_commit": "0" * 40, "started": "2026-01-01T00:00:00Z",
-            "slurm_job": {"id": "1"},
+            "slurm_job": {"id": "1"}, "slurm_settings": None,
         },
         list(truth.CHECKS),
     )  # fmt: skip
@@ -87,9 +95,13 @@ def _epoch(number: int, batch: float, duration_s: float, dice: random.Random) ->
 
 
 def _report(rank: int, entry: Entry, epochs: list[dict[str, Any]]) -> dict[str, Any]:
+    # no machine is shared: all runs start at the same time
+    facts = {**FACTS, "machine": f"{entry['parameters_hash']}-{rank}"}
     return {
         "rank": rank, "job": "worker", "host": f"node{rank}", "devices": ["CPU:0"], "cpus": 2,
         "cluster_hash": "0123456789abcdef", "tensorflow_version": "2.21.0", "epochs": epochs,
+        "clock": {"offset_s": 0.001 * rank, "uncertainty_s": 0.0005}, "host_facts": facts,
+        "compute_steps": [0.8 * epochs[-1]["duration_s"] / 20] * 3,
         "examples_per_step": entry["global_batch_size"],
         "steps": [(epoch["epoch"], 0, 20, epoch["duration_s"]) for epoch in epochs],
         "test_loss": 2 * epochs[-1]["loss"],

@@ -26,13 +26,14 @@ TINY = {
 
 @dataclass
 class Project:
-    """`folder` has a copy of the repository's config; the workflow itself stays where it is."""
+    """`folder` has copies of config and resources; the workflow itself stays where it is."""
 
     folder: Path
 
     def __post_init__(self) -> None:
-        if not (self.folder / "config").exists():
-            shutil.copytree(REPOSITORY / "config", self.folder / "config")
+        for name in ("config", "resources"):
+            if not (self.folder / name).exists():
+                shutil.copytree(REPOSITORY / name, self.folder / name)
 
     def copy(self, folder: Path) -> Project:
         """The project with its results and Snakemake's memory of them, mtimes included."""

@@ -62,7 +62,8 @@ def kill(file: Path, only: str | None = None) -> int:
             continue
         # asked again with the handle in hand: a reused pid cannot be hit
         if inside(pid, wanted) and (only is None or process_name(pid) == only):
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ended in this moment
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
             killed += 1
         os.close(handle)
     return killed

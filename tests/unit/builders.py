@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from generator import FACTS
 from tfscaling import configuration, expectations, records, truth
 from tfscaling.geometry import Geometry
 from tfscaling.launchers import Command
@@ -81,10 +82,12 @@ def report(rank: int = 0, **changes: Any) -> dict[str, Any]:
         "train_examples": 384,
         "test_examples": 100,
         "tensorflow_version": "2.21.0",
-        "python_version": "3.11.7",
+        "clock": {"offset_s": 0.0, "uncertainty_s": 0.001},
+        "host_facts": FACTS,
         "epochs": epochs,
         "steps": [(1, 0, 1, 2.0), (1, 1, 1, 0.1), (1, 2, 1, 0.2)]
         + [(2, step, 1, 0.1) for step in range(3)],
+        "compute_steps": [0.08, 0.06, 0.07],
         "test_loss": 0.3,
         "test_accuracy": 0.88,
     }
@@ -113,6 +116,8 @@ PHASES = {
     "first_step_time_s": 2.0,
     "train_time_s": 10.0,
     "evaluation_time_s": 0.5,
+    "probe_time_s": 0.25,
+    "teardown_time_s": 0.25,
     "execution_time_s": 17.75,
 }
 
@@ -136,7 +141,7 @@ def record_of(entry: Mapping[str, Any], execution_time_s: float = 17.75) -> dict
         1,
         [report(rank) for rank in range(shape.tasks)],
         {**PHASES, "execution_time_s": execution_time_s},
-        {"launcher_host": "login", "git_commit": None, "slurm_job": None},
+        {"launcher_host": "login", "git_commit": None, "slurm_job": None, "slurm_settings": None},
         list(truth.CHECKS),
     )
 

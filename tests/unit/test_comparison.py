@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from builders import REPOSITORY, raw_config, write_failure, write_record
-from tfscaling import comparison, configuration, expectations, published, tables
+from tfscaling import comparison, configuration, display, expectations, published, tables
 from tfscaling.comparison import comparison_table
 from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
@@ -163,7 +163,80 @@ def test_every_metric_is_a_column_whatever_is_shown_of_it(tmp_path: Path) -> Non
     assert set(METRICS) <= set(table.columns)
     unknown = {name for name in METRICS if table[name].isna().any()}
     beside = {name for name in METRICS if "published" in METRICS[name].title}
-    assert unknown == {"queue_time_s", *beside}  # there was no Slurm and nothing was published
+    target = {"time_to_accuracy_s", "cost_to_accuracy_usd"}
+    # there was no Slurm, no target, and nothing was published
+    assert unknown == {"queue_time_s", *target, *beside}
+
+
+def at_target(
+    folder: Path, accuracies: Sequence[Sequence[float]], target: float | None = 0.9
+) -> pd.DataFrame:
+    """A point of two nodes; each run takes 20 s, its epochs 5 s each with these accuracies."""
+    expected = expected_of({"nodes": 2, "repeats": len(accuracies)}, usd_per_node_hour=3.6)
+    expected["target_accuracy"] = target
+    for entry, run in zip(expected["runs"], accuracies, strict=True):
+        path = write_record(folder, entry, 20.0)
+        record = json.loads(path.read_text())
+        record["metrics"]["epochs"] = [
+            {"epoch": number, "loss": 1.0, "accuracy": value, "duration_s": 5.0}
+            for number, value in enumerate(run, 1)
+        ]
+        path.write_text(json.dumps(record))
+    return compare(expected, folder)
+
+
+def test_time_and_cost_to_the_target_are_medians_if_all_runs_reached_it(tmp_path: Path) -> None:
+    first, second, third = [0.9, 0.9, 0.9], [0.1, 0.95, 0.9], [0.1, 0.2, 0.9]
+    row = point(at_target(tmp_path, [first, second, third, third]), nodes=2)
+    assert (row["target_accuracy"], row["runs_at_target"]) == (0.9, 4)
+    assert row["time_to_accuracy_s"] == 17.5  # of 10, 15, 20 and 20 s
+    assert row["cost_to_accuracy_usd"] == pytest.approx(0.002 * 17.5)
+    ends = [row[f"time_to_accuracy_s_{end}"] for end in ("min", "max")]
+    assert ends == [10.0, 20.0]
+    assert pd.isna(row["time_to_accuracy_s_low"])
+
+
+def test_from_six_runs_on_the_time_to_the_target_has_an_interval(tmp_path: Path) -> None:
+    row = point(at_target(tmp_path, [[0.9, 0.9]] * 3 + [[0.1, 0.9]] * 3), nodes=2)
+    ends = [row[f"time_to_accuracy_s_{end}"] for end in ("low", "high")]
+    assert ends == [15.0, 20.0]
+    costs = [row[f"cost_to_accuracy_usd_{end}"] for end in ("low", "high")]
+    assert costs == pytest.approx([0.03, 0.04])
+
+
+def test_a_point_of_which_only_some_runs_reached_the_target_has_no_time_to_it(
+    tmp_path: Path,
+) -> None:
+    row = point(at_target(tmp_path, [[0.9], [0.9], [0.1]]), nodes=2)
+    assert (row["runs"], row["runs_at_target"], row["reason"]) == (3, 2, "")
+    names = [name for name in comparison.COLUMNS if "to_accuracy" in name]
+    assert len(names) == 10
+    assert all(pd.isna(row[name]) for name in names)
+    assert row["execution_time_s"] == 20.0
+
+
+def test_without_a_target_nothing_is_said_of_it(tmp_path: Path) -> None:
+    table = at_target(tmp_path, [[0.9]], None)
+    assert table[["target_accuracy", "runs_at_target", "time_to_accuracy_s"]].isna().all(axis=None)
+    shown = display.comparison(table, "Title", ["time_to_accuracy_s"])
+    assert not any("accuracy is at least" in note for note in shown.notes)
+
+
+def test_a_note_says_how_many_runs_reached_the_target(tmp_path: Path) -> None:
+    table = at_target(tmp_path, [[0.9], [0.9], [0.1]])
+    shown = display.comparison(table, "Title", ["execution_time_s", "time_to_accuracy_s"])
+    assert "time_to_accuracy_s" not in shown.cells  # it has no value
+    assert any("training accuracy is at least 0.9;" in note for note in shown.notes)
+    end = "was not reached by every run: nodes 2: reached by 2 of 3 runs."
+    assert f"Accuracy 0.9 {end}" in shown.notes
+    # it belongs to columns that are not shown here
+    assert not any("0.9" in note for note in display.comparison(table, "T", ["loss"]).notes)
+
+
+def test_no_note_names_points_that_reached_the_target(tmp_path: Path) -> None:
+    shown = display.comparison(at_target(tmp_path, [[0.9]]), "T", ["cost_to_accuracy_usd"])
+    assert shown.cells["cost_to_accuracy_usd"].tolist() == ["0.0400"]
+    assert not any("not reached" in note for note in shown.notes)
 
 
 def test_a_grid_of_which_nothing_has_run_is_still_a_table(tmp_path: Path) -> None:

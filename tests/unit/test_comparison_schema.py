@@ -39,6 +39,8 @@ def expected_runs(repeats: int) -> dict[str, Any]:
     ]  # fmt: skip
     raw = raw_config((("grid",), blocks))
     raw["platforms"]["cluster"].update(PRICE, cloud="gcp", published_as="gcp", title="A cluster")
+    # the larger the batch, the less accurate: not every point reaches this
+    raw["comparison"] = {"target_accuracy": 0.98}
     raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
     return expectations.expected_runs(configuration.validate(raw))
 
@@ -90,6 +92,20 @@ def test_every_row_follows_the_schema(rows: list[dict[str, Any]]) -> None:
     ]  # fmt: skip
 
 
+def test_points_that_reach_the_target_and_points_that_do_not_follow_the_schema(
+    rows: list[dict[str, Any]],
+) -> None:
+    measured = [row for row in rows if row["runs"]]
+    assert all(row["target_accuracy"] == 0.98 for row in measured)
+    all_reached = {row["runs_at_target"] == row["runs"] for row in measured}
+    assert all_reached == {True, False}
+    for row in measured:
+        is_known = row["time_to_accuracy_s"] is not None
+        assert is_known == (row["runs_at_target"] == row["runs"])
+    excluded = [row for row in rows if row["status"] == "excluded"]
+    assert {row["runs_at_target"] for row in excluded} == {None}
+
+
 def test_every_column_has_a_value_somewhere(tmp_path: Path) -> None:
     """Else the test above would see no wrong rule of the column."""
     expected = expected_runs(7)
@@ -113,7 +129,8 @@ def test_every_column_has_a_description_and_a_unit() -> None:
         name: metric.unit for name, metric in METRICS.items()
     }
     for name, rule in properties("comparison").items():
-        assert (rule["unit"] == "s") == ("time_s" in name), name
+        is_time = "time_s" in name or "time_to_accuracy_s" in name
+        assert (rule["unit"] == "s") == is_time, name
 
 
 GOOD: dict[str, Any] = dict.fromkeys(comparison.COLUMNS) | {
@@ -130,7 +147,9 @@ GOOD: dict[str, Any] = dict.fromkeys(comparison.COLUMNS) | {
         ("tasks_per_node", "2+"), ("tasks_per_node", 2), ("status", "done"), ("status", None),
         ("runs", None), ("runs_asked", 0), ("batch_scaling", "linear"), ("accuracy", 1.01),
         ("execution_time_s", 0), ("execution_time_s_low", "60"), ("speedup", -1.0),
-        ("cost_usd", -0.1), ("reason", None), ("loss", "low"), ("published_accuracy", 99.9),
+        ("cost_usd", -0.1), ("target_accuracy", 1), ("runs_at_target", 1.5),
+        ("time_to_accuracy_s", "never"), ("cost_to_accuracy_usd_low", -1),
+        ("reason", None), ("loss", "low"), ("published_accuracy", 99.9),
     ],
 )  # fmt: skip
 def test_a_wrong_value_breaks_the_schema(column: str, value: Any) -> None:

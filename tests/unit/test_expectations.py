@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import pytest
 from builders import raw_config, valid_config
 from tfscaling import configuration, expectations, parameters, platforms
 from tfscaling.grid import AXES
@@ -65,6 +67,21 @@ def test_the_dataset_is_the_models_own_unless_the_recipe_names_one() -> None:
     named = valid_config((("recipes", "weak", "dataset"), "other"))
     assert expectations.dataset_of(named, run) == "other"
     assert expectations.expected_runs(named)["runs"][0]["parameters"]["dataset"] == "other"
+
+
+def test_the_target_accuracy_is_passed_on_to_the_tables() -> None:
+    assert expectations.expected_runs(valid_config())["target_accuracy"] is None
+    config = valid_config((("comparison",), {"target_accuracy": 0.97}))
+    expected = expectations.expected_runs(config)
+    assert expected["target_accuracy"] == 0.97
+    # the runs are the same with any target: none is made again for it
+    assert expected["runs"] == expectations.expected_runs(valid_config())["runs"]
+
+
+@pytest.mark.parametrize("target", [0, 1, 97, -0.5, "0.97"])
+def test_a_target_that_is_no_accuracy_is_refused(target: Any) -> None:
+    with pytest.raises(configuration.ConfigError, match="target_accuracy"):
+        valid_config((("comparison",), {"target_accuracy": target}))
 
 
 def test_the_list_survives_its_way_through_a_file() -> None:

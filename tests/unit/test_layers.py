@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from pathlib import Path
@@ -109,29 +110,48 @@ def test_the_library_has_all_layers() -> None:
     assert set(MODULES) > GROUND
 
 
-@pytest.mark.parametrize("module", ["*", *MODULES])
-def test_loading_a_module_loads_neither_tensorflow_nor_plotting(module: str) -> None:
-    names = sorted(MODULES) if module == "*" else [module]
-    code = f"import sys, {', '.join(f'tfscaling.{name}' for name in names)}\n"
-    code += f"print([name for name in {HEAVY} if name in sys.modules])"
-    done = run_python(code)
-    assert done.stdout == "[]\n", done.stderr
-
-
 SCRIPT_FILES = sorted(SCRIPTS.glob("*.py"))
 RULES = REPOSITORY / "workflow" / "rules"
+#: Loads modules, then scripts; prints for each what of HEAVY it was the first to load.
+LOADER = f"""
+import importlib, json, runpy, sys
+modules, scripts = map(json.loads, sys.argv[1:])
+sys.path.insert(0, {str(SCRIPTS)!r})
+heavy, found = set({HEAVY}), {{}}
+def note(name):
+    found[name] = sorted(heavy & set(sys.modules))
+    heavy.difference_update(found[name])
+for name in modules:
+    importlib.import_module(f"tfscaling.{{name}}")
+    note(name)
+for path in scripts:
+    runpy.run_path(path, run_name="loaded")
+    note(path)
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, list[str]]:
+    """Module or script → the heavy packages that it was the first to load; all in one process."""
+    scripts = [str(path) for path in SCRIPT_FILES]
+    done = run_python(LOADER, json.dumps(sorted(MODULES)), json.dumps(scripts))
+    found: dict[str, list[str]] = json.loads(done.stdout or "null") or pytest.fail(done.stderr)
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_loading_a_module_loads_neither_tensorflow_nor_plotting(
+    module: str, loaded: dict[str, list[str]]
+) -> None:
+    assert loaded[module] == []
 
 
 @pytest.mark.parametrize("script", SCRIPT_FILES, ids=lambda path: path.name)
-def test_no_script_loads_tensorflow_before_it_knows_what_to_do(script: Path) -> None:
-    code = (
-        "import runpy, sys\n"
-        "sys.path.insert(0, sys.argv[1].rpartition('/')[0])\n"
-        "runpy.run_path(sys.argv[1], run_name='loaded')\n"
-        "print([name for name in ('tensorflow', 'keras') if name in sys.modules])\n"
-    )
-    done = run_python(code, str(script))
-    assert done.stdout == "[]\n", done.stderr
+def test_no_script_loads_tensorflow_before_it_knows_what_to_do(
+    script: Path, loaded: dict[str, list[str]]
+) -> None:
+    assert not {"tensorflow", "keras"} & set(loaded[str(script)])
 
 
 LIMITS = [

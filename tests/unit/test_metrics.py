@@ -6,6 +6,7 @@ import pytest
 from builders import PHASES, a_record
 from tfscaling.configuration import load_schema, properties
 from tfscaling.metrics import METRICS
+from tfscaling.report_sections import MEANINGS
 
 
 @pytest.mark.parametrize("name", PHASES)
@@ -38,12 +39,14 @@ def test_metrics_that_need_other_points_or_prices_are_left_to_the_tables() -> No
     without = {name for name, metric in METRICS.items() if metric.value is None}
     published = {f"published_{name}" for name in ("execution_time_s", "loss", "accuracy")}
     ratios = {f"{name}_ratio" for name in ("execution_time", "loss", "accuracy")}
-    assert without == {"speedup", "scaling_efficiency", "cost_usd"} | published | ratios
+    target = {"time_to_accuracy_s", "cost_to_accuracy_usd"}
+    assert without == {"speedup", "scaling_efficiency", "cost_usd"} | target | published | ratios
 
 
 def test_every_number_of_a_record_is_a_metric() -> None:
     record = properties("run_record")
-    numbers = {*record["phases"]["properties"], *record["metrics"]["properties"]} - {"epochs"}
+    numbers = {*record["phases"]["properties"], *record["metrics"]["properties"]}
+    numbers -= {"epochs", "slowest_rank", "slowest_host"}  # a list, and names
     assert numbers <= set(METRICS)
 
 
@@ -57,7 +60,14 @@ def test_direction_title_and_digits_are_given(name: str) -> None:
 
 def test_a_name_with_seconds_has_the_unit_seconds() -> None:
     units = {metric.unit for name, metric in METRICS.items() if name.endswith("_time_s")}
-    assert units == {"s"}
+    assert units == {METRICS["time_to_accuracy_s"].unit} == {"s"}
+
+
+@pytest.mark.parametrize("name", ["time_to_accuracy_s", "cost_to_accuracy_usd"])
+def test_to_the_target_less_is_better_and_the_definition_says_what_is_measured(name: str) -> None:
+    assert METRICS[name].direction == "lower"
+    assert "training accuracy of an epoch" in MEANINGS[name] or "MLPerf" in MEANINGS[name]
+    assert "initialisation" in MEANINGS[name]
 
 
 def test_columns_shown_by_default_are_metrics() -> None:

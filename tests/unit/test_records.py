@@ -17,16 +17,28 @@ from tfscaling.records import RecordError
 
 #: Times at which two ranks pass each boundary; neither is always the last.
 PASSED = [
-    dict(zip(events.PHASES, (101.0, 105.0, 106.0, 106.5, 108.0, 111.0, 131.0, 133.0), strict=True)),
-    dict(zip(events.PHASES, (102.0, 104.0, 106.5, 106.6, 107.0, 111.5, 130.0, 133.5), strict=True)),
+    dict(
+        zip(
+            events.PHASES,
+            (101.0, 105.0, 106.0, 106.5, 108.0, 111.0, 131.0, 133.0, 134.0),
+            strict=True,
+        )
+    ),
+    dict(
+        zip(
+            events.PHASES,
+            (102.0, 104.0, 106.5, 106.6, 107.0, 111.5, 130.0, 133.5, 133.9),
+            strict=True,
+        )
+    ),
 ]
-LAUNCH_S = 100.0
+LAUNCH_S, END_S = 100.0, 135.0
 
 
 def phases(*passed: dict[str, float], job: dict[str, Any] | None = None) -> dict[str, float | None]:
     given = passed or PASSED
     ranks = [rank_events(rank, times) for rank, times in enumerate(given)]
-    return records.phases(ranks, LAUNCH_S, job)
+    return records.phases(ranks, LAUNCH_S, END_S, job)
 
 
 def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
@@ -40,6 +52,8 @@ def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
         "first_step_time_s": 3.5,
         "train_time_s": 19.5,
         "evaluation_time_s": 2.5,
+        "probe_time_s": 0.5,
+        "teardown_time_s": 1.0,
         "execution_time_s": 30.0,
     }
     found = phases()
@@ -51,15 +65,13 @@ def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
 
 def test_phases_follow_one_another_without_gap_and_add_up_to_the_wall_time() -> None:
     found = phases()
-    parts = [
-        time for name, time in found.items() if name not in ("queue_time_s", "execution_time_s")
-    ]
-    assert len(parts) == 8
-    assert sum(time or 0.0 for time in parts) == pytest.approx(133.5 - LAUNCH_S)
+    assert set(records.WALL_PHASES) == set(found) - {"queue_time_s", "execution_time_s"}
+    total = sum(found[name] or 0.0 for name in records.WALL_PHASES)
+    assert total == pytest.approx(END_S - LAUNCH_S)
 
 
 def test_execution_time_begins_with_the_first_rank_and_leaves_out_queue_and_evaluation() -> None:
-    later = {**PASSED[1], "evaluated": 500.0}
+    later = {**PASSED[1], "evaluated": 500.0, "probed": 501.0}
     found = phases(PASSED[0], later, job={"queue_time_s": 77.0})
     assert found["queue_time_s"] == 77.0
     assert found["execution_time_s"] == pytest.approx(131.0 - 101.0)
@@ -73,7 +85,7 @@ def test_a_job_whose_queue_time_is_not_known_has_none() -> None:
 def test_events_that_only_one_rank_had_time_for_do_no_harm(rank: int) -> None:
     ranks = [rank_events(number, times) for number, times in enumerate(PASSED)]
     ranks[rank].append({"time_s": 120.0, "rank": rank, "event": "progress", "epoch": 1})
-    assert records.phases(ranks, LAUNCH_S, None) == phases()
+    assert records.phases(ranks, LAUNCH_S, END_S, None) == phases()
 
 
 def test_metrics_are_those_of_the_last_epoch_and_of_steady_steps() -> None:
@@ -83,6 +95,33 @@ def test_metrics_are_those_of_the_last_epoch_and_of_steady_steps() -> None:
     assert found["step_time_s"] == pytest.approx(0.1)  # the slow first step takes no part
     assert found["throughput_examples_per_s"] == pytest.approx(5 * 128 / 2.0)
     assert len(found["epochs"]) == 2
+
+
+def computing(*seconds: float) -> list[dict[str, Any]]:
+    """Reports of ranks whose computation takes so long, with a first value far off."""
+    return [report(rank, compute_steps=[s, 9.0, s]) for rank, s in enumerate(seconds)]
+
+
+def test_a_step_is_computation_of_the_median_rank_and_the_rest() -> None:
+    found = records.computation(computing(0.02, 0.03, 0.08), step_time_s=0.1)
+    assert found["compute_time_s"] == pytest.approx(0.03)
+    assert found["synchronisation_time_s"] == pytest.approx(0.07)
+
+
+def test_the_slowest_rank_is_named_with_its_host() -> None:
+    found = records.computation(computing(0.02, 0.08, 0.02), step_time_s=0.1)
+    assert (found["slowest_rank"], found["slowest_host"]) == (1, "node1")
+    assert found["straggler_ratio"] == pytest.approx(4.0)
+
+
+def test_computation_is_never_more_than_the_step() -> None:
+    found = records.computation(computing(0.02), step_time_s=0.019)
+    assert found["synchronisation_time_s"] == 0.0
+
+
+def test_ranks_that_measured_no_computation_have_none() -> None:
+    found = records.computation([report(compute_steps=[])], step_time_s=0.1)
+    assert set(found.values()) == {None}
 
 
 def test_a_training_in_one_execution_has_no_steady_state() -> None:
@@ -155,7 +194,7 @@ def test_a_record_with_an_unknown_key_is_refused_and_the_key_named(path: tuple[s
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("schema_version",), 2),
+        (("schema_version",), 3),
         (("axes", "nodes"), 0),
         (("parameters_hash",), "xyz"),
         (("metrics", "accuracy"), 1.5),
@@ -257,7 +296,7 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str, message: str) -> None
 
 def test_steps_of_every_rank_are_written_as_csv(tmp_path: Path) -> None:
     reports = [report(rank, steps=[(1, 0, 2, 0.5), (1, 2, 1, 0.25)]) for rank in range(2)]
-    records.write_steps(tmp_path / "steps.csv", reports)
+    records.write_steps(tmp_path, reports)
     assert (tmp_path / "steps.csv").read_text().splitlines() == [
         "rank,epoch,first_step,steps,duration_s",
         "0,1,0,2,0.500000",
@@ -265,4 +304,7 @@ def test_steps_of_every_rank_are_written_as_csv(tmp_path: Path) -> None:
         "1,1,0,2,0.500000",
         "1,1,2,1,0.250000",
     ]
-    assert len(list(tmp_path.iterdir())) == 1
+    compute = (tmp_path / "compute_steps.csv").read_text().splitlines()
+    assert compute[:3] == ["rank,step,duration_s", "0,1,0.080000", "0,2,0.060000"]
+    assert len(compute) == 1 + 2 * 3
+    assert len(list(tmp_path.iterdir())) == 2

@@ -89,7 +89,8 @@ def test_the_sections_stand_in_order_with_the_answer_first(page: Page) -> None:
         "answer", "tables", "plots", "validity", "definitions", "environment",
     ]  # fmt: skip
     assert [has["id"] for has, _ in page.all("h3") if "id" in has] == [
-        "comparison", "clouds", "published", "runs", "statuses", "left-out", "metrics", "platforms",
+        "comparison", "clouds", "published", "runs", "differences", "statuses", "left-out",
+        "metrics", "platforms",
     ]  # fmt: skip
 
 
@@ -112,7 +113,7 @@ def test_it_can_be_read_by_a_screen_reader(page: Page) -> None:
     assert all(has["scope"] in ("col", "row") for has, _ in page.all("th"))
     assert all(has["alt"] for has, _ in page.all("img"))
     named = [has["aria-labelledby"] for has, _ in page.all("table")]
-    assert len(named) == 8 and len(set(named)) == 8
+    assert len(named) == 9 and len(set(named)) == 9
 
 
 def test_it_names_nothing_on_the_network(text: str, page: Page) -> None:
@@ -225,7 +226,7 @@ def test_tables_that_are_not_there_are_left_out(tmp_path: Path) -> None:
 def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
     made = study(tmp_path / "runs")
     runs = made.runs.assign(status="missing", reason="not run yet", hosts=None, record=None)
-    runs = runs.assign(started=None, git_commit=None, tensorflow_version=None)
+    runs = runs.assign(started=None, git_commit=None, tensorflow=None)
     points = made.comparison.assign(runs=0, status="missing")
     text = rendered(tmp_path, runs=runs, comparison=points, findings=findings().head(0), plots={})
     page = Page(text)
@@ -258,4 +259,4 @@ def test_the_program_writes_the_page(tmp_path: Path) -> None:
     assert [words for _, words in page.all("summary") if len(words) < 50] == [
         "Speed-up against nodes"
     ]
-    assert len(page.all("table")) == 8
+    assert len(page.all("table")) == 9

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 from builders import valid_config
 from report_inputs import FINDINGS, findings, study
@@ -41,13 +43,32 @@ def test_only_what_is_supported_is_certain(support: str, is_certain: bool, tone:
     assert (found["support"], found["is_certain"], found["tone"]) == (support, is_certain, tone)
 
 
+def warnings_of(config: dict[str, Any], **columns: Any) -> list[str]:
+    """The warnings about two valid runs of two nodes each; `columns` of the table of runs."""
+    expected = expectations.expected_runs(config)
+    usual = {"status": "ok", "platform": expected["runs"][0]["axes"]["platform"]}
+    usual |= {"hosts": "node1 node2", "machines": "m1 m2", "shared_with": 0}
+    return report_sections.warnings(expected, pd.DataFrame([{**usual, **columns}] * 2))
+
+
+def test_nodes_that_are_one_machine_are_said_loudly() -> None:
+    (only,) = warnings_of(valid_config(), machines="m1")
+    assert only.startswith("cluster: several nodes of a run were one machine")
+    assert warnings_of(valid_config(), machines="m1", status="failed") == []
+
+
+def test_runs_that_shared_a_machine_are_counted() -> None:
+    (only,) = warnings_of(valid_config(), shared_with=3)
+    assert only.startswith("2 runs shared a machine with another")
+
+
 def test_platforms_with_gpus_on_slurm_need_no_warning() -> None:
-    assert report_sections.warnings(expectations.expected_runs(valid_config())) == []
+    assert warnings_of(valid_config()) == []
 
 
 def test_logical_devices_matter_only_where_they_stand_for_gpus() -> None:
     config = valid_config((("grid", 0, "platform"), "laptop"))
-    (only,) = report_sections.warnings(expectations.expected_runs(config))
+    (only,) = warnings_of(config)
     assert "processes on one machine" in only
 
 

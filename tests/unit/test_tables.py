@@ -55,6 +55,55 @@ def test_a_valid_run_has_its_measurements_hosts_and_record(tmp_path: Path) -> No
     assert json.loads(Path(row["record"]).read_text())["axes"]["nodes"] == 2
 
 
+ACCURACIES = (0.5, 0.7, 0.9, 0.88, 0.91, 0.92, 0.93, 0.94)
+
+
+def to_target(folder: Path, target: float | None, **platform: Any) -> dict[str, Any]:
+    """The row of a run of 100 s on two nodes, whose epoch k has taken k seconds."""
+    expected = expected_of({"nodes": 2}, **platform)
+    expected["target_accuracy"] = target
+    path = write_record(folder, expected["runs"][0], 100.0)
+    record = json.loads(path.read_text())
+    record["metrics"]["epochs"] = [
+        {"epoch": number, "loss": 1.0, "accuracy": accuracy, "duration_s": number}
+        for number, accuracy in enumerate(ACCURACIES, 1)
+    ]
+    path.write_text(json.dumps(record))
+    return point(runs_of(expected, folder), nodes=2)
+
+
+@pytest.mark.parametrize(
+    ("target", "seconds"),
+    [
+        (0.9, 100.0 - (4 + 5 + 6 + 7 + 8)),  # in epoch 3 of 8, though 4 falls short of it again
+        (0.4, 100.0 - sum(range(2, 9))),  # at once: initialisation counts
+        (0.94, 100.0),  # in the last
+    ],
+)
+def test_the_clock_to_the_target_stops_after_the_first_epoch_that_reached_it(
+    tmp_path: Path, target: float, seconds: float
+) -> None:
+    row = to_target(tmp_path, target, usd_per_node_hour=3.6)
+    assert row["time_to_accuracy_s"] == pytest.approx(seconds)
+    assert row["cost_to_accuracy_usd"] == pytest.approx(3.6 * 2 * seconds / 3600)
+    assert row["cost_usd"] == pytest.approx(3.6 * 2 * 100.0 / 3600)
+
+
+@pytest.mark.parametrize("target", [0.95, None])
+def test_a_run_that_never_reached_the_target_has_no_time_to_it(
+    tmp_path: Path, target: float | None
+) -> None:
+    row = to_target(tmp_path, target, usd_per_node_hour=3.6)
+    assert (row["status"], row["execution_time_s"]) == ("ok", 100.0)
+    assert pd.isna(row["time_to_accuracy_s"]) and pd.isna(row["cost_to_accuracy_usd"])
+
+
+def test_without_a_price_there_is_a_time_to_the_target_but_no_cost(tmp_path: Path) -> None:
+    row = to_target(tmp_path, 0.9)
+    assert row["time_to_accuracy_s"] == 70.0
+    assert pd.isna(row["cost_to_accuracy_usd"])
+
+
 def test_rows_are_in_the_order_of_the_grid_with_axes_first(tmp_path: Path) -> None:
     expected = expected_of({"nodes": [4, 1, 2], "repeats": 2})
     table = runs_of(expected, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import tensorflow as tf
 from tfscaling import events
 from tfscaling.datasets import Arrays
 from tfscaling.events import EventLog
-from tfscaling.trainer import Trainer
+from tfscaling.trainer import COMPUTE_STEPS, Trainer
 from tfscaling.training_loop import Result, order_of_epoch
 from train_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, small_model, synthetic_arrays
 
@@ -115,6 +116,55 @@ def test_steps_per_execution_change_nothing_but_the_number_of_executions(tmp_pat
     assert executions[3] == [(epoch, *part) for epoch in epochs for part in ((0, 3), (3, 2))]
     assert executions[100] == [(epoch, 0, STEPS) for epoch in epochs]
     assert all(row[3] > 0 for result in results.values() for row in result.steps)
+
+
+def test_computation_alone_is_measured_step_by_step_and_leaves_the_model_as_it_is(
+    tmp_path: Path,
+) -> None:
+    trainer, _ = train(tmp_path)
+    before = [weights.copy() for weights in trainer.model.get_weights()]
+    durations = trainer.compute_steps()
+    assert len(durations) == COMPUTE_STEPS
+    assert min(durations) > 0
+    for weights, unchanged in zip(trainer.model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weights, unchanged)
+
+
+def test_computation_alone_takes_part_in_no_sum(tmp_path: Path) -> None:
+    """An evaluation after it counts no example of it."""
+    trainer, result = train(tmp_path)
+    trainer.compute_steps()
+    trainer.evaluate(result)
+    _, other = train(tmp_path)
+    again = make_trainer()
+    again.train(EventLog(tmp_path / "again", 0), print)
+    again.evaluate(other)
+    assert result.test_accuracy == other.test_accuracy
+
+
+class Wait(keras.layers.Layer):
+    """A layer that takes 50 ms."""
+
+    def call(self, images: Any) -> Any:
+        waited = tf.py_function(wait, [images], images.dtype)
+        waited.set_shape(images.shape)
+        return waited
+
+
+def wait(images: Any) -> Any:
+    time.sleep(0.05)
+    return images
+
+
+def test_computation_alone_is_as_long_as_the_work() -> None:
+    def waiting_model() -> Any:
+        model = small_model()
+        return keras.Sequential([keras.Input(model.input_shape[1:]), Wait(), *model.layers])
+
+    strategy, arrays = tf.distribute.OneDeviceStrategy("CPU:0"), synthetic_arrays()
+    waiting = Trainer(strategy, waiting_model, arrays, GLOBAL_BATCH, PARAMETERS)
+    assert min(waiting.compute_steps()) > 0.05
+    assert np.median(make_trainer().compute_steps()) < 0.05
 
 
 def test_seeds_decide_the_result(tmp_path: Path) -> None:

@@ -66,6 +66,9 @@ def test_a_changed_recipe_reruns_exactly_its_runs(copied: Project) -> None:
     [
         {"comparison": {"title": "Another title"}},
         {"comparison": {"columns": ["loss", "execution_time_s"]}},
+        {"comparison": {"baseline": {"nodes": 2}}},
+        {"published": {"path": "resources/published_results.csv"}},
+        {"budget": {"node_hours": 1000}},
         {"plots": {"speedup": {"title": "Another title"}}},
         {"platforms": {"laptop": {"nodes_max": 8, "partition": "other"}}},
         {"platforms": {"laptop": {"nodes_max": 8, "runtime_min": 5, "account": "mine"}}},
@@ -81,7 +84,18 @@ def test_a_changed_recipe_reruns_exactly_its_runs(copied: Project) -> None:
             }
         },
     ],
-    ids=["title", "columns", "plot", "partition", "limits", "platform title", "price"],
+    ids=[
+        "title",
+        "columns",
+        "baseline",
+        "published",
+        "budget",
+        "plot",
+        "partition",
+        "limits",
+        "platform title",
+        "price",
+    ],
 )
 def test_a_cosmetic_change_reruns_no_training(change: dict[str, Any], copied: Project) -> None:
     copied.overlay(changed(**change))

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 import yaml
 from project import REPOSITORY, Project
+from tfscaling import grid
+from tfscaling.plots import PLOTS
+from tfscaling.records import WALL_PHASES
+
+
+def started_s(record: dict[str, Any]) -> float:
+    return datetime.fromisoformat(record["environment"]["started"]).timestamp()
 
 
 def test_every_point_is_a_row(finished: Project) -> None:
@@ -56,6 +66,9 @@ def test_records_follow_the_schema(finished: Project) -> None:
 def test_phases_sum_to_the_wall_time(finished: Project) -> None:
     for record in finished.records():
         phases = record["phases"]
+        folder = finished.folder / "results/runs" / grid.run_path(record["axes"])
+        wall_s = (folder / "run.json").stat().st_mtime - started_s(record)
+        assert sum(phases[name] for name in WALL_PHASES) == pytest.approx(wall_s, rel=0.02)
         inside = sum(
             phases[f"{name}_time_s"]
             for name in ("import", "rendezvous", "data", "build", "first_step", "train")
@@ -81,16 +94,41 @@ def test_the_chief_logs_each_epoch(finished: Project) -> None:
 
 def test_the_published_form(finished: Project) -> None:
     text = (finished.folder / "results/tables/laptop.md").read_text()
-    assert "| Number of nodes   | Code execution time" in text
+    assert re.search(r"\| +Number of nodes \| +Code execution time \| +Loss \| +Accuracy \|", text)
     assert "2 GPUs per node" in text
     assert "excluded: 16 nodes exceed nodes_max 8" in text
 
 
 def test_plots_are_drawn(finished: Project) -> None:
     plots = sorted(path.name for path in finished.folder.glob("results/plots/*.svg"))
-    assert plots == ["execution_time.svg", "speedup.svg"]
+    assert plots == sorted(f"{name}.svg" for name in PLOTS)
     for plot in finished.folder.glob("results/plots/*.svg"):
         assert "</svg>" in plot.read_text()
+
+
+def test_the_report_has_every_point_and_asks_the_network_for_nothing(finished: Project) -> None:
+    page = (finished.folder / "results/report.html").read_text()
+    assert not re.findall(r"""(?:src|href|action)\s*=\s*["']?(?:https?:)?//""", page)
+    assert "default-src 'none'" in page
+    assert page.count("data:image/svg+xml;base64,") == len(PLOTS)
+    assert "16 nodes exceed nodes_max 8" in page
+    assert "logical devices on a CPU stand for GPUs" in page
+    assert "processes on one machine" in page
+
+
+def test_findings_of_single_runs_claim_nothing(finished: Project) -> None:
+    rows = finished.table("results/tables/findings.csv")
+    assert {row["topic"] for row in rows} >= {"time", "cost", "accuracy", "scaling"}
+    assert {row["support"] for row in rows} <= {"too few runs", "not measured"}
+
+
+def test_phases_and_steps_are_in_the_table_of_runs(finished: Project) -> None:
+    for row in finished.table("results/tables/runs.csv"):
+        assert 0 < float(row["compute_time_s"]) < float(row["execution_time_s"])
+        assert float(row["straggler_ratio"]) >= 1
+        assert row["slowest_host"] in row["hosts"].split()
+        assert float(row["clock_uncertainty_max_s"]) < 1
+        assert row["shared_with"] in ("0", "0.0")  # one at a time
 
 
 def test_the_shim_has_the_same_target(finished: Project) -> None:

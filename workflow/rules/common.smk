@@ -24,7 +24,7 @@ os.environ.update(
     )
 )
 
-from tfscaling import configuration, expectations, grid, parameters, platforms, published
+from tfscaling import configuration, expectations, grid, parameters, plan, platforms, published
 from tfscaling.datasets import DATASETS
 from tfscaling.metrics import METRICS
 from tfscaling.models import MODELS
@@ -41,13 +41,14 @@ def config_sources():
     return [*files, ("--config", dict(workflow.config_settings.config))]
 
 
+SOURCES = config_sources()
 try:
-    CONFIG = configuration.validate(config, config_sources())
-    platforms.check(CONFIG["platforms"], config_sources())
-    configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, config_sources())
-    GRID = grid.expand(CONFIG, MODELS, STRATEGIES, config_sources())
-    grid.check_baseline(GRID, CONFIG["comparison"]["baseline"], config_sources())
-    published.check(CONFIG["published"]["path"], config_sources())
+    CONFIG = configuration.validate(config, SOURCES)
+    platforms.check(CONFIG["platforms"], SOURCES)
+    configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, SOURCES)
+    GRID = grid.expand(CONFIG, MODELS, STRATEGIES, SOURCES)
+    grid.check_baseline(GRID, CONFIG["comparison"]["baseline"], SOURCES)
+    published.check(CONFIG["published"]["path"], SOURCES)
 except configuration.ConfigError as error:
     raise WorkflowError(str(error)) from None
 
@@ -116,20 +117,24 @@ def resource_functions():
     return functions
 
 
-def is_selected(run):
-    """Whether the run is on the cluster that was chosen with --config cluster=NAME."""
-    return CONFIG["cluster"] in (None, CONFIG["platforms"][run.platform]["cluster"])
-
-
 def wanted_records(wildcards):
-    """The records that the tables wait for."""
-    return [f"results/runs/{run.path}/run.json" for run in GRID.runs if is_selected(run)]
+    """The records that the tables wait for; a sweep beyond the budget ends here, a plan does not."""
+    if refusal := plan.refusal(CONFIG, Path("results/runs"), SOURCES):
+        sys.exit(refusal)  # one line; Snakemake would show an exception with a traceback
+    wanted = (run for run in GRID.runs if plan.is_selected(CONFIG, run.platform))
+    return [f"results/runs/{run.path}/run.json" for run in wanted]
+
+
+def submission(wildcards):
+    """How jobs leave this machine, as JSON."""
+    return json.dumps(plan.submission_of(workflow), default=str)
 
 
 def grid_config(wildcards):
-    """What grid.json is made from, as JSON: runs, parameters, prices, platforms' titles."""
-    keys = ("grid", "recipes", "platforms", "seed")
-    return json.dumps({key: CONFIG[key] for key in keys}, sort_keys=True)
+    """What grid.json is made from, as JSON: runs, parameters, prices, titles, target accuracy."""
+    kept = {key: CONFIG[key] for key in ("grid", "recipes", "platforms", "seed")}
+    target = {"target_accuracy": CONFIG["comparison"]["target_accuracy"]}
+    return json.dumps({**kept, "comparison": target}, sort_keys=True)
 
 
 def dataset_path(wildcards):

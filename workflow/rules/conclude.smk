@@ -2,8 +2,10 @@
 
 INPUTS   results/tables/{comparison,runs}.csv, results/grid.json, published results if configured
 OUTPUTS  results/tables/findings.{csv,md}     sentences, each with what supports it
+         results/tables/decision.md           which point to take for which goal, and what is open
          results/tables/clouds.{csv,md}       one row per point and metric of two clouds
          results/tables/published.{csv,md}    one row per published point
+         results/tables/scaling.{csv,md}      one row per line of points and scaling law
 """
 
 
@@ -19,6 +21,9 @@ rule conclude:
         findings_md=report(
             "results/tables/findings.md", category="Findings", caption="../report/findings.rst"
         ),
+        decision=report(
+            "results/tables/decision.md", category="Findings", caption="../report/decision.rst"
+        ),
         clouds="results/tables/clouds.csv",
         clouds_md=report(
             "results/tables/clouds.md", category="Tables", caption="../report/clouds.rst"
@@ -26,6 +31,10 @@ rule conclude:
         published="results/tables/published.csv",
         published_md=report(
             "results/tables/published.md", category="Tables", caption="../report/published.rst"
+        ),
+        scaling="results/tables/scaling.csv",
+        scaling_md=report(
+            "results/tables/scaling.md", category="Tables", caption="../report/scaling.rst"
         ),
     log:
         "results/logs/conclude.log",

@@ -13,6 +13,7 @@ rule report:
         findings=rules.conclude.output.findings,
         clouds=rules.conclude.output.clouds,
         published=rules.conclude.output.published,
+        scaling=rules.conclude.output.scaling,
         plots=rules.plot.output.svg,
         code=[*CODE, *PAGE],
     output:
@@ -35,6 +36,7 @@ rule report:
         " --findings {input.findings}"
         " --clouds {input.clouds}"
         " --published {input.published}"
+        " --scaling {input.scaling}"
         " --plots {input.plots}"
         " --title {params.comparison[title]:q}"
         " --output {output.html}"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Say what the comparison supports: findings, clouds against each other, published values.
+"""Say what the comparison supports: findings, decision, clouds, published values.
 
 INPUTS   comparison.csv (--comparison), runs.csv (--runs), grid.json (--grid), published results
          (--published, may be left out)
-OUTPUTS  in --output-dir: findings.{csv,md}, clouds.{csv,md}, published.{csv,md}
+OUTPUTS  in --output-dir: {findings,clouds,published,scaling}.{csv,md}, decision.md
 """
 
 import argparse
@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from tfscaling import clouds, findings, formats, published, records, tables
+from tfscaling import (
+    clouds,
+    decision,
+    findings,
+    formats,
+    published,
+    records,
+    scaling_models,
+    tables,
+)
 
 
 def main() -> None:
@@ -41,7 +50,7 @@ def conclude(
     tolerance: float,
     folder: Path,
 ) -> None:
-    """Write the three tables into `folder`, each for programs and for people."""
+    """Write the tables into `folder`, each for programs and for people, and the decision."""
     between = clouds.table(comparison, runs, expected, published_rows)
     pairs = [formats.markdown(pair, 2) for pair in clouds.all_shown(between)]
     notes = [f"- {note}" for note in clouds.NOTES] if pairs else ["No two clouds to compare."]
@@ -50,8 +59,21 @@ def conclude(
     topics = [topic for topic in findings.TOPICS if topic in set(found["topic"])]
     parts = [formats.markdown(findings.shown(found, topic), 2) for topic in topics]
     _write(folder / "findings", found, ["# Findings\n", *parts])
+    (folder / "decision.md").write_text(decision.markdown(comparison, runs))
     beside = published.table(published_rows, comparison, runs, expected, tolerance)
+    laws = scaling_laws(runs)
+    _write(folder / "scaling", laws, [formats.markdown(scaling_models.shown(laws))])
     _write(folder / "published", beside, [formats.markdown(published.shown(beside, tolerance))])
+
+
+def scaling_laws(runs: pd.DataFrame) -> pd.DataFrame:
+    """The laws fitted to every line; where one is refused, also from two nodes on if that fits."""
+    laws = scaling_models.scaling_table(runs)
+    keys = [*scaling_models.LINE_AXES, "law"]
+    refused = laws.loc[laws["status"] == scaling_models.REFUSED, keys]
+    later = scaling_models.scaling_table(runs, nodes_min=2).merge(refused, on=keys)
+    later = later[later["status"] == scaling_models.FITTED]
+    return pd.concat([laws, later]) if len(later) else laws
 
 
 def _write(path: Path, table: pd.DataFrame, parts: Sequence[str]) -> None:

@@ -9,11 +9,12 @@ OUTPUTS  run.json (--record), steps.csv and events.jsonl beside it; attempt=<n>/
 import argparse
 import contextlib
 import os
+import socket
 import sys
 import time
 from pathlib import Path
 
-from tfscaling import events, parameters, provenance, records, slurm_job, supervisor, truth
+from tfscaling import clock, events, parameters, provenance, records, slurm_job, supervisor, truth
 from tfscaling.geometry import Geometry, batch_sizes
 from tfscaling.launchers import LAUNCHERS, Request, trainer_command
 from tfscaling.parameters import cpus_per_task
@@ -65,6 +66,8 @@ def start_ranks(
     command = trainer_command(SCRIPTS / "train.py", flags)
     with contextlib.ExitStack() as stack:
         ports = []
+        own_host = "127.0.0.1" if settings["launcher"] == "local" else socket.gethostname()
+        time_source = stack.enter_context(clock.served(own_host))
         if settings["launcher"] == "local":
             ports = stack.enter_context(ReservedPorts(geometry.tasks)).numbers
         commands = LAUNCHERS[settings["launcher"]](
@@ -76,7 +79,7 @@ def start_ranks(
                 scratch,
                 gpus=geometry.gpus > 0 and settings["devices"] == "physical",
                 setup=settings["setup"],
-                env=settings["env"],
+                env={**settings["env"], clock.VARIABLE: time_source},
                 ports=ports,
             )
         )
@@ -114,7 +117,10 @@ def finish(
     if wrong := truth.violations(asked, reports):
         return {"kind": "invalid", "message": "; ".join(wrong)}
     job = slurm_job.describe(os.environ)
-    rank_events = [events.read(scratch / f"rank-{r['rank']}.events.jsonl") for r in reports]
+    rank_events = [
+        events.on_launcher_clock(events.read(scratch / f"rank-{r['rank']}.events.jsonl"))
+        for r in reports
+    ]
     record = records.build(
         axes,
         derived,
@@ -122,13 +128,13 @@ def finish(
         parameters.parameters_hash(axes, settings),
         attempt,
         reports,
-        records.phases(rank_events, LAUNCH_S, job),
-        provenance.describe(SCRIPTS, LAUNCH_S, job),
+        records.phases(rank_events, LAUNCH_S, time.time(), job),
+        provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ)),
         list(truth.CHECKS),
     )
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
     events.write(args.record.with_name(records.EVENTS), merged)
-    records.write_steps(args.record.with_name(records.STEPS), reports)
+    records.write_steps(args.record.parent, reports)
     records.write_json(args.record, record)
     shown = record["metrics"]
     print(

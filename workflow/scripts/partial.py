@@ -57,7 +57,7 @@ def draw(config: dict, folder: Path) -> None:
     (folder / "plots").mkdir(parents=True, exist_ok=True)
     titles = plots.titles(config["plots"])
     files = [folder / "plots" / f"{name}.svg" for name in titles]
-    names = ("runs", "comparison", "epochs", "findings", "clouds", "published")
+    names = ("runs", "comparison", "epochs", "findings", "clouds", "published", "scaling")
     csv = {name: folder / "tables" / f"{name}.csv" for name in names}
     plot(titles, csv["comparison"], csv["epochs"], csv["published"], files)
     report.write(
@@ -71,6 +71,7 @@ def draw(config: dict, folder: Path) -> None:
         files,
         clouds=tables.read_table(csv["clouds"]),
         published=tables.read_table(csv["published"]),
+        scaling=tables.read_table(csv["scaling"]),
     )
 
 

@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--findings", type=Path, required=True)
     parser.add_argument("--clouds", type=Path)
     parser.add_argument("--published", type=Path)
+    parser.add_argument("--scaling", type=Path)
     parser.add_argument("--plots", type=Path, nargs="*", default=[], help="<name>.svg")
     parser.add_argument("--title", required=True)
     parser.add_argument("--output", type=Path, required=True)
@@ -41,6 +42,7 @@ def main() -> None:
         args.plots,
         clouds=tables.read_table(args.clouds) if args.clouds else None,
         published=tables.read_table(args.published) if args.published else None,
+        scaling=tables.read_table(args.scaling) if args.scaling else None,
     )
 
 
@@ -56,6 +58,7 @@ def write(
     *,
     clouds: pd.DataFrame | None = None,
     published: pd.DataFrame | None = None,
+    scaling: pd.DataFrame | None = None,
 ) -> None:
     """Write the page; records are linked relative to its folder."""
     drawings = {path.stem: path.read_bytes() for path in plots}
@@ -69,6 +72,7 @@ def write(
         drawings,
         clouds=clouds,
         published=published,
+        scaling=scaling,
         folder=output.parent,
     )
     output.write_text(page, encoding="utf-8")

@@ -10,12 +10,13 @@ import time
 START_S = time.time()  # execution_time_s begins with the trainer's first line
 
 import argparse  # noqa: E402
+import dataclasses  # noqa: E402
 import os  # noqa: E402
 import socket  # noqa: E402
 import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-from tfscaling import TRAINER_VERSION, cluster, parameters, rank  # noqa: E402
+from tfscaling import TRAINER_VERSION, clock, cluster, parameters, rank  # noqa: E402
 from tfscaling.events import EventLog  # noqa: E402
 from tfscaling.geometry import Geometry  # noqa: E402
 from tfscaling.records import write_json  # noqa: E402
@@ -43,10 +44,12 @@ def train(axes: dict, settings: dict, dataset_file: Path, folder: Path) -> None:
     os.environ.update(own.environment())
     events = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
     host = socket.gethostname()
-    events.add("start", START_S, host=host, pid=os.getpid(), job=own.job, source=own.source)
+    offset = clock.measure(os.environ)
+    off = {} if offset is None else dataclasses.asdict(offset)
+    events.add("start", START_S, host=host, pid=os.getpid(), job=own.job, source=own.source, **off)
     print(f"rank {own.rank} on {host}: {own.job} {own.index} of {own.tf_config()}", flush=True)
     try:
-        report = {"rank": own.rank, "job": own.job, "host": host, "start_s": START_S}
+        report = {"rank": own.rank, "job": own.job, "host": host, "start_s": START_S, "clock": off}
         report |= rank.run(own, axes, settings, dataset_file, folder, events)
     except Exception as error:
         events.add("failed", error=type(error).__name__, message=str(error)[:2000])

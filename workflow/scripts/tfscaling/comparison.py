@@ -18,10 +18,16 @@ from tfscaling.statistics import median_interval, ratio_interval
 from tfscaling.tables import RUN_METRICS, SERIES_AXES, SIZES
 
 #: Metrics that come with minimum, maximum and the interval of the median over a point's runs.
-SPREAD = ("execution_time_s", "loss", "accuracy", "test_accuracy", "cost_usd")
+SPREAD = (
+    *("execution_time_s", "loss", "accuracy", "test_accuracy", "cost_usd"),
+    *("time_to_accuracy_s", "cost_to_accuracy_usd"),
+)
+#: Metrics that a point has only if all its valid runs have: the others did not get so far, and a
+#: median without them would make the point look better than it is.
+OF_ALL_RUNS = ("time_to_accuracy_s", "cost_to_accuracy_usd")
 #: Metrics that come with a bootstrap interval.
 RATIOS = ("speedup", "scaling_efficiency")
-WHOLE = ("runs_asked", *(size for size in SIZES if size != "batch_scaling"))
+WHOLE = ("runs_asked", "runs_at_target", *(size for size in SIZES if size != "batch_scaling"))
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
 COLUMNS = (
     *POINT_AXES,
@@ -36,6 +42,8 @@ COLUMNS = (
     *(f"{name}_{end}" for name in RATIOS for end in ("low", "high")),
     "baseline",
     "baseline_execution_time_s",
+    "target_accuracy",
+    "runs_at_target",
     "reason",
 )
 
@@ -50,13 +58,14 @@ def comparison_table(
 ) -> pd.DataFrame:
     """One row per point, in the order of the grid; excluded points at the end.
 
-    Every metric is the median over the point's valid runs. Speed-up is relative to the point that
-    `baseline` names by values of axes; axes that it leaves open are the point's own (platform,
-    model, strategy, recipe) or those of the fewest replicas (the others).
+    Every metric is the median over the point's valid runs; time and cost to the target accuracy
+    only if all of them reached it, and `runs_at_target` counts those that did. Speed-up is relative
+    to the point that `baseline` names by values of axes; axes that it leaves open are the point's
+    own (platform, model, strategy, recipe) or those of the fewest replicas (the others).
     """
     rows, times = [], {}
     for axes, group in _by_point(runs).items():
-        rows.append(_point_row(axes, group))
+        rows.append(_point_row(axes, group, expected.get("target_accuracy")))
         times[axes] = [run["execution_time_s"] for run in group if run["status"] == "ok"]
     _add_speedup(rows, times, baseline or {})
     rows += _excluded_rows(expected["excluded"], {_key(row) for row in rows})
@@ -80,7 +89,7 @@ def _by_point(runs: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:
     return points
 
 
-def _point_row(axes: tuple[Any, ...], group: Sequence[Row]) -> Row:
+def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None) -> Row:
     valid = [run for run in group if run["status"] == "ok"]
     others = [run for run in group if run["status"] != "ok"]
     row: Row = dict(zip(POINT_AXES, axes, strict=True))
@@ -89,8 +98,13 @@ def _point_row(axes: tuple[Any, ...], group: Sequence[Row]) -> Row:
     row["reason"] = "; ".join(
         f"repeat {run['repeat']} {run['status']}: {run['reason']}" for run in others
     )
-    for name in (*RUN_METRICS, "cost_usd"):
+    if target is not None:
+        reached = sum(not pd.isna(run["time_to_accuracy_s"]) for run in valid)
+        row |= {"target_accuracy": target, "runs_at_target": reached}
+    for name in (*RUN_METRICS, "cost_usd", *OF_ALL_RUNS):
         values = [run[name] for run in valid if not pd.isna(run[name])]
+        if name in OF_ALL_RUNS and len(values) < len(valid):
+            values = []
         row[name] = median(values) if values else None
         if name in SPREAD and values:
             low, high = median_interval(values) or (None, None)

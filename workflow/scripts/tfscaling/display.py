@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +41,8 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> Shown
     rows = [[cell(name, row) for name in names] for row in table.to_dict("records")]
     above = f"All points: {', '.join(fixed)}." if fixed else ""
     cells = pd.DataFrame(rows, columns=names, dtype=object)
-    return Shown(title, cells, tuple(_notes(table, names)), above)
+    notes = [*_target_notes(table, axes, columns), *_notes(table, names)]
+    return Shown(title, cells, tuple(notes), above)
 
 
 def cell(name: str, row: dict[Any, Any]) -> str:
@@ -73,6 +74,29 @@ def _spread(name: str, row: dict[Any, Any]) -> tuple[Any, Any]:
 def one_line(text: str) -> str:
     """Text without line breaks."""
     return " ".join(text.split())
+
+
+def _target_notes(
+    table: pd.DataFrame, axes: Sequence[str], columns: Sequence[str]
+) -> Iterator[str]:
+    """What the target accuracy is, and the points of which not all runs reached it."""
+    if not {"time_to_accuracy_s", "cost_to_accuracy_usd"} & set(columns):
+        return
+    known = table[table["target_accuracy"].notna() & (table["runs"] > 0)]
+    if known.empty:
+        return
+    target = f"{known['target_accuracy'].iloc[0]:g}"
+    yield (
+        f"time_to_accuracy_s is the trainer's first line to the end of the first epoch whose "
+        f"training accuracy is at least {target}; it has a value only where all runs reached it."
+    )
+    short = [
+        f"{', '.join(f'{axis} {row[axis]}' for axis in axes)}: reached by "
+        f"{row['runs_at_target']:.0f} of {row['runs']} run{'s' if row['runs'] > 1 else ''}"
+        for row in known[known["runs_at_target"] < known["runs"]].to_dict("records")
+    ]
+    if short:
+        yield f"Accuracy {target} was not reached by every run: {'; '.join(short)}."
 
 
 def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:

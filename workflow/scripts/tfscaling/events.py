@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 #: The events that end a phase, in the order in which a rank passes them.
-PHASES = ("start", "imported", "rendezvous", "data", "built", "first_step", "trained", "evaluated")
+PHASES = (
+    *("start", "imported", "rendezvous", "data", "built", "first_step", "trained", "evaluated"),
+    "probed",
+)
 
 
 class EventLog:
@@ -43,6 +46,18 @@ def read(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             continue
     return events
+
+
+def on_launcher_clock(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A rank's events by the launcher's clock; `host_time_s` is what the host's own clock said.
+
+    The offset is that of the rank's first event; without one the host's clock is taken.
+    """
+    lines = list(events)
+    offset_s = next((e["offset_s"] for e in lines if "offset_s" in e), 0.0)
+    return [
+        {**e, "time_s": round(e["time_s"] + offset_s, 6), "host_time_s": e["time_s"]} for e in lines
+    ]
 
 
 def times(events: Iterable[dict[str, Any]]) -> dict[str, float]:

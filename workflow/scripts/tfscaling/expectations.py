@@ -27,7 +27,8 @@ def expected_runs(config: Mapping[str, Any]) -> dict[str, Any]:
     """The content of grid.json for a validated configuration.
 
     `runs`: path, axes, sizes, price and the parameters with which the record must have been made;
-    `excluded`: axes and reason; `platforms`: name → what the tables say of it.
+    `excluded`: axes and reason; `platforms`: name → what the tables say of it; `target_accuracy`:
+    the accuracy to which time and cost are compared, or None.
     """
     expanded = grid.expand(config, MODELS, STRATEGIES)
     entries = []
@@ -53,6 +54,7 @@ def expected_runs(config: Mapping[str, Any]) -> dict[str, Any]:
     named = dict.fromkeys(points)
     return {
         "schema_version": SCHEMA_VERSION,
+        "target_accuracy": config["comparison"]["target_accuracy"],
         "platforms": {name: platforms.shown(config["platforms"], name) for name in named},
         "runs": entries,
         "excluded": [{"axes": e.axes, "reason": e.reason} for e in expanded.excluded],

@@ -6,27 +6,28 @@ far it can be trusted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pandas as pd
 
-from tfscaling.display import Shown, cell
+from tfscaling import stragglers
+from tfscaling.display import Shown
 from tfscaling.metrics import METRICS
 from tfscaling.samples import (
     INCONCLUSIVE,
     NOT_MEASURED,
     SUPPORTED,
     TOO_FEW,
-    Difference,
     Samples,
     point_of,
     weakest,
 )
+from tfscaling.sentences import Row, listed, place, times, value
 from tfscaling.statistics import RUNS_FOR_INTERVAL
 
-TOPICS = ("time", "cost", "accuracy", "scaling", "clouds")
+TOPICS = ("time", "cost", "accuracy", "scaling", "stragglers", "clouds")
 COLUMNS = ("topic", "subject", "text", "support")
 #: Points that share these are compared by their number of nodes.
 LINE_AXES = ("platform", "model", "strategy", "recipe", "gpus_per_node", "tasks_per_node")
@@ -36,10 +37,6 @@ BEST = {
     "cost": ("cost_usd", "cheapest", "costs", "as much"),
     "accuracy": ("test_accuracy", "most accurate on held-out examples", "errs", "as often"),
 }
-#: Rivals named in a sentence, at most.
-NAMED_MAX = 3
-
-Row = Mapping[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -63,6 +60,10 @@ def find(
     for subject, line in _lines(rows):
         points = sorted((row for row in line if row["runs"] > 0), key=lambda row: row["nodes"])
         found += list(_scaling(subject, points, samples))
+    titles = {row["platform"]: row["platform_title"] for row in rows}
+    for axes, text, support in stragglers.find(runs):
+        subject = place({**axes, "platform_title": titles[axes["platform"]]})
+        found.append(Finding("stragglers", subject, text, support))
     if clouds is not None:
         found += _clouds(clouds)
     kept = [asdict(finding) for finding in found if finding is not None]
@@ -87,26 +88,6 @@ def _lines(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
         yield ", ".join(words), line
 
 
-def place(row: Row) -> str:
-    """`10 nodes with 2 GPUs each of AWS p3.2xlarge`, and what else tells it from others."""
-    nodes = f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}"
-    gpus = row["gpus_per_node"]
-    each = f" with {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else ""
-    each += " each" if gpus and row["nodes"] > 1 else ""
-    return f"{nodes}{each} of {row['platform_title']} ({row['model']}, {row['recipe']})"
-
-
-def _value(metric: str, row: Row) -> str:
-    unit = METRICS[metric].unit
-    return f"{cell(metric, dict(row))}{' ' + unit if unit else ''}"
-
-
-def _times(found: Difference) -> str:
-    if found.interval is None:
-        return f"{found.ratio:.2f} times"
-    return f"{found.ratio:.2f} times ({found.interval[0]:.2f}–{found.interval[1]:.2f})"
-
-
 def _best(subject: str, points: Sequence[Row], topic: str, samples: Samples) -> Finding | None:
     """The best point of all by a metric, and which others cannot be told apart from it."""
     metric, word, verb, much = BEST[topic]
@@ -117,7 +98,7 @@ def _best(subject: str, points: Sequence[Row], topic: str, samples: Samples) -> 
     higher = METRICS[metric].direction == "higher"
     known.sort(key=lambda row: row[metric], reverse=higher)
     best, others = known[0], known[1:]
-    start = f"The {word}: {place(best)}, {_value(metric, best)}"
+    start = f"The {word}: {place(best)}, {value(metric, best)}"
     if len(samples.values(point_of(best), metric)) < RUNS_FOR_INTERVAL:
         made = "a single run" if best["runs"] == 1 else f"{best['runs']} runs"
         text = f"{start}, by {made}: too few to tell it apart from others."
@@ -126,14 +107,13 @@ def _best(subject: str, points: Sequence[Row], topic: str, samples: Samples) -> 
     compared = [(row, found) for row, found in pairs if found in (SUPPORTED, INCONCLUSIVE)]
     alike = [row for row, found in compared if found == INCONCLUSIVE]
     if alike:
-        names = "; ".join(place(row) for row in alike[:NAMED_MAX])
-        more = f" and {len(alike) - NAMED_MAX} more" if len(alike) > NAMED_MAX else ""
-        text = f"{start}. It cannot be told apart from {names}{more}."
+        names = listed([place(row) for row in alike])
+        text = f"{start}. It cannot be told apart from {names}."
     elif compared:
         row = compared[0][0]
         diff = samples.difference(metric, point_of(best), point_of(row))
         assert diff is not None
-        text = f"{start}. The next, {place(row)}, {verb} {_times(diff)} {much}."
+        text = f"{start}. The next, {place(row)}, {verb} {times(diff)} {much}."
     else:
         text = f"{start}; there is no other point with enough runs to compare it with."
     if few := len(pairs) - len(compared):
@@ -154,7 +134,7 @@ def _scaling(subject: str, points: Sequence[Row], samples: Samples) -> Iterator[
         if found is not None and found.ratio > 1:
             slower.append((row, found))
     if slower:
-        named = ", ".join(f"{row['nodes']}: {_times(found)} the time" for row, found in slower)
+        named = ", ".join(f"{row['nodes']}: {times(found)} the time" for row, found in slower)
         text = f"More nodes are slower than {first['nodes']} at {named}."
         yield Finding("scaling", subject, text, weakest([found.support for _, found in slower]))
     yield _last_that_pays(subject, points, samples)
@@ -165,8 +145,8 @@ def _scaling(subject: str, points: Sequence[Row], samples: Samples) -> Iterator[
     if lost is not None and lost.ratio > 1:
         text = (
             f"The fastest, {fastest['nodes']} nodes, ends with training accuracy "
-            f"{_value('accuracy', fastest)} against {_value('accuracy', first)} on "
-            f"{first['nodes']}: {_times(lost)} the error, with a global batch of "
+            f"{value('accuracy', fastest)} against {value('accuracy', first)} on "
+            f"{first['nodes']}: {times(lost)} the error, with a global batch of "
             f"{fastest['global_batch_size']:.0f} against {first['global_batch_size']:.0f}."
         )
         yield Finding("accuracy", subject, text, lost.support)
@@ -187,16 +167,16 @@ def _last_that_pays(subject: str, points: Sequence[Row], samples: Samples) -> Fi
     # what was not told apart from the knee only says that it did not pay
     support = TOO_FEW if TOO_FEW in supports else SUPPORTED
     base = samples.difference(metric, point_of(knee), point_of(points[0]))
-    gain = f", {_times(base)} as fast as {points[0]['nodes']}" if base and base.ratio > 1 else ""
+    gain = f", {times(base)} as fast as {points[0]['nodes']}" if base and base.ratio > 1 else ""
     if knee is points[-1]:
         text = (
             f"More nodes pay up to the largest number measured, {knee['nodes']} "
-            f"({_value(metric, knee)}{gain}); where they stop paying lies beyond."
+            f"({value(metric, knee)}{gain}); where they stop paying lies beyond."
         )
     else:
         text = (
             f"More nodes than {knee['nodes']} do not pay: "
-            f"{_value(metric, knee)}{gain}, and no larger number measured is shown to be faster."
+            f"{value(metric, knee)}{gain}, and no larger number measured is shown to be faster."
         )
     return Finding("scaling", subject, text, support)
 

@@ -13,7 +13,8 @@ Record = Mapping[str, Any]
 class Metric:
     """A column: `direction` says which way is better; `value` reads it from a run record.
 
-    A metric without `value` needs other points or prices and is computed with the tables.
+    A metric without `value` needs other points, prices or the configuration's target accuracy and
+    is computed with the tables.
     """
 
     title: str
@@ -43,7 +44,14 @@ METRICS: dict[str, Metric] = {
     "first_step_time_s": Metric("first step time", "s", "lower", 2, _phase("first_step_time_s")),
     "train_time_s": Metric("train time", "s", "lower", 3, _phase("train_time_s")),
     "evaluation_time_s": Metric("evaluation time", "s", "lower", 2, _phase("evaluation_time_s")),
+    "probe_time_s": Metric("probe time", "s", "lower", 2, _phase("probe_time_s")),
+    "teardown_time_s": Metric("teardown time", "s", "lower", 2, _phase("teardown_time_s")),
     "step_time_s": Metric("step time", "s", "lower", 5, _final("step_time_s")),
+    "compute_time_s": Metric("compute time", "s", "lower", 5, _final("compute_time_s")),
+    "synchronisation_time_s": Metric(
+        "synchronisation time", "s", "lower", 5, _final("synchronisation_time_s")
+    ),
+    "straggler_ratio": Metric("straggler ratio", "", "lower", 2, _final("straggler_ratio")),
     "throughput_examples_per_s": Metric(
         "throughput", "examples/s", "higher", 0, _final("throughput_examples_per_s")
     ),
@@ -54,6 +62,8 @@ METRICS: dict[str, Metric] = {
     "speedup": Metric("speed-up", "", "higher", 2),
     "scaling_efficiency": Metric("scaling efficiency", "", "higher", 2),
     "cost_usd": Metric("cost", "US dollars", "lower", 4),
+    "time_to_accuracy_s": Metric("time to target accuracy", "s", "lower", 1),
+    "cost_to_accuracy_usd": Metric("cost to target accuracy", "US dollars", "lower", 4),
     "published_execution_time_s": Metric("published execution time", "s", "lower", 3),
     "execution_time_ratio": Metric("execution time, measured over published", "", "lower", 2),
     "published_loss": Metric("published loss", "", "lower", 4),

@@ -10,14 +10,20 @@ from pathlib import Path
 from typing import Any
 
 
-def describe(source: Path, started_s: float, slurm_job: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The `environment` of a run record: host, start, commit of the checkout at `source`, job."""
+def describe(
+    source: Path,
+    started_s: float,
+    slurm_job: Mapping[str, Any] | None,
+    slurm_settings: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    """The `environment` of a run record: host, start, commit of the checkout at `source`, Slurm."""
     started = datetime.datetime.fromtimestamp(started_s, datetime.UTC)
     return {
         "launcher_host": socket.gethostname(),
-        "started": started.isoformat(timespec="seconds"),
+        "started": started.isoformat(timespec="milliseconds"),
         "git_commit": git_commit(source),
         "slurm_job": slurm_job,
+        "slurm_settings": slurm_settings,
     }
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tfscaling import datasets, devices, models, parameter_server
+from tfscaling import datasets, devices, host_facts, models, parameter_server
 from tfscaling.cluster import Cluster
 from tfscaling.events import EventLog
 from tfscaling.geometry import Geometry, batch_sizes
@@ -45,12 +44,11 @@ def run(
         "cpus": len(os.sched_getaffinity(0)),
         "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
         "tensorflow_version": tf.__version__,
-        "python_version": platform.python_version(),
     }
     if spec.coordinated and not own.is_chief:
         if not parameter_server.serve(own, folder, events):
             raise RuntimeError("the coordinator failed")
-        return report
+        return report | {"host_facts": host_facts.describe()}
     devices.set_precision(settings["precision"])
     strategy = spec.build(names, settings)
     replicas = spec.replicas(geometry, settings)
@@ -71,9 +69,12 @@ def run(
     result = trainer.train(events, lambda line: print(line, flush=True) if chatty else None)
     trainer.evaluate(result)
     events.add("evaluated", test_loss=result.test_loss, test_accuracy=result.test_accuracy)
+    compute_steps = trainer.compute_steps()
+    events.add("probed", steps=len(compute_steps))
     if chatty:
         print(f"held-out: loss {result.test_loss:.4f}, accuracy {result.test_accuracy:.4f}")
     return report | {
+        "host_facts": host_facts.describe(),
         "replicas": trainer.replicas,
         "global_batch_size": trainer.global_batch,
         "examples_per_step": trainer.examples_per_step,
@@ -82,6 +83,7 @@ def run(
         "test_examples": trainer.test_examples,
         "epochs": result.epochs,
         "steps": result.steps,
+        "compute_steps": compute_steps,
         "test_loss": result.test_loss,
         "test_accuracy": result.test_accuracy,
     }

@@ -15,8 +15,17 @@ import fastjsonschema
 from tfscaling.configuration import load_schema, validator
 from tfscaling.events import times
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
+COMPUTE_STEPS = "compute_steps.csv"
+#: The phases that sum to the wall time of a run.
+WALL_PHASES = (
+    *("launch_time_s", "import_time_s", "rendezvous_time_s", "data_time_s", "build_time_s"),
+    *("first_step_time_s", "train_time_s", "evaluation_time_s", "probe_time_s"),
+    "teardown_time_s",
+)
+#: What a rank reports step by step or epoch by epoch stands in files of its own.
+_RAW = ("steps", "epochs", "compute_steps")
 
 
 class RecordError(ValueError):
@@ -66,13 +75,14 @@ def check(record: Mapping[str, Any], where: object) -> None:
 def phases(
     rank_events: Sequence[Iterable[Mapping[str, Any]]],
     launch_s: float,
+    end_s: float,
     slurm_job: Mapping[str, Any] | None,
 ) -> dict[str, float | None]:
-    """Durations in seconds from the events of all ranks.
+    """Durations in seconds from the events of all ranks, by the launcher's clock.
 
     A boundary between two phases is when the last rank passes it, so the phases follow one another
-    without gap and their sum from launch to evaluation is the wall time. `launch_s` is when the
-    launcher began.
+    without gap and their sum from launch to teardown is the wall time. `launch_s` is when the
+    launcher began, `end_s` when all ranks had ended and were checked.
     """
     passed = [times(dict(event) for event in events) for events in rank_events]
     last = {name: max(p[name] for p in passed if name in p) for name in passed[0]}
@@ -88,7 +98,35 @@ def phases(
         "first_step_time_s": last["first_step"] - last["built"],
         "train_time_s": last["trained"] - last["first_step"],
         "evaluation_time_s": last["evaluated"] - last["trained"],
+        "probe_time_s": last["probed"] - last["evaluated"],
+        "teardown_time_s": end_s - last["probed"],
         "execution_time_s": last["trained"] - first_line,
+    }
+
+
+def computation(reports: Sequence[Mapping[str, Any]], step_time_s: float | None) -> dict[str, Any]:
+    """A step's computation and the rest of it, and the slowest rank, from the ranks' own steps.
+
+    `compute_time_s` is that of the median rank; the rest of a step is `synchronisation_time_s`:
+    communication, waiting for slower ranks, the update. `straggler_ratio` is the slowest rank's
+    computation over the median rank's.
+    """
+    medians = {
+        (report["rank"], report["host"]): statistics.median(report["compute_steps"])
+        for report in reports
+        if report.get("compute_steps")
+    }
+    if not medians:
+        names = ("compute_time_s", "synchronisation_time_s", "straggler_ratio")
+        return {**dict.fromkeys(names), "slowest_rank": None, "slowest_host": None}
+    middle, slowest = statistics.median(medians.values()), max(medians, key=lambda k: medians[k])
+    return {
+        "compute_time_s": middle,
+        # both are medians of their own samples: the rest can come out a little below nothing
+        "synchronisation_time_s": None if step_time_s is None else max(0.0, step_time_s - middle),
+        "straggler_ratio": medians[slowest] / middle,
+        "slowest_rank": slowest[0],
+        "slowest_host": slowest[1],
     }
 
 
@@ -123,6 +161,7 @@ def build(
 ) -> dict[str, Any]:
     """The record of a run that passed `checks`, validated against its schema."""
     chief = reports[0]
+    measured = metrics(chief, durations["train_time_s"] or 0.0)
     steps_per_epoch = sum(count for epoch, _, count, _ in chief["steps"] if epoch == 1)
     record = {
         "schema_version": SCHEMA_VERSION,
@@ -133,10 +172,9 @@ def build(
         "parameters_hash": parameters_hash,
         "attempt": attempt,
         "phases": dict(durations),
-        "metrics": metrics(chief, durations["train_time_s"] or 0.0),
+        "metrics": {**measured, **computation(reports, measured["step_time_s"])},
         "ranks": [
-            {key: value for key, value in report.items() if key not in ("steps", "epochs")}
-            for report in reports
+            {key: value for key, value in report.items() if key not in _RAW} for report in reports
         ],
         "environment": dict(environment),
         "validity": {"valid": True, "checks": list(checks)},
@@ -145,12 +183,23 @@ def build(
     return record
 
 
-def write_steps(path: Path, reports: Sequence[Mapping[str, Any]]) -> None:
-    """Raw step times of every rank as CSV: rank, epoch, first_step, steps, duration_s."""
-    lines = ["rank,epoch,first_step,steps,duration_s"]
-    for report in reports:
-        for epoch, first, count, duration in report.get("steps", []):
-            lines.append(f"{report['rank']},{epoch},{first},{count},{duration:.6f}")
+def write_steps(folder: Path, reports: Sequence[Mapping[str, Any]]) -> None:
+    """Raw step times of every rank as CSV, of the training and of computation alone."""
+    steps = [
+        f"{report['rank']},{epoch},{first},{count},{duration:.6f}"
+        for report in reports
+        for epoch, first, count, duration in report.get("steps", [])
+    ]
+    _write_lines(folder / STEPS, ["rank,epoch,first_step,steps,duration_s", *steps])
+    compute = [
+        f"{report['rank']},{number},{duration:.6f}"
+        for report in reports
+        for number, duration in enumerate(report.get("compute_steps", []), 1)
+    ]
+    _write_lines(folder / COMPUTE_STEPS, ["rank,step,duration_s", *compute])
+
+
+def _write_lines(path: Path, lines: Sequence[str]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text("\n".join(lines) + "\n")
     os.replace(temporary, path)

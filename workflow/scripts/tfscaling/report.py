@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling import display, report_sections, report_tables
+from tfscaling import display, environments, report_sections, report_tables, scaling_models
 from tfscaling.plots import PLOTS
 
 PAGE_DIR = Path(__file__).resolve().parents[2] / "report"
@@ -33,6 +33,7 @@ def render(
     *,
     clouds: pd.DataFrame | None = None,
     published: pd.DataFrame | None = None,
+    scaling: pd.DataFrame | None = None,
     folder: Path = Path("results"),
 ) -> str:
     """The page as HTML.
@@ -43,9 +44,9 @@ def render(
     context = {
         "title": title,
         "summary": report_sections.summary(expected, runs, comparison),
-        "warnings": report_sections.warnings(expected),
+        "warnings": report_sections.warnings(expected, runs),
         "answer": report_sections.answer(findings),
-        "tables": _tables(runs, comparison, columns, clouds, published, folder),
+        "tables": _tables(runs, comparison, columns, clouds, published, scaling, folder),
         "plots": [_plot(name, svg) for name, svg in plots.items()],
         "validity": report_sections.validity(runs, comparison),
         "definitions": report_sections.definitions(),
@@ -63,6 +64,7 @@ def _tables(
     columns: Sequence[str],
     clouds: pd.DataFrame | None,
     published: pd.DataFrame | None,
+    scaling: pd.DataFrame | None,
     folder: Path,
 ) -> list[report_tables.Table]:
     """The tables to sort and filter, in the order of the page."""
@@ -72,7 +74,14 @@ def _tables(
         tables.append(report_tables.clouds(clouds))
     if published is not None and len(published):
         tables.append(report_tables.published(published))
-    return [*tables, report_tables.runs(runs, columns, folder)]
+    if scaling is not None and len(scaling):
+        tables.append(report_tables.table("scaling", scaling_models.shown(scaling)))
+    differences = environments.shown(environments.differences(runs))
+    return [
+        *tables,
+        report_tables.runs(runs, columns, folder),
+        report_tables.table("differences", differences),
+    ]
 
 
 def _plot(name: str, svg: bytes) -> dict[str, str]:

@@ -25,6 +25,7 @@ TOPICS = {
     "cost": "Lowest cost",
     "accuracy": "Best accuracy",
     "scaling": "How far it scales",
+    "stragglers": "Slow ranks",
     "clouds": "Which cloud",
 }
 CHOICES = ("time", "cost", "accuracy")
@@ -56,6 +57,14 @@ MEANINGS = {
     "scaling_efficiency": "Speed-up per replica, relative to the baseline: see below.",
     "cost_usd": "nodes × price of a node and hour × execution_time_s / 3600: what the training "
     "itself costs, prorated by the second, without minimum charges, queue or boot.",
+    "time_to_accuracy_s": "From the trainer's first line to the end of the first epoch whose "
+    "training accuracy is at least comparison.target_accuracy: execution_time_s less the epochs "
+    "after it. The accuracy is that of an epoch while it is trained, and the clock is that of "
+    "execution_time_s with initialisation; MLPerf lets initialisation of up to 30 minutes out and "
+    "measures on held-out data.",
+    "cost_to_accuracy_usd": "nodes × price of a node and hour × time_to_accuracy_s / 3600. As "
+    "there, the target is the training accuracy of an epoch, and initialisation is paid for; a "
+    "point has a value only if all its valid runs reached the target.",
     "published_execution_time_s": "The published value of the same point.",
     "published_loss": "The published value of the same point.",
     "published_accuracy": "The published value of the same point.",
@@ -86,7 +95,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def warnings(expected: Mapping[str, Any]) -> list[str]:
+def warnings(expected: Mapping[str, Any], runs: pd.DataFrame) -> list[str]:
     """What must be known before any number is read."""
     used: dict[str, int] = {}
     for entry in expected["runs"]:
@@ -107,6 +116,28 @@ def warnings(expected: Mapping[str, Any]) -> list[str]:
         found.append(
             f"{titles}: all nodes are processes on one machine that share its cores. The times "
             "say nothing of a cluster."
+        )
+    return [*found, *_shared_machines(expected, runs)]
+
+
+def _shared_machines(expected: Mapping[str, Any], runs: pd.DataFrame) -> list[str]:
+    """Nodes that were one machine, and runs that took each other's time."""
+    valid = runs[runs["status"] == "ok"]
+    hosts, machines = (
+        valid[name].fillna("").map(lambda names: len(names.split()))
+        for name in ("hosts", "machines")
+    )
+    found = []
+    if names := list(dict.fromkeys(valid.loc[(machines > 0) & (machines < hosts), "platform"])):
+        titles = ", ".join(expected["platforms"][name]["title"] for name in names)
+        found.append(
+            f"{titles}: several nodes of a run were one machine and shared its cores, as on a "
+            "virtual cluster. The times say nothing of a cluster."
+        )
+    if shared := int((valid["shared_with"] > 0).sum()):
+        found.append(
+            f"{_count(shared, 'run')} shared a machine with another of these runs at the same "
+            "time, so both took each other's time: column shared_with of runs.csv."
         )
     return found
 
@@ -220,7 +251,7 @@ def environment(expected: Mapping[str, Any], runs: pd.DataFrame, folder: Path) -
     texts = frozenset(cells.columns) - {"cpus_per_node", "usd_per_node_hour", "usd_per_gpu_hour"}
     paths = [os.path.relpath(path, folder) for path in valid["record"].dropna()]
     return {
-        "versions": _counted(valid["tensorflow_version"]),
+        "versions": _counted(valid["tensorflow"]),
         "commits": _counted(valid["git_commit"]),
         "hosts": list(hosts),
         "platforms": table("platforms", Shown("Platforms and prices", cells, texts=texts)),

@@ -20,6 +20,11 @@ _WANTED = {
     "TRES": "tres",
     "TresPerNode": "tres_per_node",
 }
+#: How tasks are placed, bound and traced, and which Slurm does it.
+SETTINGS = (
+    *("SLURM_VERSION", "SelectType", "SelectTypeParameters", "TaskPlugin", "TaskPluginParam"),
+    *("ProctrackType", "MpiDefault", "LaunchParameters", "PrologFlags"),
+)
 
 
 def describe(environ: Mapping[str, str]) -> dict[str, Any] | None:
@@ -41,6 +46,20 @@ def describe(environ: Mapping[str, str]) -> dict[str, Any] | None:
     except (OSError, subprocess.SubprocessError):
         return {"id": number}
     return parse(shown.stdout)
+
+
+def settings(environ: Mapping[str, str]) -> dict[str, str] | None:
+    """Slurm's settings that can change how a run goes, `SETTINGS`; None outside Slurm."""
+    if job_id(environ) is None:
+        return None
+    try:
+        command = ["scontrol", "show", "config"]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    pairs = (line.split("=", 1) for line in shown.stdout.splitlines() if "=" in line)
+    found = {name.strip(): value.strip() for name, value in pairs}
+    return {name: found[name] for name in SETTINGS if name in found}
 
 
 def parse(text: str) -> dict[str, Any]:

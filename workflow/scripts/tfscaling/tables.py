@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling import costs, parameters, records
+from tfscaling import costs, environments, parameters, records
 from tfscaling.grid import AXES
 from tfscaling.metrics import METRICS
 
@@ -21,11 +21,14 @@ Entry = Mapping[str, Any]
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
 #: Points that share these are compared with each other: the same work on the same platform.
 SERIES_AXES = ("platform", "model", "strategy", "recipe")
+_NUMBERS = {
+    *("shared_with", "slowest_rank", "clock_offset_max_s", "clock_uncertainty_max_s", "cpu_mhz")
+}
 _TEXTS = (
     *SERIES_AXES,
-    *("tasks_per_node", "status", "hosts", "slurm_job_id", "parameters_hash", "record"),
+    *("tasks_per_node", "status", "parameters_hash", "record"),
     *("platform_title", "cloud", "baseline", "batch_scaling", "source"),
-    *("tensorflow_version", "git_commit", "started"),
+    *(name for name in environments.COLUMNS if name not in _NUMBERS),
 )
 #: Metrics that a run has by itself.
 RUN_METRICS = tuple(name for name, metric in METRICS.items() if metric.value is not None)
@@ -36,13 +39,12 @@ RUN_COLUMNS = (
     *SIZES,
     *RUN_METRICS,
     "cost_usd",
+    "time_to_accuracy_s",
+    "cost_to_accuracy_usd",
     "usd_per_node_hour",
+    "wall_time_s",
     "attempt",
-    "hosts",
-    "tensorflow_version",
-    "git_commit",
-    "started",
-    "slurm_job_id",
+    *environments.COLUMNS,
     "parameters_hash",
     "record",
 )
@@ -58,11 +60,14 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
     duration_s.
     """
     runs, epochs = [], []
+    target = expected.get("target_accuracy")
     for entry in expected["runs"]:
-        row, record = _run_row(entry, runs_dir)
+        row, record = _run_row(entry, runs_dir, target)
         runs.append(row)
         if record is not None:
             epochs += [{**entry["axes"], **epoch} for epoch in record["metrics"]["epochs"]]
+    for row, others in zip(runs, environments.shared_with(runs), strict=True):
+        row["shared_with"] = others
     # "2+1" is a value of this axis too: text here as in the file
     text = {"tasks_per_node": str}
     return (
@@ -71,7 +76,9 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
     )
 
 
-def _run_row(entry: Entry, runs_dir: Path) -> tuple[dict[str, Any], Entry | None]:
+def _run_row(
+    entry: Entry, runs_dir: Path, target: float | None
+) -> tuple[dict[str, Any], Entry | None]:
     """The row of an expected run, and its record if the run counts."""
     path = runs_dir / entry["path"] / records.RECORD
     row: dict[str, Any] = {
@@ -95,23 +102,30 @@ def _run_row(entry: Entry, runs_dir: Path) -> tuple[dict[str, Any], Entry | None
         return {**row, "status": "stale", "reason": reason}, None
     row |= {"status": "ok", "reason": ""}
     row |= {name: METRICS[name].value(record) for name in RUN_METRICS}  # type: ignore[misc]
-    row["cost_usd"] = costs.run_cost_usd(
-        entry["usd_per_node_hour"], entry["axes"]["nodes"], row["execution_time_s"]
-    )
-    return {**row, **_provenance(record), "record": str(path)}, record
+    price, nodes = entry["usd_per_node_hour"], entry["axes"]["nodes"]
+    row["cost_usd"] = costs.run_cost_usd(price, nodes, row["execution_time_s"])
+    reached_s = None if target is None else time_to_accuracy_s(record, target)
+    if reached_s is not None:
+        row["time_to_accuracy_s"] = reached_s
+        row["cost_to_accuracy_usd"] = costs.run_cost_usd(price, nodes, reached_s)
+    row |= {"attempt": record["attempt"], **environments.of(record), "record": str(path)}
+    row["wall_time_s"] = sum(record["phases"][name] for name in records.WALL_PHASES)
+    return row, record
 
 
-def _provenance(record: Entry) -> dict[str, Any]:
-    environment, ranks = record["environment"], record["ranks"]
-    versions = dict.fromkeys(str(rank["tensorflow_version"]) for rank in ranks)
-    return {
-        "attempt": record["attempt"],
-        "hosts": " ".join(dict.fromkeys(rank["host"] for rank in ranks)),
-        "tensorflow_version": " ".join(versions),
-        "git_commit": environment["git_commit"],
-        "started": environment.get("started"),
-        "slurm_job_id": (environment["slurm_job"] or {}).get("id"),
-    }
+def time_to_accuracy_s(record: Entry, target: float) -> float | None:
+    """Seconds from the trainer's first line to the end of the first epoch that reached `target`.
+
+    None if the run never did. The clock is that of execution_time_s, initialisation included: the
+    epochs after the one that reached it are taken off its end.
+    """
+    epochs = record["metrics"]["epochs"]
+    for number, epoch in enumerate(epochs, 1):
+        if epoch["accuracy"] >= target:
+            later_s: float = sum(after["duration_s"] for after in epochs[number:])
+            total_s: float = record["phases"]["execution_time_s"]
+            return total_s - later_s
+    return None
 
 
 def _why_no_record(folder: Path) -> dict[str, str]:

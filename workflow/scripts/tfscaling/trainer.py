@@ -10,7 +10,10 @@ import numpy as np
 
 from tfscaling.datasets import Arrays
 from tfscaling.events import EventLog
-from tfscaling.training_loop import Result, TrainingLoop, make_optimizer
+from tfscaling.training_loop import Result, TrainingLoop, make_optimizer, order_of_epoch
+
+#: Steps of computation alone that each rank measures after the training.
+COMPUTE_STEPS = 20
 
 
 class Trainer(TrainingLoop):
@@ -48,6 +51,7 @@ class Trainer(TrainingLoop):
                 aggregation=tf.VariableAggregation.SUM,
             )
         self._execute = tf.function(self._steps)
+        self._compute_call = tf.function(self._compute)
         self._average_call = tf.function(self._average_statistics)
         self._evaluate_call = tf.function(self._evaluation)
         self._sum_call = tf.function(self._sum_totals)
@@ -72,7 +76,8 @@ class Trainer(TrainingLoop):
         replica = self.tf.distribute.get_replica_context().replica_id_in_sync_group
         return self.tf.slice(indices, [replica * size], [size])
 
-    def _replica_step(self, indices: Any, images: Any, labels: Any) -> Any:
+    def _gradients(self, indices: Any, images: Any, labels: Any) -> tuple[Any, list[Any]]:
+        """This replica's part of the loss, and the gradients of it."""
         tf = self.tf
         batch, answers = self._gather(self._own(indices, self.batch), images, labels)
         with tf.GradientTape() as tape:
@@ -80,9 +85,12 @@ class Trainer(TrainingLoop):
             # gradients are summed over the replicas by the optimizer: divide by the global batch
             loss = tf.reduce_sum(losses) / self.global_batch
             scaled = self.optimizer.scale_loss(loss)
-        gradients = tape.gradient(scaled, self.model.trainable_variables)
-        self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
         self._count(losses, correct)
+        return loss, tape.gradient(scaled, self.model.trainable_variables)
+
+    def _replica_step(self, indices: Any, images: Any, labels: Any) -> Any:
+        loss, gradients = self._gradients(indices, images, labels)
+        self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
         return loss
 
     def _steps(self, order: Any, start: Any, end: Any, images: Any, labels: Any) -> Any:
@@ -147,6 +155,33 @@ class Trainer(TrainingLoop):
                 value.numpy()
             result.steps.append((epoch, start, end - start, time.perf_counter() - start_s))
             self._note(events, result, epoch, end)
+
+    def compute_steps(self) -> list[float]:
+        """Forward and backward pass of this rank without any other: no all-reduce, no update.
+
+        A step of the training less this is communication, waiting for slower ranks, and the update.
+        The ranks compute at the same time, as they do when they train; the first is not counted.
+        """
+        order = order_of_epoch(self.parameters["seed"], 0, self.train_examples, self.global_batch)
+        durations = []
+        for number in range(COMPUTE_STEPS + 1):
+            indices = self.tf.constant(order[number % len(order)])
+            start_s = time.perf_counter()
+            touched = self._compute_call(indices, *self.train_data)
+            for value in self.strategy.experimental_local_results(touched):
+                value.numpy()
+            durations.append(time.perf_counter() - start_s)
+        return durations[1:]
+
+    def _compute(self, indices: Any, images: Any, labels: Any) -> Any:
+        def replica(indices: Any, images: Any, labels: Any) -> Any:
+            tf = self.tf
+            _, gradients = self._gradients(indices, images, labels)
+            # a number of each gradient, so that none is left out as unused
+            dense = [tf.convert_to_tensor(g) for g in gradients if g is not None]
+            return tf.add_n([tf.cast(tf.reshape(g, [-1])[0], tf.float32) for g in dense])
+
+        return self.strategy.run(replica, args=(indices, images, labels))
 
     def _evaluate(self, indices: np.ndarray) -> None:
         self._average_call()

@@ -119,6 +119,10 @@ class TrainingLoop(ABC):
         `indices` has the shape (calls, replicas x evaluation_batch).
         """
 
+    def compute_steps(self) -> list[float]:
+        """Durations in seconds of steps of this rank's computation alone; [] if it has none."""
+        return []
+
     def train(self, events: EventLog, report: Callable[[str], None]) -> Result:
         """Train all epochs; `report` gets one line per epoch."""
         result, start_s = Result(), time.perf_counter()

@@ -1,0 +1,409 @@
+"""A choice is made where the runs show it, and says so where they do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from builders import SCRIPTS, run_python
+from measured import around, measured
+from tfscaling import costs, decision
+from tfscaling.comparison import comparison_table
+from tfscaling.decision import Choice
+from tfscaling.samples import INCONCLUSIVE, NOT_MEASURED, SUPPORTED, TOO_FEW, point_of
+
+EAST = "of east (mnist_cnn, weak)"
+NO_PRICE = {"usd_per_node_hour": None}
+Tables = tuple[pd.DataFrame, pd.DataFrame]
+
+
+def tables_of(*arguments: Any, **settings: Any) -> Tables:
+    comparison, runs, _ = measured(*arguments, **settings)
+    return comparison, runs
+
+
+def to_target(
+    times: Mapping[tuple[str, int], Sequence[float]],
+    reached: Mapping[tuple[str, int], Sequence[float | None]],
+    **settings: Any,
+) -> Tables:
+    """The same with a target accuracy of 0.97, reached by each run after so many seconds."""
+    _, runs, expected = measured(times, **settings)
+    expected["target_accuracy"] = 0.97
+    for number, run in runs.iterrows():
+        seconds = reached[str(run["platform"]), int(run["nodes"])][int(run["repeat"]) - 1]
+        price = {entry["path"]: entry["usd_per_node_hour"] for entry in expected["runs"]}
+        (usd,) = {value for path, value in price.items() if f"={run['platform']}/" in path}
+        runs.loc[number, "time_to_accuracy_s"] = seconds  # type: ignore[index]
+        if seconds is not None:
+            cost = costs.run_cost_usd(usd, int(run["nodes"]), seconds)
+            runs.loc[number, "cost_to_accuracy_usd"] = cost  # type: ignore[index]
+    return comparison_table(runs, expected), runs
+
+
+def choice(tables: Tables, goal: str = "execution_time_s") -> Choice:
+    (found,) = [choice for choice in decision.decide(*tables) if choice.goal == goal]
+    return found
+
+
+def taken(found: Choice) -> tuple[Any, Any]:
+    """(platform, nodes) of the point to take."""
+    assert found.point is not None
+    return found.point[0], found.point[4]
+
+
+def test_a_point_that_all_others_are_worse_than_is_to_be_used() -> None:
+    tables = tables_of({("east", 1): around(30.0), ("east", 2): around(20.0),
+                        ("east", 4): around(10.0)})  # fmt: skip
+    found = choice(tables)
+    assert found.text == (
+        f"Use 4 nodes {EAST}: 10.0 (9.9–10.1) s. Every other point is worse beyond the intervals; "
+        f"the next is 2 nodes {EAST}, 20.0 (19.8–20.2) s."
+    )
+    assert (found.support, taken(found)) == (SUPPORTED, ("east", 4))
+    # 1 x 30, 2 x 20 and 4 x 10 node-seconds at one dollar an hour
+    assert taken(choice(tables, "cost_usd")) == ("east", 1)
+
+
+def test_the_greatest_accuracy_is_the_best() -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(20.0)}
+    accuracies = {("east", 1): around(0.98, 0.0001), ("east", 2): around(0.95, 0.0001)}
+    found = choice(tables_of(times, accuracies), "test_accuracy")
+    assert found.text.startswith(f"Use 1 node {EAST}: 0.9700 (0.9699–0.9701).")
+
+
+def test_goals_in_their_order_without_those_of_a_target() -> None:
+    goals = [choice.goal for choice in decision.decide(*tables_of({("east", 1): around(30.0)}))]
+    assert goals == ["execution_time_s", "cost_usd", "test_accuracy"]
+
+
+def test_of_points_that_cannot_be_told_apart_the_cheapest_is_taken() -> None:
+    found = choice(
+        tables_of({("east", 1): around(30.0), ("east", 2): around(10.3, 0.1),
+                   ("east", 4): around(10.0, 0.1)})
+    )  # fmt: skip
+    assert found.support == INCONCLUSIVE
+    assert taken(found) == ("east", 2)
+    assert [point[4] for point in found.alike] == [2]
+    assert found.text.startswith(
+        f"4 nodes {EAST} cannot be told apart from 2 nodes {EAST}. Take the one with the lowest "
+        f"cost: 2 nodes {EAST}, 10.3 ("
+    )
+    assert found.text.endswith("US dollars.")
+    assert "1 node " not in found.text
+
+
+def test_the_cheapest_may_have_more_nodes() -> None:
+    """Two nodes of the cheap platform cost less than one and a half of the dear one would."""
+    tables = tables_of({("west", 1): around(10.0, 0.1), ("west", 2): around(50.0),
+                        ("east", 1): around(50.0), ("east", 2): around(10.1, 0.1)},
+                       usd_per_node_hour=None)  # fmt: skip
+    comparison, runs = tables
+    for table in tables:  # one dollar an hour in the east, three in the west
+        hourly = table["platform"].map({"east": 1.0, "west": 3.0})
+        table["cost_usd"] = hourly * table["nodes"] * table["execution_time_s"] / 3600
+    found = choice((comparison, runs))
+    assert taken(found) == ("east", 2)
+    assert "the lowest cost" in found.text
+
+
+def test_where_costs_cannot_be_told_apart_either_fewer_nodes_are_taken() -> None:
+    """One node of the west costs what two of the east do."""
+    times = {("east", 1): around(50.0), ("west", 1): around(10.1, 0.1),
+             ("east", 2): around(10.0, 0.1), ("west", 2): around(50.0)}  # fmt: skip
+    found = choice(tables_of(times))
+    assert taken(found) == ("west", 1)
+    assert ". Their costs cannot be told apart either. Take the one with" in found.text
+    assert "the fewest nodes: 1 node of west" in found.text
+
+
+def test_of_those_with_the_lowest_cost_the_one_with_the_fewest_nodes_is_taken() -> None:
+    times = {("east", 1): around(50.0), ("west", 1): around(10.1, 0.1),
+             ("east", 2): around(10.0, 0.1), ("west", 2): around(10.0, 0.1)}  # fmt: skip
+    found = choice(tables_of(times))
+    assert taken(found) == ("west", 1)
+    start = "Of those whose cost cannot be told apart from the lowest, take the one with"
+    assert f"{start} the fewest nodes: 1 node of west" in found.text
+
+
+def test_without_prices_fewer_nodes_are_taken() -> None:
+    times = {("east", 2): around(10.3, 0.1), ("east", 4): around(10.0, 0.1)}
+    found = choice(tables_of(times, **NO_PRICE))
+    assert taken(found) == ("east", 2)
+    assert "Without prices of all of them, take the one with the fewest nodes: 2 nodes" in (
+        found.text
+    )
+    assert "dollars" not in found.text
+
+
+def test_costs_that_cannot_be_told_apart_are_decided_by_nodes_alone() -> None:
+    times = {("east", 1): around(20.2, 0.1), ("east", 2): around(10.0, 0.1)}
+    found = choice(tables_of(times), "cost_usd")
+    assert taken(found) == ("east", 1)
+    assert f"from 1 node {EAST}. Take the one with the fewest nodes: 1 node {EAST}" in found.text
+
+
+def test_points_of_as_many_nodes_are_decided_by_the_median() -> None:
+    times = {("west", 1): around(10.1, 0.1), ("east", 1): around(10.0, 0.1)}
+    found = choice(tables_of(times, **NO_PRICE))
+    assert taken(found) == ("east", 1)
+    assert "the best median, as they have the same nodes and GPUs: 1 node of east" in found.text
+
+
+@pytest.mark.parametrize(("runs", "made"), [(1, "1 run"), (5, "5 runs")])
+def test_below_six_runs_nothing_is_decided(runs: int, made: str) -> None:
+    tables = tables_of({("east", 1): around(30.0, runs=runs), ("east", 2): around(9.0, runs=runs)})
+    found = choice(tables)
+    assert found.text.startswith(
+        f"Too few runs to decide; the smallest median has 2 nodes {EAST}: "
+    )
+    assert found.text.endswith(f" s, of {made}.")
+    assert (found.support, found.point) == (TOO_FEW, None)
+    assert "the greatest median has" in choice(tables, "test_accuracy").text
+
+
+def test_a_rival_with_too_few_runs_is_named_and_leaves_the_choice_open() -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(10.0), ("east", 4): [11.0]}
+    found = choice(tables_of(times))
+    assert found.text.startswith(f"Use 2 nodes {EAST}: ")
+    assert "Every other point with enough runs is worse" in found.text
+    assert found.text.endswith(f"1 point (4 nodes {EAST}) has too few runs to be compared.")
+    assert found.support == TOO_FEW
+
+
+def test_nothing_is_claimed_of_points_that_were_not_measured() -> None:
+    found = choice(tables_of({("east", 1): around(30.0), ("east", 2): []}))
+    assert found.text == (
+        f"Use 1 node {EAST}: 30.0 (29.7–30.3) s. "
+        "There is no other point with enough runs to compare it with."
+    )
+
+
+def nothing_measured() -> Tables:
+    comparison, runs = tables_of({("east", 1): [1.0], ("east", 2): [1.0]})
+    runs["status"] = comparison["status"] = "missing"
+    comparison[["runs", "execution_time_s", "cost_usd", "test_accuracy"]] = 0, None, None, None
+    return comparison, runs
+
+
+def test_where_nothing_is_measured_nothing_is_chosen() -> None:
+    tables = nothing_measured()
+    assert decision.decide(*tables) == []
+    assert decision.pareto(tables[0]).empty
+    text = decision.markdown(*tables)
+    assert "Nothing is measured yet." in text
+    assert f"2 points are missing: 1 node {EAST}; 2 nodes {EAST}." in text
+    assert "no other beats" not in text
+
+
+def test_an_empty_comparison_is_no_crash() -> None:
+    comparison, runs = nothing_measured()
+    assert "No point is to be run." in decision.markdown(comparison.iloc[:0], runs.iloc[:0])
+
+
+def test_without_prices_no_point_is_cheap() -> None:
+    found = choice(tables_of({("east", 1): around(30.0)}, **NO_PRICE), "cost_usd")
+    assert (found.text, found.support, found.point) == ("No point has a price.", NOT_MEASURED, None)
+
+
+def test_points_without_a_price_are_named_beside_the_cheapest() -> None:
+    comparison, runs = tables_of({("east", 1): around(30.0), ("west", 1): around(20.0)})
+    for table in (comparison, runs):
+        table.loc[table["platform"] == "west", "cost_usd"] = None
+    found = choice((comparison, runs), "cost_usd")
+    assert taken(found) == ("east", 1)
+    assert found.text.endswith("1 point (1 node of west (mnist_cnn, weak)) has no price.")
+
+
+def test_the_sooner_at_the_target_is_chosen_though_it_trains_longer() -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(40.0)}
+    tables = to_target(times, {("east", 1): around(25.0), ("east", 2): around(10.0)})
+    assert taken(choice(tables)) == ("east", 1)
+    found = choice(tables, "time_to_accuracy_s")
+    assert found.title == "Shortest time to training accuracy 0.97"
+    assert found.text.startswith(f"Use 2 nodes {EAST}: 10.0 (9.9–10.1) s.")
+    found = choice(tables, "cost_to_accuracy_usd")
+    assert taken(found) == ("east", 2)
+    assert f"the next is 1 node {EAST}, 0.0069" in found.text
+
+
+def test_ties_at_the_target_are_broken_by_the_cost_to_the_target() -> None:
+    """To the end of training two nodes cost more, to the target less."""
+    times = {("east", 1): around(30.0), ("west", 1): around(10.0)}
+    reached = {("east", 1): around(9.0, 0.1), ("west", 1): around(9.1, 0.1)}
+    found = choice(to_target(times, reached), "time_to_accuracy_s")
+    assert taken(found) == ("east", 1)  # 30 s at one dollar cost more than 10 s at two
+    assert "the lowest cost: 1 node of east" in found.text
+
+
+def test_a_point_of_which_only_some_runs_reach_the_target_is_no_choice_and_named() -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(10.0)}
+    some = {("east", 1): around(25.0), ("east", 2): [5.0] * 5 + [None]}
+    found = choice(to_target(times, some), "time_to_accuracy_s")
+    assert found.text.startswith(f"Use 1 node {EAST}: ")
+    assert found.text.endswith(f"1 point (2 nodes {EAST}) did not reach the target in all runs.")
+
+
+def test_a_target_that_no_point_reaches_is_told() -> None:
+    times = {("east", 1): around(30.0)}
+    tables = to_target(times, {("east", 1): [None] * 6})
+    for goal in ("time_to_accuracy_s", "cost_to_accuracy_usd"):
+        found = choice(tables, goal)
+        assert found.text == "No point reached the target in all its runs."
+        assert (found.support, found.point) == (NOT_MEASURED, None)
+
+
+def test_a_target_reached_without_a_price_has_no_cost() -> None:
+    times = {("east", 1): around(30.0)}
+    tables = to_target(times, {("east", 1): around(20.0)}, **NO_PRICE)
+    assert choice(tables, "cost_to_accuracy_usd").text == "No point has a price."
+
+
+def test_other_work_is_no_rival() -> None:
+    comparison, runs = tables_of({("east", 1): around(30.0), ("east", 2): around(10.0)})
+    for table in (comparison, runs):
+        table.loc[table["nodes"] == 2, "model"] = "resnet50"
+    found = [c for c in decision.decide(comparison, runs) if c.goal == "execution_time_s"]
+    assert [(c.work, taken(c)) for c in found] == [
+        ("mnist_cnn, weak", ("east", 1)),
+        ("resnet50, weak", ("east", 2)),
+    ]
+    assert len(decision.pareto(comparison)) == 2
+
+
+def test_strategies_are_named_where_they_differ() -> None:
+    comparison, runs = tables_of({("east", 1): around(30.0), ("east", 2): around(10.0)})
+    for table in (comparison, runs):
+        table.loc[table["nodes"] == 1, "strategy"] = "single"
+    text = choice((comparison, runs)).text
+    assert "2 nodes of east (mnist_cnn, weak, strategy multi_worker_mirrored)" in text
+    assert "1 node of east (mnist_cnn, weak, strategy single)" in text
+
+
+def points(*rows: tuple[int, float, float | None, float]) -> pd.DataFrame:
+    """A comparison of points of six runs: nodes, time, cost, test accuracy."""
+    comparison, _ = tables_of({("east", nodes): around(1.0) for nodes, *_ in rows})
+    for name, number in (("execution_time_s", 1), ("cost_usd", 2), ("test_accuracy", 3)):
+        comparison[name] = [row[number] for row in sorted(rows)]
+    return comparison
+
+
+def test_the_pareto_set_is_what_no_other_beats_in_time_cost_and_accuracy() -> None:
+    comparison = points((1, 40.0, 1.0, 0.90), (2, 20.0, 2.0, 0.90), (3, 30.0, 3.0, 0.95),
+                        (4, 25.0, 2.5, 0.89), (6, 41.0, 1.0, 0.90))  # fmt: skip
+    best = decision.pareto(comparison)
+    assert best["nodes"].tolist() == [2, 3, 1]  # by time; 4 is beaten by 2, 6 by 1
+    low, high = best["execution_time_s_low"], best["execution_time_s_high"]
+    assert low.notna().all() and high.notna().all()
+
+
+def test_equal_points_beat_each_other_in_nothing() -> None:
+    same = (20.0, 2.0, 0.9)
+    best = decision.pareto(points((1, *same), (2, *same), (4, 20.0, 2.1, 0.9)))
+    assert sorted(best["nodes"]) == [1, 2]
+
+
+def test_without_prices_time_and_accuracy_decide() -> None:
+    dear = (20.0, 9.0, 0.95)
+    assert len(decision.pareto(points((1, 40.0, 1.0, 0.90), (2, *dear)))) == 2
+    # where one has none, its cost is unknown and no cost can decide
+    for cost in (1.0, None):
+        best = decision.pareto(points((1, 40.0, cost, 0.90), (2, 20.0, None, 0.95)))
+        assert best["nodes"].tolist() == [2]
+
+
+def test_points_that_were_not_measured_are_in_no_pareto_set() -> None:
+    comparison, _ = tables_of({("east", 1): around(30.0), ("east", 2): []})
+    assert decision.pareto(comparison)["nodes"].tolist() == [1]
+
+
+def page() -> str:
+    """Two points alike, one slow, one of three runs, one failed."""
+    times = {("east", 1): around(60.0), ("east", 2): around(10.3, 0.1),
+             ("east", 4): around(10.0, 0.1), ("east", 8): around(20.0, runs=3),
+             ("east", 16): []}  # fmt: skip
+    return decision.markdown(*tables_of(times))
+
+
+def test_the_page_has_choices_then_the_pareto_set_then_what_would_change_it() -> None:
+    headings = [line for line in page().splitlines() if line.startswith("#")]
+    assert headings == [
+        "# Which point to take",
+        "## mnist_cnn, weak",
+        "## Points that no other beats in time, cost and test accuracy together",
+        "## What would change this",
+    ]
+
+
+def test_the_page_as_it_is_read() -> None:
+    lines = page().splitlines()
+    start = "- **Shortest time** (too few runs): 4 nodes"
+    assert [line for line in lines if line.startswith(start)]
+    header = ["point", "runs", "execution_time_s", "test_accuracy", "cost_usd"]
+    (number,) = [i for i, line in enumerate(lines) if line.startswith("| point")]
+    assert [cell.strip() for cell in lines[number].strip("|").split("|")] == header
+    row = [cell.strip() for cell in lines[number + 2].strip("|").split("|")]
+    assert row[:3] == [f"4 nodes {EAST}", "6 of 6", "10.0 (9.0–11.0)"]
+    assert lines[-1] == (
+        f"1 point has fewer than 6 runs: 8 nodes {EAST}, 3 of 6. 1 point failed: 16 nodes {EAST}. "
+        "More runs may tell apart what cannot be told apart now."
+    )
+
+
+def test_the_page_says_when_cost_takes_no_part_and_when_nothing_is_open() -> None:
+    times = {("east", 1): around(60.0), ("east", 2): around(10.0)}
+    accuracies = {("east", 1): around(0.98, 0.0001), ("east", 2): around(0.95, 0.0001)}
+    text = decision.markdown(*tables_of(times, accuracies, **NO_PRICE))
+    assert "no other beats in time and test accuracy together" in text
+    assert "- Cost takes no part where a measured point has no price." in text
+    assert "Every measured point has at least 6 runs, and none is missing." in text
+    assert "cost_usd" not in text
+
+
+def test_points_that_are_alike_are_something_that_more_runs_may_change() -> None:
+    times = {("east", 1): around(10.3, 0.1), ("east", 2): around(10.0, 0.1)}
+    assert "More runs may tell apart" in decision.markdown(*tables_of(times))
+
+
+def test_every_kind_of_absent_point_is_named() -> None:
+    times = {("east", nodes): around(10.0 * nodes) for nodes in (1, 2, 3, 4, 5, 6)}
+    comparison, runs = tables_of(times)
+    gone = {2: "failed", 3: "missing", 4: "stale", 5: "unfinished", 6: "excluded"}
+    for nodes, status in gone.items():
+        comparison.loc[comparison["nodes"] == nodes, ["runs", "status"]] = 0, status
+        runs.loc[runs["nodes"] == nodes, "status"] = status
+    last = decision.markdown(comparison, runs).splitlines()[-1]
+    for nodes, words in ((2, "failed"), (3, "is missing"), (4, "was run with other parameters"),
+                         (5, "is unfinished")):  # fmt: skip
+        assert f"1 point {words}: {nodes} nodes {EAST}." in last
+    assert "6 nodes" not in last
+
+
+def test_names_of_users_are_no_html() -> None:
+    comparison, runs = tables_of({("east", 1): around(30.0), ("east", 2): [1.0]}, title="a <b>")
+    text = decision.markdown(comparison, runs)
+    assert "\\<b>" in text
+    assert "<" not in text.replace("\\<", "")
+
+
+def test_a_choice_names_a_point_of_the_comparison() -> None:
+    comparison, runs = tables_of({("east", 1): around(30.0)})
+    assert choice((comparison, runs)).point == point_of(comparison.to_dict("records")[0])
+
+
+def test_the_program_writes_the_page_from_its_files(tmp_path: Path) -> None:
+    comparison, runs, expected = measured({("east", 1): around(30.0), ("east", 2): around(10.0)})
+    comparison.to_csv(tmp_path / "comparison.csv", index=False)
+    runs.to_csv(tmp_path / "runs.csv", index=False)
+    (tmp_path / "grid.json").write_text(json.dumps(expected))
+    code = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    arguments = [f"--{name}={tmp_path / file}" for name, file in
+                 (("comparison", "comparison.csv"), ("runs", "runs.csv"), ("grid", "grid.json"),
+                  ("output-dir", ""))]  # fmt: skip
+    done = run_python(code, str(SCRIPTS / "conclude.py"), *arguments)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "decision.md").read_text() == decision.markdown(comparison, runs)

@@ -1,0 +1,450 @@
+"""The costed plan: what is still to do, its estimate, the budget, and the plugin's sbatch line."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import shlex
+import subprocess
+import types
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import plan as script
+import pytest
+import snakemake_executor_plugin_slurm as plugin
+import yaml
+from builders import PHASES, REPOSITORY, raw_config, record_of, write_failure, write_record
+from snakemake.resources import Resources
+from tfscaling import configuration, expectations, parameters, plan, platforms
+from tfscaling.geometry import Geometry
+from tfscaling.grid import AXES
+
+PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
+WALL_S = sum(v or 0.0 for k, v in PHASES.items() if k not in ("queue_time_s", "execution_time_s"))
+
+
+def config_of(
+    budget: dict[str, Any] | None = None, repeats: int = 1, **platform: Any
+) -> dict[str, Any]:
+    """Runs on 1, 2 and (beyond nodes_max) 9 nodes; a time limit of 30 minutes."""
+    raw = raw_config((("grid", 0, "nodes"), [1, 2, 9]), (("grid", 0, "repeats"), repeats))
+    raw["platforms"]["cluster"].update({"runtime_min": 30, **platform})
+    raw["budget"] = budget or {}
+    return configuration.validate(raw)
+
+
+def entries(config: dict[str, Any]) -> list[dict[str, Any]]:
+    return expectations.expected_runs(config)["runs"]
+
+
+def record_with(folder: Path, entry: dict[str, Any], **phases: float) -> None:
+    path = write_record(folder, entry)
+    record = json.loads(path.read_text())
+    record["phases"].update(phases)
+    path.write_text(json.dumps(record))
+
+
+# --- what is still to do ---
+
+
+def test_runs_without_a_record_are_to_do_and_excluded_points_have_their_reason(
+    tmp_path: Path,
+) -> None:
+    made = plan.make(config_of(cpus_per_node=8), tmp_path)
+    assert [(row["nodes"], row["feasibility"], row["reason"]) for row in made.rows] == [
+        (1, "runs", "missing: not run yet"),
+        (2, "runs", "missing: not run yet"),
+        (9, "excluded", "9 nodes exceed nodes_max 8"),
+    ]
+    assert (len(made.runs), made.finished, made.elsewhere) == (2, 0, 0)
+    assert all(tuple(row) == plan.COLUMNS for row in made.runs)
+    assert made.rows[1]["tasks"] == 2 and made.rows[1]["cpus_per_task"] == 8
+    assert made.rows[2]["repeat"] is None and made.rows[2]["duration_s"] is None
+
+
+def test_finished_runs_are_left_out_and_cost_nothing(tmp_path: Path) -> None:
+    config = config_of()
+    write_record(tmp_path, entries(config)[1])
+    made = plan.make(config, tmp_path)
+    assert [row["nodes"] for row in made.runs] == [1]
+    assert made.finished == 1
+
+
+def test_failed_stale_and_broken_runs_are_to_do_with_the_reason(tmp_path: Path) -> None:
+    config = config_of(repeats=3)
+    first, second, third = entries(config)[:3]
+    write_failure(tmp_path, first)
+    write_record(tmp_path, {**second, "parameters": {**second["parameters"], "epochs": 7},
+                            "parameters_hash": "0" * 16})  # fmt: skip
+    write_record(tmp_path, third).write_text("{")
+    reasons = [row["reason"] for row in plan.make(config, tmp_path).runs if row["nodes"] == 1]
+    assert reasons[0].startswith("failed: rank_died: rank 1 on node1")
+    assert reasons[1] == "stale: made with other parameters: epochs: 7, now 2"
+    assert reasons[2].startswith("failed: ") and "not JSON" in reasons[2]
+
+
+def test_only_the_chosen_cluster_is_planned(tmp_path: Path) -> None:
+    raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
+    raw["grid"][0]["nodes"] = [1, 2, 5]
+    raw["platforms"]["cluster"]["cluster"] = "gcp"
+    raw["cluster"] = "gcp"
+    made = plan.make(configuration.validate(raw), tmp_path)
+    assert {row["platform"] for row in made.rows} == {"cluster"}
+    assert (len(made.runs), made.elsewhere) == (3, 2)
+
+
+# --- how long and how dear ---
+
+
+def test_without_a_measurement_the_time_limit_is_the_estimate(tmp_path: Path) -> None:
+    row = plan.make(config_of(**PRICE), tmp_path).runs[1]
+    assert (row["duration_s"], row["duration_from"]) == (1800.0, "time limit")
+    assert row["node_hours"] == pytest.approx(1.0)
+    assert row["cost_usd"] == pytest.approx(3.6)
+
+
+def test_the_estimate_is_the_median_wall_time_of_the_points_valid_runs(tmp_path: Path) -> None:
+    config = config_of(repeats=4)
+    for entry, extra in zip(entries(config)[:3], (0.0, 100.0, 5.0), strict=True):
+        record_with(tmp_path, entry, train_time_s=10.0 + extra, queue_time_s=999.0)
+    of_one_node, *others = plan.make(config, tmp_path).runs
+    assert of_one_node["repeat"] == 4
+    assert of_one_node["duration_s"] == pytest.approx(WALL_S + 5.0)
+    assert of_one_node["duration_from"] == "measured, 3 runs"
+    assert {row["duration_from"] for row in others} == {"time limit"}
+
+
+def test_the_wall_time_is_every_phase_but_the_queue_and_execution_time_which_overlaps(
+    tmp_path: Path,
+) -> None:
+    (entry, _) = entries(config_of())
+    record_with(tmp_path, entry, queue_time_s=999.0, execution_time_s=999.0)
+    assert plan.measured_s(entry, tmp_path) == pytest.approx([WALL_S])
+
+
+def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path: Path) -> None:
+    old = config_of(repeats=2)
+    old["seed"] = 50
+    write_record(tmp_path, entries(old)[1])
+    config = config_of()
+    (entry, _) = entries(config)
+    assert plan.measured_s(entry, tmp_path) == pytest.approx([WALL_S])
+    changed = copy.deepcopy(config)
+    changed["recipes"]["weak"]["epochs"] = 3
+    assert plan.measured_s(entries(changed)[0], tmp_path) == []
+    record = tmp_path / entries(old)[1]["path"] / "run.json"
+    content = json.loads(record.read_text())
+    content["axes"]["nodes"] = 2
+    record.write_text(json.dumps(content))
+    assert plan.measured_s(entry, tmp_path) == []
+
+
+def test_one_run_is_named_in_the_singular(tmp_path: Path) -> None:
+    config = config_of(repeats=2)
+    write_record(tmp_path, entries(config)[0])
+    assert plan.estimate(entries(config)[1], tmp_path, 1.0)[1] == "measured, 1 run"
+
+
+def test_totals(tmp_path: Path) -> None:
+    runs = plan.make(config_of(**PRICE), tmp_path).runs
+    assert plan.total(runs) == plan.Total(2, 1.5, pytest.approx(5.4), 3600.0, ())
+    unpriced = plan.make(config_of(), tmp_path).runs
+    assert plan.total(unpriced) == plan.Total(2, 1.5, 0.0, 3600.0, ("cluster",))
+    assert plan.total([]) == plan.Total(0, 0.0, 0.0, 0.0, ())
+
+
+# --- the budget ---
+
+
+@pytest.mark.parametrize(
+    ("budget", "key", "estimate"),
+    [
+        ({"usd": 5}, "budget.usd: 5", "5.40 US dollars"),
+        ({"usd": 0}, "budget.usd: 0", "5.40 US dollars"),
+        ({"node_hours": 1.25}, "budget.node_hours: 1.25", "1.50 node-hours"),
+        ({"usd": 100, "node_hours": 1}, "budget.node_hours: 1", "1.50 node-hours"),
+    ],
+)
+def test_beyond_the_budget(budget: dict[str, Any], key: str, estimate: str, tmp_path: Path) -> None:
+    sources = [("base.yaml", {"grid": []}), ("overlay.yaml", {"budget": budget})]
+    line = plan.refusal(config_of(budget, **PRICE), tmp_path, sources)
+    assert line is not None
+    assert line.startswith(f"overlay.yaml: {key} is not allowed; the 2 runs still to do")
+    assert f"estimated at {estimate} (" in line
+    assert f"allowed: {estimate.split()[0]} or more, null" in line
+
+
+@pytest.mark.parametrize("budget", [{"usd": 5.4}, {"node_hours": 1.5}, {"usd": 9, "node_hours": 2}])
+def test_within_the_budget(budget: dict[str, Any], tmp_path: Path) -> None:
+    assert plan.refusal(config_of(budget, **PRICE), tmp_path) is None
+
+
+def test_finished_runs_leave_the_budget_to_the_others(tmp_path: Path) -> None:
+    config = config_of({"usd": 2}, **PRICE)
+    write_record(tmp_path, entries(config)[1])
+    assert plan.refusal(config, tmp_path) is None
+    write_record(tmp_path, entries(config)[0])
+    assert plan.refusal(config_of({"usd": 0, "node_hours": 0}), tmp_path) is None
+
+
+def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path) -> None:
+    sources = [("platforms.yaml", {"platforms": {"cluster": {}}}), ("o.yaml", {"budget": {}})]
+    line = plan.refusal(config_of({"usd": 5}), tmp_path, sources)
+    assert line == (
+        "platforms.yaml: platforms.cluster.usd_per_node_hour: null is not allowed; "
+        "budget.usd 5 needs the price of platform cluster, which has runs to do"
+    )
+    assert plan.refusal(config_of({"node_hours": 5}), tmp_path) is None
+
+
+def test_without_a_budget_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "make", lambda *_: pytest.fail("read the records"))
+    assert plan.refusal(config_of(), Path("anywhere")) is None
+
+
+@pytest.mark.parametrize("budget", [{"usd": -1}, {"node_hours": "5"}, {"euro": 5}, {"usd": True}])
+def test_the_schema_refuses(budget: dict[str, Any]) -> None:
+    with pytest.raises(configuration.ConfigError, match="budget"):
+        config_of(budget)
+
+
+# --- how it is submitted ---
+
+PROFILE = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
+DEFAULTS = Resources.parse(PROFILE["default-resources"], allow_expressions=True)
+
+
+def submission(executor: str = "slurm", **settings: Any) -> dict[str, Any]:
+    """As rule plan gives it: Snakemake's workflow under profiles/slurm, through JSON."""
+    usual = {"logdir": Path(PROFILE["slurm-logdir"])}
+    workflow = SimpleNamespace(
+        executor_plugin=SimpleNamespace(name=executor),
+        executor_settings=plugin.ExecutorSettings(**{**usual, **settings}),
+        resource_settings=SimpleNamespace(default_resources=DEFAULTS),
+        workdir_init="/shared/my project",
+    )
+    return json.loads(json.dumps(plan.submission_of(workflow), default=str))
+
+
+def submitted_by_the_plugin(
+    resources: dict[str, Any],
+    axes: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    **settings: Any,
+) -> str:
+    """What the plugin's run_job hands to the shell; sbatch itself is not called."""
+    calls: list[str] = []
+
+    def popen(call: str, **_: Any) -> Any:
+        calls.append(call)
+        raise subprocess.CalledProcessError(1, call, output="stopped here by the test")
+
+    class Resource(dict):  # type: ignore[type-arg]
+        __getattr__ = dict.__getitem__
+
+    defaults = {name: DEFAULTS[name].value for name in DEFAULTS}
+    job = SimpleNamespace(
+        name="train", rule=SimpleNamespace(name="train"), threads=1, is_group=lambda: False,
+        wildcards=[str(axes[axis]) for axis in AXES],
+        resources=Resource({**defaults, "tmpdir": "/tmp", "training_runs": 1, **resources}),
+    )  # fmt: skip
+    job.resources.setdefault("slurm_extra", "")
+    usual = {"logdir": Path(PROFILE["slurm-logdir"])}
+    workflow = SimpleNamespace(
+        executor_settings=plugin.ExecutorSettings(**{**usual, **settings}),
+        workdir_init="/shared/my project",
+    )
+    excluded = workflow.executor_settings.exclude_failed_nodes
+    executor: Any = SimpleNamespace(
+        run_uuid="_".join(filter(None, [settings.get("jobname_prefix"), "0123-abcd"])),
+        slurm_logdir=plugin._select_logdir(workflow), workflow=workflow, _partitions=None,
+        _failed_nodes={excluded} if excluded else set(), _fallback_account_arg="",
+        _fallback_partition="DEFAULT", logger=logging.getLogger("plugin"),
+        format_job_exec=lambda job: 'python -m snakemake "x"',
+        _report_job_error_threadsafe=lambda info, msg: None,
+    )  # fmt: skip
+    for method in ("get_account_arg", "get_partition_arg"):
+        bound = types.MethodType(getattr(plugin.Executor, method), executor)
+        setattr(executor, method, bound)
+    with monkeypatch.context() as patched:
+        patched.setattr(plugin.subprocess, "Popen", popen)
+        patched.setattr(plugin, "validate_account", lambda account, logger: account)
+        patched.setattr(Path, "mkdir", lambda *_, **__: None)
+        plugin.Executor.run_job(executor, job)
+    (call,) = calls
+    known = {
+        "0123-abcd": plan.UUID, "-p DEFAULT": f"-p {plan.PARTITION}",
+        '"python -m snakemake \\"x\\""': f'"{plan.COMMAND}"',
+    }  # fmt: skip
+    for text, placeholder in known.items():
+        call = call.replace(text, placeholder)
+    return call
+
+
+PLATFORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "partition": {"partition": "v100 x4"},
+    "account": {"account": "lab, other", "qos": "high", "constraint": "a&b", "reservation": "r"},
+    "memory and extra": {
+        "mem_mb": 4000,
+        "exclusive": True,
+        "extra": "--nice=5 --hint=nomultithread",
+    },
+    "clusters": {"cluster": "gcp", "multi_cluster": True, "runtime_min": 90},
+    "typed GPUs": {"gpu_gres": "gpu:v100"},
+    "no GPUs for Slurm": {"gpu_gres": None},
+    "local launcher": {"launcher": "local", "devices": "logical"},
+}
+SHAPES = [Geometry(1, 1, 0), Geometry(3, 2, 0), Geometry(2, "2+1", 0), Geometry(2, 1, 4)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_the_line_is_the_one_that_the_plugin_hands_to_the_shell(
+    name: str, shape: Geometry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform = config_of(**PLATFORMS[name])["platforms"]["cluster"]
+    resources = platforms.slurm_resources(platform, shape)
+    axes = {**entries(config_of())[0]["axes"], "model": "own.models:vgg"}
+    line = plan.sbatch_line(resources, plan.run_name(axes), submission())
+    assert line == submitted_by_the_plugin(resources, axes, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"requeue": True}, {"qos": "low", "reservation": "night"}, {"jobname_prefix": "tf"},
+        {"exclude_failed_nodes": "node7"}, {"logdir": Path("/var/log/mine")}, {"logdir": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_settings_of_the_profile_reach_the_line(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resources = platforms.slurm_resources(
+        config_of(partition="cpu")["platforms"]["cluster"], Geometry(2, 1, 0)
+    )
+    axes = entries(config_of())[0]["axes"]
+    line = plan.sbatch_line(resources, plan.run_name(axes), submission(**settings))
+    assert line == submitted_by_the_plugin(resources, axes, monkeypatch, **settings)
+
+
+def test_the_line_by_heart() -> None:
+    platform = config_of(partition="cpu")["platforms"]["cluster"]
+    resources = platforms.slurm_resources(platform, Geometry(2, 1, 4))
+    words = shlex.split(plan.sbatch_line(resources, "a_1", submission()))
+    assert words == [
+        "sbatch", "--parsable", "--job-name", "<uuid>",
+        "--output", "/shared/my project/results/logs/slurm/rule_train/a_1/%j.log",
+        "--export=ALL", "--comment", "rule_train_wildcards_a_1", "-p", "cpu", "-t", "30",
+        "--nodes=2", "--cpus-per-task=8", "--ntasks-per-node=1", "-D", "/shared/my project",
+        "--gres=gpu:4", "--wrap=<command>",
+    ]  # fmt: skip
+
+
+def test_what_the_plugin_refuses_is_said_in_the_plan() -> None:
+    platform = config_of(extra="--partition=other")["platforms"]["cluster"]
+    line = plan.sbatch_line(
+        platforms.slurm_resources(platform, Geometry(1, 1, 0)), "a", submission()
+    )
+    assert line.startswith("refused by the Slurm executor plugin: The --")
+
+
+def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None:
+    raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
+    config = configuration.validate(raw)
+    made = plan.make(config, tmp_path)
+    plan.add_submission(made, config, submission("local"))
+    assert {row["platform"]: row["submission"] for row in made.runs} == {
+        "laptop": "runs on this machine", "cluster": plan.NO_SLURM,
+    }  # fmt: skip
+    plan.add_submission(made, config, submission("lsf"))
+    assert made.runs[0]["submission"] == "by Snakemake's executor lsf"
+
+
+def test_a_workflow_without_executor_settings_and_defaults_is_described() -> None:
+    workflow = SimpleNamespace(
+        executor_plugin=SimpleNamespace(name="local"), executor_settings=None,
+        resource_settings=SimpleNamespace(default_resources=None), workdir_init="/p",
+    )  # fmt: skip
+    assert plan.submission_of(workflow) == {
+        "executor": "local", "settings": {}, "default_resources": {}, "workdir": "/p",
+    }  # fmt: skip
+
+
+# --- the page ---
+
+
+def page(config: dict[str, Any], folder: Path, executor: str = "slurm") -> str:
+    made = plan.make(config, folder)
+    plan.add_submission(made, config, submission(executor))
+    return script.markdown(made, config)
+
+
+def table_rows(text: str) -> list[list[str]]:
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines() if line.startswith("| ")
+    ]  # fmt: skip
+
+
+def test_the_page_has_every_row_one_line_for_each_geometry_and_the_sums(tmp_path: Path) -> None:
+    text = page(config_of(repeats=2, **PRICE), tmp_path)
+    header, *rows = table_rows(text)
+    assert header[:5] == ["nodes", "repeat", "tasks", "gpus", "cpus_per_task"]
+    assert [row[-1] for row in rows[:5]] == ["sbatch 1", "sbatch 1", "sbatch 2", "sbatch 2", "–"]
+    assert rows[2][5:9] == ["0:30:00", "time limit", "1.000", "3.6000"]
+    assert rows[4][-2] == "excluded (9 nodes exceed nodes_max 8)"
+    assert text.count("\nsbatch --parsable") == 2
+    assert "rule_train/<run>/%j.log" in text
+    assert ["all", "4", "3.000", "10.80", "2:00:00"] in rows
+    assert "- 0 of 4 runs are finished and cost nothing.\n" in text
+    assert text.endswith("- No budget is set.\n")
+    assert "assumption" not in text
+
+
+def test_the_page_says_what_is_unknown_and_what_was_tried(tmp_path: Path) -> None:
+    config = config_of()
+    write_failure(tmp_path, entries(config)[0])
+    text = page(config, tmp_path, "local")
+    assert ["all", "2", "1.500", "unknown", "1:00:00"] in table_rows(text)
+    assert "- No price, so unknown dollars: cluster.\n" in text
+    assert "runs (failed: rank_died: rank 1 on node1: exit code 3)" in text
+    assert "Only Slurm enforces runtime_min" in text
+    assert "sbatch 1" not in text
+
+
+def test_known_dollars_are_not_the_whole_sum_if_some_are_unknown(tmp_path: Path) -> None:
+    raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
+    raw["platforms"]["cluster"].update(PRICE)
+    text = page(configuration.validate(raw), tmp_path)
+    assert ["all", "4", "6.000", "10.80 + unknown", "4:00:00"] in table_rows(text)
+
+
+def test_the_page_of_a_finished_sweep(tmp_path: Path) -> None:
+    config = config_of({"usd": 0})
+    config["grid"][0]["nodes"] = [1]
+    write_record(tmp_path, entries(config)[0])
+    text = page(config, tmp_path)
+    assert "\nNone.\n" in text
+    assert "- 1 of 1 runs are finished and cost nothing.\n" in text
+    assert text.endswith("- The budget allows it.\n")
+
+
+def test_the_page_says_that_the_budget_is_exceeded(tmp_path: Path) -> None:
+    text = page(config_of({"usd": 1, "node_hours": 1}, **PRICE), tmp_path)
+    refusals = [line for line in text.splitlines() if line.startswith("- The budget refuses")]
+    assert len(refusals) == 2
+    assert "budget.usd: 1 is not allowed; the 2 runs" in refusals[0]
+    assert "budget.node_hours: 1 is not allowed; the 2 runs" in refusals[1]
+
+
+def test_records_of_the_builders_follow_what_the_plan_expects() -> None:
+    """The fixtures of this file are valid records."""
+    (entry, _) = entries(config_of())
+    assert record_of(entry)["parameters_hash"] == parameters.parameters_hash(
+        entry["axes"], entry["parameters"]
+    )

@@ -1,0 +1,56 @@
+"""Points, values and differences in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tfscaling.samples import SUPPORTED, Difference
+from tfscaling.sentences import counted, listed, place, times, value
+
+ROW: dict[str, Any] = {
+    "nodes": 1, "gpus_per_node": 0, "platform_title": "A cluster", "model": "mnist_cnn",
+    "recipe": "weak", "strategy": "single", "tasks_per_node": "2+1", "runs": 6,
+    "execution_time_s": 21.26, "execution_time_s_low": 20.94, "execution_time_s_high": 22.18,
+    "test_accuracy": 0.98,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "start"),
+    [
+        (1, 0, "1 node of"), (2, 0, "2 nodes of"), (1, 1, "1 node with 1 GPU of"),
+        (2, 1, "2 nodes with 1 GPU each of"), (2, 4, "2 nodes with 4 GPUs each of"),
+    ],
+)  # fmt: skip
+def test_a_point_is_named_by_nodes_gpus_and_platform(nodes: int, gpus: int, start: str) -> None:
+    row = {**ROW, "nodes": nodes, "gpus_per_node": gpus}
+    assert place(row) == f"{start} A cluster (mnist_cnn, weak)"
+
+
+def test_further_axes_are_named_where_they_are_asked_for() -> None:
+    also = ["strategy", "tasks_per_node"]
+    end = "(mnist_cnn, weak, strategy single, tasks_per_node 2+1)"
+    assert place(ROW, also).endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"), [("a", "a"), ("abc", "a; b; c"), ("abcde", "a; b; c and 2 more")]
+)
+def test_long_lists_end_with_a_count(names: str, text: str) -> None:
+    assert listed(list(names)) == text
+
+
+def test_points_are_counted() -> None:
+    assert counted("a", "has", "have") == "1 point has"
+    assert counted("ab", "has", "have") == "2 points have"
+
+
+def test_values_have_their_unit_if_there_is_one() -> None:
+    assert value("execution_time_s", ROW) == "21.3 (20.9–22.2) s"
+    assert value("test_accuracy", ROW) == "0.9800"
+
+
+def test_ratios_have_their_interval_if_there_is_one() -> None:
+    assert times(Difference(1.5, None, SUPPORTED)) == "1.50 times"
+    assert times(Difference(1.5, (1.4, 1.6), SUPPORTED)) == "1.50 times (1.40–1.60)"

@@ -1,0 +1,164 @@
+"""`snakemake plan` on the real workflow, the line of a real submission, and the budget."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from project import TINY, Project
+
+PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
+CONTENT: dict[str, Any] = {
+    "grid": [
+        {"platform": "cpu", "model": "mnist_cnn", "recipe": "tiny", "nodes": [1, 2, 8]},
+        {"platform": "gpu", "model": "mnist_cnn", "recipe": "tiny", "nodes": 2,
+         "gpus_per_node": 4, "repeats": 2},
+    ],
+    "recipes": {"tiny": TINY},
+    "platforms": {"cpu": PRICE, "gpu": {"runtime_min": 30, "qos": "low"}},
+}  # fmt: skip
+
+
+def content(**changes: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(CONTENT), **changes}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project folder without results; its dataset is a file that no test trains with."""
+    made = Project(tmp_path / "project with space")
+    datasets = made.folder / "results/datasets"
+    datasets.mkdir(parents=True)
+    for ending in ("npz", "json"):
+        (datasets / f"mnist.{ending}").touch()
+    made.overlay(CONTENT)
+    return made
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> dict[str, str]:
+    """An environment whose Slurm commands all fail: nothing can be submitted, nothing asked."""
+    commands = tmp_path / "slurm"
+    commands.mkdir()
+    for name in ("sbatch", "squeue", "sinfo", "sacct", "sacctmgr", "sshare", "scontrol", "srun"):
+        (commands / name).write_text(f"#!/bin/sh\necho {name} >>{commands}/called\nexit 1\n")
+        (commands / name).chmod(0o755)
+    return {"PATH": f"{commands}:{os.environ['PATH']}"}
+
+
+def called(slurm: dict[str, str]) -> str:
+    """The Slurm commands that were called."""
+    log = Path(slurm["PATH"].split(":")[0]) / "called"
+    return log.read_text() if log.exists() else ""
+
+
+#: The plugin's thread sleeps this long before Snakemake can end.
+FAST = ("--slurm-init-seconds-before-status-checks", "1")
+
+
+def test_the_plan_under_slurm(project: Project, slurm: dict[str, str]) -> None:
+    out = project.snakemake("plan", *FAST, profile="slurm", environ=slurm).stdout
+    rows = project.table("results/plan.csv")
+    assert [(r["platform"], r["nodes"], r["repeat"], r["feasibility"]) for r in rows] == [
+        ("cpu", "1", "1", "runs"), ("cpu", "2", "1", "runs"),
+        ("gpu", "2", "1", "runs"), ("gpu", "2", "2", "runs"), ("cpu", "8", "", "excluded"),
+    ]  # fmt: skip
+    assert rows[1]["cost_usd"] == "7.2" and rows[2]["cost_usd"] == ""
+    assert rows[2]["node_hours"] == "1.0" and rows[2]["duration_from"] == "time limit"
+    assert "-p gpu -t 30 --qos=low --nodes=2 --cpus-per-task=2" in rows[2]["submission"]
+    assert "--gres=gpu:4 --wrap=" in rows[2]["submission"]
+    page = (project.folder / "results/plan.md").read_text()
+    assert page in out
+    assert "10.80 + unknown" in page
+    assert "- No price, so unknown dollars: gpu.\n" in page
+    assert not list(project.folder.glob("results/runs"))
+    assert "sbatch" not in called(slurm)
+
+
+def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[str, str]) -> None:
+    project.snakemake("plan", *FAST, profile="slurm", environ=slurm)
+    rows = [row for row in project.table("results/plan.csv") if row["feasibility"] == "runs"]
+    records = [
+        "results/runs/platform={platform}/model={model}/strategy={strategy}/recipe={recipe}/"
+        "nodes={nodes}/gpus_per_node={gpus_per_node}/tasks_per_node={tasks_per_node}/"
+        "repeat={repeat}/run.json".format(**row)
+        for row in rows
+    ]
+    done = project.snakemake(
+        *records, *FAST, "--retries", "0", profile="slurm", environ=slurm, check=False
+    )
+    lines = done.stdout.splitlines()
+    calls = [lines[n + 1].strip() for n, line in enumerate(lines) if line.strip() == "sbatch call:"]
+    assert len(set(calls)) == len(rows) == 4, done.stdout
+    for row in rows:
+        before, after = row["submission"].split("<uuid>")
+        after = after.removesuffix('"<command>"')
+        assert any(call.startswith(before) and f'{after}"' in call for call in calls), calls
+
+
+def test_the_plan_on_this_machine(project: Project) -> None:
+    laptop = {"platform": "laptop", "model": "mnist_cnn", "recipe": "tiny", "nodes": 2}
+    project.overlay(content(grid=[laptop]))
+    project.snakemake("plan")
+    (row,) = project.table("results/plan.csv")
+    assert row["submission"] == "runs on this machine"
+    assert "assumption, no bound" in (project.folder / "results/plan.md").read_text()
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line with which Snakemake ended."""
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout and "Exception" not in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if " is not allowed; " in line]
+    return line
+
+
+@pytest.mark.parametrize("arguments", [["--dry-run"], [], ["results/tables/runs.csv"]], ids=str)
+def test_a_sweep_beyond_the_budget_is_refused_before_any_submission(
+    arguments: list[str], project: Project, slurm: dict[str, str]
+) -> None:
+    project.overlay(content(budget={"node_hours": 3.5}))
+    done = project.snakemake(*arguments, profile="slurm", environ=slurm, check=False)
+    assert refused(done).startswith(
+        "overlay.yaml: budget.node_hours: 3.5 is not allowed; the 4 runs still to do are estimated "
+        "at 5.00 node-hours (`snakemake plan` lists them); allowed: 5.00 or more, null"
+    )
+    assert "sbatch" not in called(slurm)
+    assert not list(project.folder.glob("results/runs"))
+
+
+def test_a_budget_in_dollars_names_the_platform_without_a_price(project: Project) -> None:
+    project.overlay(content(budget={"usd": 100}))
+    assert refused(project.snakemake("--dry-run", check=False)) == (
+        "overlay.yaml: platforms.gpu.usd_per_node_hour: null is not allowed; "
+        "budget.usd 100 needs the price of platform gpu, which has runs to do"
+    )
+
+
+def test_beyond_the_budget_the_plan_is_still_made_and_says_so(project: Project) -> None:
+    project.overlay(content(budget={"node_hours": 4.5}))
+    out = project.snakemake("plan").stdout
+    assert "- The budget refuses this sweep: " in out
+    assert "budget.node_hours: 4.5 is not allowed; the 4 runs still to do" in out
+    assert (project.folder / "results/plan.csv").exists()
+
+
+def test_a_sweep_within_the_budget_starts(project: Project) -> None:
+    project.overlay(content(budget={"node_hours": 5}))
+    assert "train mnist_cnn" in project.snakemake("--dry-run").stdout
+    chosen = content(budget={"usd": 11})
+    chosen["platforms"]["cpu"] = {**PRICE, "cluster": "mine"}
+    project.overlay(chosen)
+    assert project.snakemake("--dry-run", check=False).returncode == 1
+    done = project.snakemake("--dry-run", "--config", "cluster=mine")
+    assert "on cpu" in done.stdout and "on gpu" not in done.stdout
+
+
+def test_a_negative_budget_is_an_error(project: Project) -> None:
+    project.overlay(content(budget={"usd": -1}))
+    done = project.snakemake("--dry-run", check=False)
+    assert "overlay.yaml: budget.usd: -1 is not allowed; allowed: 0 or more" in done.stdout

@@ -1,0 +1,83 @@
+"""The studies plan exactly the published points, with the geometry of each."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+
+import pytest
+from project import REPOSITORY, Project
+
+with (REPOSITORY / "resources/published_results.csv").open() as file:
+    PUBLISHED = {
+        (row["platform"], int(row["nodes"]), int(row["gpus_per_node"]))
+        for row in csv.DictReader(file)
+    }
+VIRTUAL = {
+    "gcp-n1-standard-2": "virtual-n1-standard-2", "gcp-n1-v100": "virtual-v100",
+    "aws-m4-large": "virtual-m4-large", "aws-c4-2xlarge": "virtual-c4-2xlarge",
+    "aws-p3-2xlarge": "virtual-p3-2xlarge",
+}  # fmt: skip
+LINE = re.compile(
+    r"train mnist_cnn by (\S+) on (\S+): nodes=(\d+) gpus_per_node=(\d+) .* recipe=(\S+)"
+)
+
+
+def planned(project: Project, name: str) -> Counter[tuple[str, str, int, int, str]]:
+    """(strategy, platform, nodes, GPUs per node, recipe) → runs that a dry-run would start."""
+    shown = project.snakemake("--dry-run", config=[f"config/{name}.yaml"]).stdout
+    return Counter(
+        (strategy, platform, int(nodes), int(gpus), recipe)
+        for strategy, platform, nodes, gpus, recipe in LINE.findall(shown)
+    )
+
+
+def test_the_published_study_is_the_41_points_six_times_each(project: Project) -> None:
+    runs = planned(project, "published")
+    assert len(PUBLISHED) == 41
+    assert runs == {
+        ("multi_worker_mirrored", platform, nodes, gpus, "published"): 6
+        for platform, nodes, gpus in PUBLISHED
+    }
+
+
+def test_the_virtual_study_is_the_same_41_points(project: Project) -> None:
+    assert planned(project, "virtual-study") == {
+        ("multi_worker_mirrored", VIRTUAL[platform], nodes, gpus, "shrunk"): 1
+        for platform, nodes, gpus in PUBLISHED
+    }
+
+
+def test_the_accuracy_study_has_a_recipe_for_each_number_of_workers(project: Project) -> None:
+    workers = {nodes for _, nodes, _ in PUBLISHED}
+    assert planned(project, "accuracy-study") == {
+        ("single", "one-worker", 1, 0, f"batch-{64 * number}"): 6 for number in workers
+    }
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "options"),
+    [
+        (8, 1, ["-p v100", "--nodes=8", "--gres=gpu:1", "--ntasks-per-node=1"]),
+        (2, 4, ["-p v100", "--nodes=2", "--gres=gpu:4", "--cpus-per-task=2"]),
+    ],
+)
+def test_the_plan_has_the_geometry_of_each_point(
+    nodes: int, gpus: int, options: list[str], project: Project
+) -> None:
+    """Among them: eight GPUs, the quota, as 8 x 1 and as 2 x 4."""
+    project.snakemake(
+        "plan", "--slurm-init-seconds-before-status-checks", "1",
+        config=["config/published.yaml"], profile="slurm",
+    )  # fmt: skip
+    rows = project.table("results/plan.csv")
+    assert len(rows) == 41 * 6
+    lines = [
+        row["submission"] for row in rows
+        if (row["platform"], row["nodes"], row["gpus_per_node"])
+        == ("gcp-n1-v100", str(nodes), str(gpus))
+    ]  # fmt: skip
+    assert len(lines) == 6
+    for line in lines:
+        assert all(option in line for option in options), line

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Write and print what a sweep would still do, at what price, and how it is submitted.
+
+INPUTS   the configuration (--config) and how jobs are submitted (--submission), both as JSON; the
+         run records below --runs-dir
+OUTPUTS  plan.csv (--csv): one row per run still to do and per excluded point; plan.md (--md): the
+         same to read, with the sbatch lines, the sums and the budget
+"""
+
+import argparse
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+from tfscaling import formats, plan
+from tfscaling.display import MISSING, Shown
+from tfscaling.grid import AXES
+
+SHOWN = (
+    *("tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
+    *("cost_usd", "feasibility", "submission"),
+)
+TEXTS = frozenset({*AXES[:4], "duration_from", "feasibility", "submission"})
+SUBMITTED = (
+    "How the Slurm executor plugin submits: `<uuid>` and `<command>` exist only then, `<run>` is "
+    "written out in plan.csv. Without `-A` the plugin may add an account that it guesses.\n"
+)
+DIGITS = {"node_hours": 3, "cost_usd": 4}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", required=True, type=json.loads, help="validated, as JSON")
+    parser.add_argument("--submission", required=True, type=json.loads, help="as JSON")
+    parser.add_argument("--runs-dir", type=Path, required=True)
+    parser.add_argument("--csv", type=Path, required=True)
+    parser.add_argument("--md", type=Path, required=True)
+    args = parser.parse_args()
+    made = plan.make(args.config, args.runs_dir)
+    plan.add_submission(made, args.config, args.submission)
+    table = pd.DataFrame(made.rows, columns=list(plan.COLUMNS), dtype=object)
+    table.to_csv(args.csv, index=False)
+    args.md.write_text(markdown(made, args.config))
+    print(args.md.read_text())
+
+
+def markdown(made: plan.Plan, config: Mapping) -> str:
+    """The plan to read: the rows, the sbatch lines, the sums, and what they do not say."""
+    lines: dict[str, int] = {}
+    for row in made.runs:
+        if row["submission"].startswith("sbatch "):
+            lines.setdefault(template(row), len(lines) + 1)
+    parts = [formats.markdown(runs_shown(made.rows, lines)), *([SUBMITTED] if lines else [])]
+    for line, number in lines.items():
+        parts.append(f"sbatch {number}:\n\n```bash\n{line}\n```\n")
+    parts.append(formats.markdown(totals_shown(made, config), level=2))
+    return "\n".join(parts)
+
+
+def template(row: Mapping) -> str:
+    """The sbatch line without what only the run's own name makes different."""
+    return row["submission"].replace(plan.run_name(row), plan.RUN)
+
+
+def runs_shown(rows: Sequence[Mapping], lines: Mapping[str, int]) -> Shown:
+    """One row per run and per excluded point; axes that are the same everywhere stand above."""
+    fixed = [axis for axis in AXES if axis != "nodes" and len({row[axis] for row in rows}) == 1]
+    names = [*(axis for axis in AXES if axis not in fixed), *SHOWN]
+    cells = pd.DataFrame(
+        [[cell(name, row, lines) for name in names] for row in rows], columns=names, dtype=object
+    )
+    above = f"All: {', '.join(f'{axis} {rows[0][axis]}' for axis in fixed)}." if fixed else ""
+    return Shown("Plan of the runs that are still to do", cells, (), above, TEXTS)
+
+
+def cell(name: str, row: Mapping, lines: Mapping[str, int]) -> str:
+    """A value as it is read; of the sbatch line its number in `lines`."""
+    if name == "feasibility":
+        never_started = row["feasibility"] == plan.RUNS and row["reason"].startswith("missing: ")
+        return plan.RUNS if never_started else f"{row[name]} ({row['reason']})"
+    value = row["duration_s" if name == "duration" else name]
+    if value is None:
+        return "unknown" if name == "cost_usd" and row["feasibility"] == plan.RUNS else MISSING
+    if name == "submission" and template(row) in lines:
+        return f"sbatch {lines[template(row)]}"
+    if name == "duration":
+        return clock(value)
+    return f"{value:.{DIGITS[name]}f}" if name in DIGITS else str(value)
+
+
+def clock(duration_s: float) -> str:
+    """Seconds as h:mm:ss, with the days where there are any."""
+    return str(datetime.timedelta(seconds=round(duration_s)))
+
+
+def totals_shown(made: plan.Plan, config: Mapping) -> Shown:
+    """The sums for each platform and for all, with notes on what they mean and on the budget."""
+    platforms = dict.fromkeys(row["platform"] for row in made.runs)
+    groups = {p: [row for row in made.runs if row["platform"] == p] for p in platforms}
+    rows = [[name, *sums(plan.total(runs))] for name, runs in groups.items()]
+    rows.append(["all", *sums(plan.total(made.runs))])
+    names = ["platform", "runs", "node_hours", "cost_usd", "one after the other"]
+    table = pd.DataFrame(rows, columns=names, dtype=object)
+    return Shown("Totals", table, tuple(notes(made, config)))
+
+
+def sums(total: plan.Total) -> list[str]:
+    """Runs, node-hours, US dollars, time if the runs follow one another."""
+    known = f"{total.cost_usd:.2f}"
+    usd = f"{known} + unknown" if total.cost_usd else "unknown"
+    cost = usd if total.unpriced else known
+    return [str(total.runs), f"{total.node_hours:.3f}", cost, clock(total.duration_s)]
+
+
+def notes(made: plan.Plan, config: Mapping) -> list[str]:
+    """What the numbers mean, what they leave out, and whether the budget allows them."""
+    found = [
+        f"{made.finished} of {made.finished + len(made.runs)} runs are finished and cost nothing."
+    ]
+    excluded = len(made.rows) - len(made.runs)
+    if excluded:
+        found.append(f"Excluded points, with the reason in their row: {excluded}.")
+    if made.elsewhere:
+        found.append(f"{made.elsewhere} runs are not on the chosen cluster {config['cluster']}.")
+    found.append(
+        "duration: median wall time, from launch to teardown, of the valid runs of the same point, "
+        f"else the platform's runtime_min ({plan.TIME_LIMIT}). Neither queue nor repeated attempts."
+        " Node-hours are nodes x duration, also where nodes are processes of one machine."
+    )
+    if any(
+        row["duration_from"] == plan.TIME_LIMIT and not row["submission"].startswith("sbatch ")
+        for row in made.runs
+    ):
+        found.append("Only Slurm enforces runtime_min: elsewhere it is an assumption, no bound.")
+    if unpriced := plan.total(made.runs).unpriced:
+        found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")
+    problems = plan.budget_problems(config, made.runs)
+    budgeted = any(limit is not None for limit in config["budget"].values())
+    found += [f"The budget refuses this sweep: {line}" for line in problems]
+    found += [] if problems else ["The budget allows it." if budgeted else "No budget is set."]
+    return found
+
+
+if __name__ == "__main__":
+    main()

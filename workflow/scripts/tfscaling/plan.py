@@ -1,0 +1,264 @@
+"""The costed plan: what a sweep would still do, for how long, at what price, how it is submitted.
+
+Layer 4 (view). Reads the run records that are there; submits nothing and asks Slurm nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from tfscaling import costs, expectations, parameters, platforms, records, tables
+from tfscaling.configuration import Sources, problem
+from tfscaling.display import one_line
+from tfscaling.geometry import Geometry
+from tfscaling.grid import AXES, POINT_AXES
+
+Row = dict[str, Any]
+
+COLUMNS = (
+    *AXES,
+    *("feasibility", "reason", "tasks", "gpus", "cpus_per_task"),
+    *("duration_s", "duration_from", "node_hours", "cost_usd", "submission"),
+)
+TIME_LIMIT, RUNS, EXCLUDED = "time limit", "runs", "excluded"
+HERE = "runs on this machine"
+NO_SLURM = "runs on this machine and calls srun: take --profile profiles/slurm"
+#: They stand for what only exists at submission, RUN for what differs between repeats too.
+UUID, COMMAND, PARTITION, RUN = "<uuid>", "<command>", "<default partition>", "<run>"
+_UUID = "RUN-UUID"  # the same as a word that no shell quotes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`rows` as in COLUMNS: the runs still to do, then the excluded points.
+
+    `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
+    """
+
+    rows: list[Row]
+    finished: int
+    elsewhere: int
+
+    @property
+    def runs(self) -> list[Row]:
+        """The runs that are still to do."""
+        return [row for row in self.rows if row["feasibility"] == RUNS]
+
+
+@dataclass(frozen=True)
+class Total:
+    """Sums over runs; `cost_usd` is of those with a price, `unpriced` are the other platforms."""
+
+    runs: int
+    node_hours: float
+    cost_usd: float
+    duration_s: float
+    unpriced: tuple[str, ...]
+
+
+def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
+    """The plan of a validated configuration; `submission` is left to `add_submission`.
+
+    A run is still to do unless its record is valid and was made with the expected parameters.
+    """
+    expected = expectations.expected_runs(config)
+    selected = [e for e in expected["runs"] if is_selected(config, e["axes"]["platform"])]
+    table, _ = tables.run_tables({"runs": selected}, runs_dir)
+    estimates: dict[tuple[Any, ...], tuple[float, str]] = {}
+    rows = []
+    for entry, status, reason in zip(selected, table["status"], table["reason"], strict=True):
+        if status == "ok":
+            continue
+        point = tuple(entry["axes"][axis] for axis in POINT_AXES)
+        if point not in estimates:
+            limit_min = config["platforms"][entry["axes"]["platform"]]["runtime_min"]
+            estimates[point] = estimate(entry, runs_dir, 60.0 * limit_min)
+        rows.append(_row(entry, f"{status}: {one_line(reason)}", *estimates[point]))
+    finished = len(selected) - len(rows)
+    for out in expected["excluded"]:
+        if is_selected(config, out["axes"]["platform"]):
+            why = {"feasibility": EXCLUDED, "reason": out["reason"]}
+            rows.append({**dict.fromkeys(COLUMNS), **out["axes"], **why})
+    return Plan(rows, finished, len(expected["runs"]) - len(selected))
+
+
+def is_selected(config: Mapping[str, Any], platform: str) -> bool:
+    """Whether the platform is on the cluster that was chosen with --config cluster=NAME."""
+    return config["cluster"] in (None, config["platforms"][platform]["cluster"])
+
+
+def _row(entry: Mapping[str, Any], reason: str, duration_s: float, source: str) -> Row:
+    axes = entry["axes"]
+    shape = Geometry.of(axes)
+    return {
+        **axes,
+        "feasibility": RUNS,
+        "reason": reason,
+        "tasks": shape.tasks,
+        "gpus": shape.gpus,
+        "cpus_per_task": parameters.cpus_per_task(axes, entry["parameters"]),
+        "duration_s": duration_s,
+        "duration_from": source,
+        "node_hours": shape.nodes * duration_s / 3600.0,
+        "cost_usd": costs.run_cost_usd(entry["usd_per_node_hour"], shape.nodes, duration_s),
+        "submission": None,
+    }
+
+
+def estimate(entry: Mapping[str, Any], runs_dir: Path, limit_s: float) -> tuple[float, str]:
+    """(seconds, where they come from) of an expected run.
+
+    The median of the point's own valid runs, else the time limit: an upper bound. Nothing is scaled
+    from other points: the start and the compilation do not shrink with the epochs, and the time of
+    a step depends on nodes and batch in a way that this workflow is there to measure.
+    """
+    times = measured_s(entry, runs_dir)
+    if not times:
+        return limit_s, TIME_LIMIT
+    return statistics.median(times), f"measured, {len(times)} run{'s' if len(times) > 1 else ''}"
+
+
+def measured_s(entry: Mapping[str, Any], runs_dir: Path) -> list[float]:
+    """Wall times in seconds of the valid runs of an expected run's point, whatever their seed."""
+    times = []
+    for path in sorted((runs_dir / entry["path"]).parent.glob(f"repeat=*/{records.RECORD}")):
+        try:
+            record = records.read_json(path)
+            if record is None:
+                continue
+            records.check(record, path)
+        except records.RecordError:
+            continue
+        same_point = {**record["axes"], "repeat": None} == {**entry["axes"], "repeat": None}
+        made, asked = record["parameters"], entry["parameters"]
+        if same_point and {**made, "seed": None} == {**asked, "seed": None}:
+            times.append(sum(record["phases"][phase] for phase in records.WALL_PHASES))
+    return times
+
+
+def total(runs: Sequence[Row]) -> Total:
+    """Sums over rows of runs."""
+    return Total(
+        len(runs),
+        sum(row["node_hours"] for row in runs),
+        sum(row["cost_usd"] or 0.0 for row in runs),
+        sum(row["duration_s"] for row in runs),
+        tuple(dict.fromkeys(row["platform"] for row in runs if row["cost_usd"] is None)),
+    )
+
+
+def refusal(config: Mapping[str, Any], runs_dir: Path, sources: Sources = ()) -> str | None:
+    """Why the runs still to do may not be started: the budget's first problem, or None.
+
+    Without a budget no record is read.
+    """
+    if all(limit is None for limit in config["budget"].values()):
+        return None
+    return next(iter(budget_problems(config, make(config, runs_dir).runs, sources)), None)
+
+
+def budget_problems(
+    config: Mapping[str, Any], runs: Sequence[Row], sources: Sources = ()
+) -> list[str]:
+    """One line for each key of the budget that the estimate of `runs` exceeds or cannot meet."""
+    sums, budget = total(runs), config["budget"]
+    found = []
+    if budget["usd"] is not None and sums.unpriced:
+        name = sums.unpriced[0]
+        path = ["platforms", name, "usd_per_node_hour"]
+        reason = (
+            f"budget.usd {budget['usd']} needs the price of platform {name}, which has runs to do"
+        )
+        found.append(problem(path, None, reason, sources))
+    for key, unit, value in (
+        ("usd", "US dollars", 0.0 if sums.unpriced else sums.cost_usd),
+        ("node_hours", "node-hours", sums.node_hours),
+    ):
+        estimated = math.ceil(round(100 * value, 6)) / 100
+        if budget[key] is not None and round(value, 6) > budget[key]:
+            reason = (
+                f"the {sums.runs} runs still to do are estimated at {estimated:.2f} {unit} "
+                f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
+                "budget, or fewer runs in the grid"
+            )
+            found.append(problem(["budget", key], budget[key], reason, sources))
+    return found
+
+
+def submission_of(workflow: Any) -> dict[str, Any]:
+    """What Snakemake's `workflow` knows of submitting: executor, settings, defaults, folder."""
+    defaults = workflow.resource_settings.default_resources or {}
+    return {
+        "executor": workflow.executor_plugin.name,
+        "settings": dict(vars(workflow.executor_settings or SimpleNamespace())),
+        "default_resources": {name: defaults[name].raw for name in defaults},
+        "workdir": str(workflow.workdir_init),
+    }
+
+
+def add_submission(plan: Plan, config: Mapping[str, Any], submission: Mapping[str, Any]) -> None:
+    """Fill `submission` of the runs: the sbatch line, or that the run is no job of its own."""
+    for row in plan.runs:
+        platform = config["platforms"][row["platform"]]
+        if submission["executor"] == "slurm":
+            resources = platforms.slurm_resources(platform, Geometry.of(row))
+            row["submission"] = sbatch_line(resources, run_name(row), submission)
+        elif submission["executor"] == "local":
+            row["submission"] = HERE if platform["launcher"] == "local" else NO_SLURM
+        else:
+            row["submission"] = f"by Snakemake's executor {submission['executor']}"
+
+
+def run_name(axes: Mapping[str, Any]) -> str:
+    """What the plugin calls a run in the job's comment and in the path of Slurm's log."""
+    return "_".join(str(axes[axis]) for axis in AXES).replace("/", "_")
+
+
+class _Resources(dict[str, Any]):
+    """Resources as a job of Snakemake has them."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def sbatch_line(resources: Mapping[str, Any], run: str, submission: Mapping[str, Any]) -> str:
+    """The line of the Slurm executor plugin for a job of rule train, made by the plugin itself.
+
+    UUID, COMMAND and PARTITION (if the platform names none) stand for what is known at submission.
+    Account and partition are written here, as the plugin does after asking Slurm for them.
+    """
+    plugin = importlib.import_module("snakemake_executor_plugin_slurm")
+    settings = SimpleNamespace(**submission["settings"])
+    asked = _Resources({**submission["default_resources"], **resources})
+    job = SimpleNamespace(name="train", threads=1, resources=asked)
+    folder = SimpleNamespace(executor_settings=settings, workdir_init=submission["workdir"])
+    accounts = str(asked.get("slurm_account", "")).replace(",", " ").split()
+    partition = asked.get("slurm_partition")
+    params = {
+        "run_uuid": "_".join(filter(None, [settings.jobname_prefix, _UUID])),
+        "slurm_logfile": plugin._select_logdir(folder) / "rule_train" / run / "%j.log",
+        "comment_str": f"rule_train_wildcards_{run}",
+        "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
+        "partition": f" -p {shlex.quote(str(partition)) if partition else PARTITION}",
+        "workdir": submission["workdir"],
+    }
+    failed = {node for node in (settings.exclude_failed_nodes or "").split(",") if node.strip()}
+    try:
+        plugin.validate_slurm_extra(job)
+        call = plugin.get_submit_command(job, params, settings=settings, failed_nodes=failed)
+        call += plugin.set_gres_string(job)
+    except plugin.WorkflowError as error:
+        return f"refused by the Slurm executor plugin: {one_line(str(error))}"
+    script = " /dev/stdin" if settings.pass_command_as_script else f' --wrap="{COMMAND}"'
+    return str(call).replace(_UUID, UUID) + script
