@@ -5,6 +5,7 @@ OUTPUTS  results/tables/findings.{csv,md}     sentences, each with what supports
          results/tables/decision.md           which point to take for which goal, and what is open
          results/tables/clouds.{csv,md}       one row per point and metric of two clouds
          results/tables/published.{csv,md}    one row per published point
+         results/tables/method.{csv,md}       one row per rule of good measurement, pass or fail
          results/tables/scaling.{csv,md}      one row per line of points and scaling law
 """
 
@@ -31,6 +32,10 @@ rule conclude:
         published="results/tables/published.csv",
         published_md=report(
             "results/tables/published.md", category="Tables", caption="../report/published.rst"
+        ),
+        method="results/tables/method.csv",
+        method_md=report(
+            "results/tables/method.md", category="Method", caption="../report/method.rst"
         ),
         scaling="results/tables/scaling.csv",
         scaling_md=report(

@@ -14,6 +14,7 @@ rule report:
         clouds=rules.conclude.output.clouds,
         published=rules.conclude.output.published,
         scaling=rules.conclude.output.scaling,
+        method=rules.conclude.output.method,
         plots=rules.plot.output.svg,
         code=[*CODE, *PAGE],
     output:
@@ -37,6 +38,7 @@ rule report:
         " --clouds {input.clouds}"
         " --published {input.published}"
         " --scaling {input.scaling}"
+        " --method {input.method}"
         " --plots {input.plots}"
         " --title {params.comparison[title]:q}"
         " --output {output.html}"

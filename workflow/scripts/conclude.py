@@ -3,7 +3,7 @@
 
 INPUTS   comparison.csv (--comparison), runs.csv (--runs), grid.json (--grid), published results
          (--published, may be left out)
-OUTPUTS  in --output-dir: {findings,clouds,published,scaling}.{csv,md}, decision.md
+OUTPUTS  in --output-dir: {findings,clouds,published,scaling,method}.{csv,md}, decision.md
 """
 
 import argparse
@@ -16,6 +16,7 @@ from tfscaling import (
     decision,
     findings,
     formats,
+    method,
     published,
     records,
     scaling_models,
@@ -60,9 +61,11 @@ def conclude(
     parts = [formats.markdown(findings.shown(found, topic), 2) for topic in topics]
     _write(folder / "findings", found, ["# Findings\n", *parts])
     (folder / "decision.md").write_text(decision.markdown(comparison, runs))
-    beside = published.table(published_rows, comparison, runs, expected, tolerance)
     laws = scaling_laws(runs)
     _write(folder / "scaling", laws, [formats.markdown(scaling_models.shown(laws))])
+    kept = method.rules(runs, comparison, expected)
+    _write(folder / "method", kept, [formats.markdown(method.shown(kept))])
+    beside = published.table(published_rows, comparison, runs, expected, tolerance)
     _write(folder / "published", beside, [formats.markdown(published.shown(beside, tolerance))])
 
 

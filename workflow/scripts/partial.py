@@ -57,7 +57,7 @@ def draw(config: dict, folder: Path) -> None:
     (folder / "plots").mkdir(parents=True, exist_ok=True)
     titles = plots.titles(config["plots"])
     files = [folder / "plots" / f"{name}.svg" for name in titles]
-    names = ("runs", "comparison", "epochs", "findings", "clouds", "published", "scaling")
+    names = ("runs", "comparison", "epochs", "findings", "clouds", "published", "scaling", "method")
     csv = {name: folder / "tables" / f"{name}.csv" for name in names}
     plot(titles, csv["comparison"], csv["epochs"], csv["published"], files)
     report.write(
@@ -72,6 +72,7 @@ def draw(config: dict, folder: Path) -> None:
         clouds=tables.read_table(csv["clouds"]),
         published=tables.read_table(csv["published"]),
         scaling=tables.read_table(csv["scaling"]),
+        method=tables.read_table(csv["method"]),
     )
 
 

@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--clouds", type=Path)
     parser.add_argument("--published", type=Path)
     parser.add_argument("--scaling", type=Path)
+    parser.add_argument("--method", type=Path)
     parser.add_argument("--plots", type=Path, nargs="*", default=[], help="<name>.svg")
     parser.add_argument("--title", required=True)
     parser.add_argument("--output", type=Path, required=True)
@@ -43,6 +44,7 @@ def main() -> None:
         clouds=tables.read_table(args.clouds) if args.clouds else None,
         published=tables.read_table(args.published) if args.published else None,
         scaling=tables.read_table(args.scaling) if args.scaling else None,
+        method=tables.read_table(args.method) if args.method else None,
     )
 
 
@@ -59,6 +61,7 @@ def write(
     clouds: pd.DataFrame | None = None,
     published: pd.DataFrame | None = None,
     scaling: pd.DataFrame | None = None,
+    method: pd.DataFrame | None = None,
 ) -> None:
     """Write the page; records are linked relative to its folder."""
     drawings = {path.stem: path.read_bytes() for path in plots}
@@ -73,6 +76,7 @@ def write(
         clouds=clouds,
         published=published,
         scaling=scaling,
+        method=method,
         folder=output.parent,
     )
     output.write_text(page, encoding="utf-8")

@@ -110,6 +110,10 @@ def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None
             low, high = median_interval(values) or (None, None)
             row |= {f"{name}_min": min(values), f"{name}_max": max(values)}
             row |= {f"{name}_low": low, f"{name}_high": high}
+    if row["straggler_ratio"] is not None:
+        # a ratio of medians, not a median of ratios: the slowest ranks' over the median ranks'
+        slowest = [run["straggler_ratio"] * run["compute_time_s"] for run in valid]
+        row["straggler_ratio"] = median(slowest) / row["compute_time_s"]
     return row
 
 

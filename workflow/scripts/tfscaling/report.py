@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from tfscaling import display, environments, report_sections, report_tables, scaling_models
+from tfscaling import method as method_rules
 from tfscaling.plots import PLOTS
 
 PAGE_DIR = Path(__file__).resolve().parents[2] / "report"
@@ -34,6 +35,7 @@ def render(
     clouds: pd.DataFrame | None = None,
     published: pd.DataFrame | None = None,
     scaling: pd.DataFrame | None = None,
+    method: pd.DataFrame | None = None,
     folder: Path = Path("results"),
 ) -> str:
     """The page as HTML.
@@ -46,7 +48,7 @@ def render(
         "summary": report_sections.summary(expected, runs, comparison),
         "warnings": report_sections.warnings(expected, runs),
         "answer": report_sections.answer(findings),
-        "tables": _tables(runs, comparison, columns, clouds, published, scaling, folder),
+        "tables": _tables(runs, comparison, columns, clouds, published, scaling, method, folder),
         "plots": [_plot(name, svg) for name, svg in plots.items()],
         "validity": report_sections.validity(runs, comparison),
         "definitions": report_sections.definitions(),
@@ -65,6 +67,7 @@ def _tables(
     clouds: pd.DataFrame | None,
     published: pd.DataFrame | None,
     scaling: pd.DataFrame | None,
+    method: pd.DataFrame | None,
     folder: Path,
 ) -> list[report_tables.Table]:
     """The tables to sort and filter, in the order of the page."""
@@ -76,6 +79,8 @@ def _tables(
         tables.append(report_tables.published(published))
     if scaling is not None and len(scaling):
         tables.append(report_tables.table("scaling", scaling_models.shown(scaling)))
+    if method is not None and len(method):
+        tables.append(report_tables.table("method", method_rules.shown(method)))
     differences = environments.shown(environments.differences(runs))
     return [
         *tables,
