@@ -76,7 +76,7 @@ def test_it_sorts_filters_fits_and_asks_for_nothing(folder: Path, name: str, wid
     assert found["blocked"] == []
     assert width - 20 <= found["width"] <= width
     assert found["needed"] <= found["width"]  # the page never scrolls sideways
-    assert found["active"] == 7
+    assert found["active"] == 8
     numbers = [float(value) for value in found["up"] if value]
     assert len(numbers) == 4 and numbers == sorted(numbers)
     assert [float(value) for value in found["down"] if value] == numbers[::-1]

@@ -44,20 +44,3 @@ def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Pr
     copied.overlay(content)
     copied.snakemake()
     assert [r["status"] for r in copied.table() if r["recipe"] == "bad"] == ["ok"]
-
-
-def test_ranks_that_disagree_make_the_run_invalid(copied: Project) -> None:
-    """Rank 1 evaluates on fewer held-out examples: all ranks finish, but the run does not count."""
-    content = copy.deepcopy(SWEEP)
-    content["grid"] = [{"platform": "laptop", "model": "mnist_cnn", "recipe": "tiny", "nodes": 2}]
-    content["platforms"]["laptop"]["setup"] = [
-        """if [[ $TF_CONFIG == *'"index": 1'* ]]; then set -- "$@" --test-examples-max 400; fi"""
-    ]
-    copied.overlay(content)
-    assert copied.snakemake(check=False).returncode != 0
-    (failure,) = copied.failures()
-    assert failure["cause"]["kind"] == "invalid"
-    assert "ranks disagree on the accuracy on held-out examples" in failure["cause"]["message"]
-    (row,) = copied.table("results/partial/tables/runs.csv")
-    assert (row["status"], row["execution_time_s"]) == ("failed", "")
-    assert "ranks disagree" in row["reason"]

@@ -1,0 +1,154 @@
+"""What a sceptic asks: is waiting kept apart, is a slow rank found, is every sabotage noticed?
+
+One sweep on the virtual cluster: a run with a slow rank, a run that had to wait in the queue, and
+runs in which rank 1 is not what was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from project import TINY, Project
+
+Submit = Callable[..., tuple[int, str]]
+WAIT_S = 30
+SLOW_MODEL = '''
+import json, os, time
+
+
+def wait(images):
+    time.sleep(0.05)
+    return images
+
+
+def model():
+    """A small model; on the worker with index 1 each step takes 50 ms longer."""
+    import keras
+    import tensorflow as tf
+
+    class Wait(keras.layers.Layer):
+        def call(self, images):
+            waited = tf.py_function(wait, [images], images.dtype)
+            waited.set_shape(images.shape)
+            return waited
+
+    index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+    return keras.Sequential(
+        [keras.Input((28, 28)), *([Wait()] if index == 1 else []), keras.layers.Flatten(),
+         keras.layers.Dense(10)]
+    )
+'''
+ONLY_RANK_1 = "if [[ $SLURM_PROCID == 1 ]]; then {}; fi"
+#: The same addresses by number and not by name: it works, but is not the cluster of the others.
+BY_NUMBER = """export TF_CONFIG=$(cd "$(dirname "$(command -v train.py)")" && python3 -c '
+import json, os, socket
+from tfscaling import cluster
+spec = json.loads(cluster.resolve(os.environ, jobs={"worker": 2}, gpus_per_node=0).tf_config())
+pairs = [address.split(":") for address in spec["cluster"]["worker"]]
+spec["cluster"]["worker"] = [socket.gethostbyname(host) + ":" + port for host, port in pairs]
+print(json.dumps(spec))')"""
+#: Platform → (what is done to rank 1, how the run must be refused).
+SABOTAGE = {
+    "few-cpus": (
+        "taskset --pid --cpu-list 0 $$ >/dev/null", "asked 2 CPUs per task, got {1: 1}"
+    ),
+    "wrong-node": (
+        """exec unshare --uts bash -c 'hostname "$0"; exec "$@"' """
+        """"$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -1)" "$@" """,
+        "asked 2 nodes, ranks ran on 1",
+    ),
+    "other-cluster": (BY_NUMBER, "ranks disagree on the cluster"),
+    "other-examples": (
+        'set -- "$@" --test-examples-max 400',
+        "ranks disagree on the accuracy on held-out examples",
+    ),
+}  # fmt: skip
+
+
+def content() -> dict[str, Any]:
+    """Twelve nodes' worth of runs: all fit on the cluster at the same time."""
+    usual = {"launcher": "srun", "nodes_max": 6, "cpus_per_node": 2}
+    broken = {
+        name: {**usual, "partition": "cpu" if name == "few-cpus" else "gpu",
+               "setup": [ONLY_RANK_1.format(line)]}
+        for name, (line, _) in SABOTAGE.items()
+    }  # fmt: skip
+    waits = {**usual, "partition": "cpu", "extra": f"--begin=now+{WAIT_S}"}
+    return {
+        "grid": [
+            {"platform": list(broken), "model": "mnist_cnn", "recipe": "tiny", "nodes": 2},
+            {"platform": "cpu", "model": "own.slow:model", "recipe": "slow", "nodes": 3},
+            {"platform": "waits", "model": "mnist_cnn", "recipe": "tiny", "nodes": 1},
+        ],
+        "recipes": {"tiny": TINY, "slow": {**TINY, "dataset": "mnist"}},
+        "platforms": {**broken, "waits": waits},
+    }
+
+
+@pytest.fixture(scope="module")
+def measured(new_project: Callable[[str], Project], submit: Submit) -> Project:
+    """The sweep, after which four runs have failed."""
+    project = new_project("measured")
+    (project.folder / "own").mkdir()
+    (project.folder / "own/slow.py").write_text(SLOW_MODEL)
+    project.overlay(content())
+    code, output = submit(project, "--retries", "0")
+    assert code != 0
+    assert len(project.records()) == 2, output[-3000:] + project.logs()
+    return project
+
+
+@pytest.mark.parametrize("platform", SABOTAGE)
+def test_a_run_that_was_not_what_was_asked_for_is_refused(platform: str, measured: Project) -> None:
+    (failure,) = [f for f in measured.failures() if f["axes"]["platform"] == platform]
+    assert failure["cause"]["kind"] == "invalid", failure
+    assert SABOTAGE[platform][1] in failure["cause"]["message"]
+    rows = measured.table("results/partial/tables/comparison.csv")
+    (row,) = [row for row in rows if row["platform"] == platform]
+    assert (row["status"], row["execution_time_s"], row["speedup"]) == ("failed", "", "")
+    assert SABOTAGE[platform][1] in row["reason"]
+
+
+def record_of(project: Project, platform: str) -> dict[str, Any]:
+    (record,) = [r for r in project.records() if r["axes"]["platform"] == platform]
+    return record
+
+
+def test_the_slow_rank_is_named_with_its_host(measured: Project) -> None:
+    metrics = record_of(measured, "cpu")["metrics"]
+    assert (metrics["slowest_rank"], metrics["slowest_host"]) == (1, "cpu2")
+    assert metrics["straggler_ratio"] > 2
+    # the others wait for it: their steps have its 50 ms, their computation has not
+    assert metrics["synchronisation_time_s"] > 0.03
+    rows = measured.table("results/partial/tables/findings.csv")
+    (found,) = [row for row in rows if row["topic"] == "stragglers"]
+    assert found["text"].startswith("Rank 1 on cpu2 computes ")
+    page = (measured.folder / "results/partial/report.html").read_text()
+    assert "Rank 1 on cpu2 computes " in page
+
+
+def test_waiting_in_the_queue_is_no_part_of_the_execution(measured: Project) -> None:
+    record = record_of(measured, "waits")
+    phases = record["phases"]
+    assert phases["queue_time_s"] >= WAIT_S - 1
+    path = "/".join(f"{axis}={value}" for axis, value in record["axes"].items())
+    lines = (measured.folder / "results/runs" / path / "events.jsonl").read_text().splitlines()
+    times = {event["event"]: event["time_s"] for event in map(json.loads, lines)}
+    assert phases["execution_time_s"] == pytest.approx(times["trained"] - times["start"], abs=0.01)
+
+
+def test_every_rank_knows_how_far_its_clock_is_off(measured: Project) -> None:
+    """The nodes of this cluster share one clock."""
+    for record in measured.records():
+        for rank in record["ranks"]:
+            assert abs(rank["clock"]["offset_s"]) <= rank["clock"]["uncertainty_s"] < 1
+
+
+def test_nodes_that_are_one_machine_are_found_out(measured: Project) -> None:
+    record = record_of(measured, "cpu")
+    assert len({rank["host"] for rank in record["ranks"]}) == 3
+    assert len({rank["host_facts"]["machine"] for rank in record["ranks"]}) == 1
+    assert record["environment"]["slurm_settings"]["TaskPlugin"].startswith("task/")
