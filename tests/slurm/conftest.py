@@ -15,7 +15,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The cluster, up; taken down whatever happens."""
     cluster = Cluster(tmp_path_factory.mktemp("vc"))
     up = subprocess.run(
-        [str(TOOL), "up", "--root", str(cluster.root), "--nodes", "12"],
+        [str(TOOL), "up", "--root", str(cluster.root), "--nodes", "12", "--cpus-per-node", "2"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert up.returncode == 0, up.stdout + up.stderr

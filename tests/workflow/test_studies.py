@@ -56,6 +56,14 @@ def test_the_accuracy_study_has_a_recipe_for_each_number_of_workers(project: Pro
     }
 
 
+def test_the_repeats_study_has_enough_runs_for_intervals(project: Project) -> None:
+    assert planned(project, "repeats-study") == {
+        ("multi_worker_mirrored", platform, nodes, gpus, "shrunk"): 6
+        for platform, gpus in (("virtual-cpu", 0), ("virtual-gpu", 2))
+        for nodes in (1, 2, 4)
+    }
+
+
 @pytest.mark.parametrize(
     ("nodes", "gpus", "options"),
     [
