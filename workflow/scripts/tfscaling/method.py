@@ -211,9 +211,10 @@ def _target(data: Data) -> Iterator[Part]:
         found = data.samples.support(TEST, point_of(base), point_of(row))
         return found == INCONCLUSIVE or (found == SUPPORTED and row[TEST] >= base[TEST])
 
-    epochs = ", ".join(sorted({str(data.asked_of(run, "epochs")) for run in data.valid}))
+    if (target := data.points[0].get("target_accuracy")) and not math.isnan(target):
+        text = f"points reached the training accuracy {target:g} in all runs"
+        yield data.share(data.points, lambda r: r["runs_at_target"] == r["runs"], text, "did not")
     text = "points are not shown to err more on held-out data than their baseline"
-    yield None, f"no target is set, the clock stops after epoch {epochs}"
     yield data.share(data.compared, is_no_worse, text, "err more or have too few runs to tell")
 
 
@@ -293,7 +294,5 @@ def rules(runs: pd.DataFrame, comparison: pd.DataFrame, expected: Row) -> pd.Dat
 
 def shown(table: pd.DataFrame) -> Shown:
     """The rules as people read them."""
-    counts = ", ".join(
-        f"{number} {name}" for name, number in table["verdict"].value_counts().items()
-    )
+    counts = ", ".join(f"{n} {name}" for name, n in table["verdict"].value_counts().items())
     return Shown("Method", table.astype(object), (f"Rules: {counts}.",), texts=frozenset(COLUMNS))

@@ -165,6 +165,8 @@ class Trainer(TrainingLoop):
         order = order_of_epoch(self.parameters["seed"], 0, self.train_examples, self.global_batch)
         durations = []
         for number in range(COMPUTE_STEPS + 1):
+            if number == 1:
+                self._sum_call()  # all ranks have compiled: they go on together
             indices = self.tf.constant(order[number % len(order)])
             start_s = time.perf_counter()
             touched = self._compute_call(indices, *self.train_data)
