@@ -74,7 +74,9 @@ def scaling_laws(runs: pd.DataFrame) -> pd.DataFrame:
     laws = scaling_models.scaling_table(runs)
     keys = [*scaling_models.LINE_AXES, "law"]
     refused = laws.loc[laws["status"] == scaling_models.REFUSED, keys]
-    later = scaling_models.scaling_table(runs, nodes_min=2).merge(refused, on=keys)
+    lines = refused[keys[:-1]].drop_duplicates()
+    own = runs.merge(lines, on=keys[:-1])
+    later = scaling_models.scaling_table(own, nodes_min=2).merge(refused, on=keys)
     later = later[later["status"] == scaling_models.FITTED]
     return pd.concat([laws, later]) if len(later) else laws
 

@@ -29,7 +29,8 @@ Record = Mapping[str, Any]
 def of(record: Record) -> dict[str, Any]:
     """The columns of a run's record, but `shared_with`, which needs the others."""
     environment, ranks = record["environment"], record["ranks"]
-    facts = [{**rank["host_facts"], **rank["host_facts"]["packages"]} for rank in ranks]
+    machines = dict.fromkeys(str(rank["host_facts"]["machine"]) for rank in ranks)
+    facts = [{**fact, **fact["packages"]} for fact in _differing(ranks)]
     clocks = [rank["clock"] for rank in ranks if rank["clock"]]
     row: dict[str, Any] = {
         name: _distinct([fact.get(name) for fact in facts])
@@ -41,7 +42,7 @@ def of(record: Record) -> dict[str, Any]:
     return {
         **row,
         "hosts": " ".join(dict.fromkeys(rank["host"] for rank in ranks)),
-        "machines": " ".join(dict.fromkeys(str(fact["machine"]) for fact in facts)),
+        "machines": " ".join(machines),
         "slowest_rank": record["metrics"]["slowest_rank"],
         "slowest_host": record["metrics"]["slowest_host"],
         "clock_offset_max_s": max((abs(c["offset_s"]) for c in clocks), default=None),
@@ -52,6 +53,14 @@ def of(record: Record) -> dict[str, Any]:
         "started": environment.get("started"),
         "slurm_job_id": (environment["slurm_job"] or {}).get("id"),
     }
+
+
+def _differing(ranks: Sequence[Record]) -> list[Record]:
+    """The ranks' facts but for those that are, the machine aside, the same as the first's."""
+    first = ranks[0]["host_facts"]
+    own = first.get("machine")
+    others = (rank["host_facts"] for rank in ranks[1:])
+    return [first, *(fact for fact in others if {**fact, "machine": own} != first)]
 
 
 def _text(value: Any) -> str | None:

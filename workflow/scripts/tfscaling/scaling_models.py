@@ -166,12 +166,13 @@ def _cannot_describe(law: ScalingModel, line: Times, errors: np.ndarray) -> str:
         return ", ".join(f"{math.exp(line.log_mean[i]):.1f} s at n = {line.n[i]:g}" for i in points)
 
     places, height = range(len(line.n)), line.log_mean
+    up = {pair: rises(*pair) for pair in itertools.product(places, places)}
     trios = itertools.combinations(places, 3)
-    humps = [(a, top, b) for a, top, b in trios if rises(a, top) and rises(b, top)]
+    humps = [(a, top, b) for a, top, b in trios if up[a, top] and up[b, top]]
     if humps:
         most = max(humps, key=lambda trio: 2 * height[trio[1]] - height[trio[0]] - height[trio[2]])
         return f"{law.title} cannot rise and then fall, as the time does: {at(*most)}."
-    risen = [pair for pair in itertools.combinations(places, 2) if rises(*pair)]
+    risen = [pair for pair in itertools.combinations(places, 2) if up[pair]]
     if risen and "kappa" not in law.parameters:
         return f"{law.title} has no slowdown, but the time rises: {at(*risen[-1])}."
     if errors.max() > LEFT_OUT_ERROR_MAX:
