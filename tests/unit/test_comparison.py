@@ -10,31 +10,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import rows
 from builders import REPOSITORY, raw_config, write_failure, write_record
+from rows import expected_of, point, rows_of
 from tfscaling import comparison, configuration, display, expectations, published, tables
 from tfscaling.comparison import comparison_table
 from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
 from tfscaling.statistics import median_interval, ratio_interval
-
-
-def expected_of(*blocks: dict[str, Any], **platform: Any) -> dict[str, Any]:
-    """The expected runs of some blocks on the platform `cluster`."""
-    usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}
-    raw = raw_config((("grid",), [{**usual, **block} for block in blocks or ({},)]))
-    raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
-    raw["platforms"]["cluster"].update(platform)
-    return expectations.expected_runs(configuration.validate(raw))
-
-
-def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
-
-
-def point(table: pd.DataFrame, **axes: Any) -> dict[str, Any]:
-    """The row with these axes, which must be the only one."""
-    (row,) = [row for row in rows_of(table) if all(row[a] == v for a, v in axes.items())]
-    return row
 
 
 def compare(
@@ -424,15 +407,8 @@ def test_each_row_has_title_and_cloud_of_its_platform(tmp_path: Path) -> None:
 
 
 def published_row(**changes: Any) -> dict[str, Any]:
-    """What somebody published of the point of one node, trained as the recipe `weak` says."""
-    usual = {
-        "platform": "cluster", "model": "mnist_cnn", "strategy": "multi_worker_mirrored",
-        "nodes": 1, "gpus_per_node": 0, "tasks_per_node": "1", "cloud": "gcp",
-        "dataset": "mnist", "optimizer": "sgd", "learning_rate": 0.1, "epochs": 2,
-        "global_batch_size": 64,
-        "execution_time_s": 80.0, "loss": 0.5, "accuracy": 0.75, "source": "a paper",
-    }  # fmt: skip
-    return {**usual, **changes}
+    """The same with a loss and an accuracy of which these runs have half and more."""
+    return rows.published_row(**{"loss": 0.5, "accuracy": 0.75, "source": "a paper", **changes})
 
 
 RATIO_COLUMNS = ["execution_time_ratio", "loss_ratio", "accuracy_ratio"]

@@ -13,24 +13,13 @@ import pandas as pd
 import pytest
 import yaml
 from builders import REPOSITORY, raw_config, write_failure, write_record
+from rows import published_row
 from snakemake.utils import update_config
 from tfscaling import configuration, expectations, published, tables
 from tfscaling.comparison import comparison_table
 from tfscaling.configuration import ConfigError
 
 STUDY = REPOSITORY / "resources/published_results.csv"
-
-
-def published_row(**changes: Any) -> dict[str, Any]:
-    """What somebody published of the minimal configuration's point of one node."""
-    usual = {
-        "platform": "cluster", "model": "mnist_cnn", "strategy": "multi_worker_mirrored",
-        "nodes": 1, "gpus_per_node": 0, "tasks_per_node": "1", "cloud": "gcp",
-        "dataset": "mnist", "optimizer": "sgd", "learning_rate": 0.1, "epochs": 2,
-        "global_batch_size": 64,
-        "execution_time_s": 80.0, "loss": 0.25, "accuracy": 0.9, "source": "a paper, p. 3",
-    }  # fmt: skip
-    return {**usual, **changes}
 
 
 def write_csv(path: Path, *rows: dict[str, Any], columns: tuple[str, ...] = ()) -> Path:

@@ -10,27 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 from builders import raw_config, record_of, write_failure, write_record
+from rows import expected_of, point, rows_of
 from tfscaling import configuration, expectations, tables
 from tfscaling.grid import AXES
-
-
-def expected_of(*blocks: dict[str, Any], **platform: Any) -> dict[str, Any]:
-    """The expected runs of some blocks on the platform `cluster`."""
-    usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}
-    raw = raw_config((("grid",), [{**usual, **block} for block in blocks or ({},)]))
-    raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
-    raw["platforms"]["cluster"].update(platform)
-    return expectations.expected_runs(configuration.validate(raw))
-
-
-def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
-
-
-def point(table: pd.DataFrame, **axes: Any) -> dict[str, Any]:
-    """The row with these axes, which must be the only one."""
-    (row,) = [row for row in rows_of(table) if all(row[a] == v for a, v in axes.items())]
-    return row
 
 
 def runs_of(expected: dict[str, Any], runs_dir: Path) -> pd.DataFrame:

@@ -1,0 +1,40 @@
+"""Expected runs, rows of tables and a published point, for the tests of tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from builders import raw_config
+from tfscaling import configuration, expectations
+
+
+def expected_of(*blocks: dict[str, Any], **platform: Any) -> dict[str, Any]:
+    """The expected runs of some blocks on the platform `cluster`."""
+    usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}
+    raw = raw_config((("grid",), [{**usual, **block} for block in blocks or ({},)]))
+    raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
+    raw["platforms"]["cluster"].update(platform)
+    return expectations.expected_runs(configuration.validate(raw))
+
+
+def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+
+
+def point(table: pd.DataFrame, **axes: Any) -> dict[str, Any]:
+    """The row with these axes, which must be the only one."""
+    (row,) = [row for row in rows_of(table) if all(row[a] == v for a, v in axes.items())]
+    return row
+
+
+def published_row(**changes: Any) -> dict[str, Any]:
+    """What somebody published of the minimal configuration's point of one node."""
+    usual = {
+        "platform": "cluster", "model": "mnist_cnn", "strategy": "multi_worker_mirrored",
+        "nodes": 1, "gpus_per_node": 0, "tasks_per_node": "1", "cloud": "gcp",
+        "dataset": "mnist", "optimizer": "sgd", "learning_rate": 0.1, "epochs": 2,
+        "global_batch_size": 64,
+        "execution_time_s": 80.0, "loss": 0.25, "accuracy": 0.9, "source": "a paper, p. 3",
+    }  # fmt: skip
+    return {**usual, **changes}
