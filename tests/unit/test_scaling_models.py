@@ -5,50 +5,23 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from builders import REPOSITORY
-from measured import around, measured
+from measured import N, runs_of
 from scipy.optimize import curve_fit
-from tfscaling import tables
 from tfscaling.scaling_fits import Extent, Fit, Refusal
 from tfscaling.scaling_models import (
-    COLUMNS,
     LEFT_OUT_ERROR_MAX,
-    LINE_AXES,
     MODELS,
     OutsideRange,
     best,
     fit,
     predict,
-    scaling_table,
-    shown,
     statement,
 )
-
-N = (1, 2, 3, 4, 6, 8, 10)
-
-
-def runs_of(
-    sigma: float,
-    kappa: float = 0.0,
-    numbers: Sequence[float] = N,
-    runs: int = 6,
-    scatter: float = 0.0,
-    dice: np.random.Generator | None = None,
-    point_scatter: float = 0.0,
-) -> tuple[list[float], list[float]]:
-    """(n, seconds) of every run; scatter is proportional, of each run and of all of a point."""
-    dice = dice or np.random.default_rng(0)
-    n = np.repeat(np.asarray(numbers, float), runs)
-    times = 100 * (1 + sigma * (n - 1) + kappa * n * (n - 1)) / n
-    noise = dice.normal(0, scatter, len(n))
-    noise += np.repeat(dice.normal(0, point_scatter, len(numbers)), runs)
-    return n.tolist(), (times * np.exp(noise)).tolist()
 
 
 def fitted(model: str, n: Sequence[float], times: Sequence[float], from_n: float = 1) -> Fit:
@@ -242,7 +215,7 @@ def test_too_few_numbers_of_replicas_are_refused_however_many_runs(
     refusal = refused(model, *runs_of(0.1, 0.01, numbers, runs=20, scatter=0.01))
     assert needed in refusal.reason
     assert refusal.extent.points == len(numbers) and refusal.extent.runs == 20 * len(numbers)
-    assert refusal.from_n is None
+    assert refusal.later is None
 
 
 def outcomes(trials: int = 40, **shape: Any) -> list[Fit | Refusal]:
@@ -287,9 +260,9 @@ def test_one_node_without_the_network_is_refused_and_another_start_offered(model
     assert "One replica runs without the network." in refusal.reason
     # the two nodes of this study do not follow a law either
     assert "misses n = 2 by 32.3%" in refused(model, n, times, 2).reason
-    assert refusal.from_n == 3
+    assert refusal.later is not None and refusal.later.extent.n_min == 3
     assert "From n = 3 on a fit is possible." in refusal.reason
-    later = fitted(model, n, times, refusal.from_n)
+    later = refusal.later
     assert later.extent == Extent(3, 10, 5, 5)
     assert predict(later, 8) == pytest.approx(335.298, rel=0.1)
 
@@ -303,7 +276,7 @@ def test_published_lines_can_be_fitted_from_two_nodes_on(
 ) -> None:
     n, times = published(name, gpus_per_node)
     refusal = refused(model, n, times)
-    assert refusal.from_n == 2
+    assert refusal.later is not None and refusal.later.extent.n_min == 2
     assert refusal.reason.endswith("From n = 2 on a fit is possible.")
     found = fitted(model, n, times, 2)
     assert found.extent.n_min == 2
@@ -316,7 +289,7 @@ def test_a_law_that_misses_left_out_points_is_refused() -> None:
     times = [time * (1 if number > 1 else 2) for number, time in zip(n, times, strict=True)]
     refusal = refused("amdahl", n, times)
     assert "misses n = 1 by 5" in refusal.reason and "(limit 25%)" in refusal.reason
-    assert refusal.from_n == 2
+    assert refusal.later is not None and refusal.later.extent.n_min == 2
 
 
 def test_amdahls_law_is_refused_where_times_rise() -> None:
@@ -402,90 +375,3 @@ def test_unknown_laws_and_times_that_are_none_are_errors() -> None:
         fit("usl", [1, 2, 3, 4, 5], [5.0, 4.0, 3.0, 2.0, -1.0])
     with pytest.raises(ValueError, match="2 numbers of replicas but 1 times"):
         fit("usl", [1, 2], [5.0])
-
-
-def swept(kappa: float = 0.02, **west: float) -> pd.DataFrame:
-    """Runs of two platforms: `east` with a knee at 7, `west` where one node is quick."""
-    n, times = runs_of(0.1, kappa, runs=1)
-    curve = dict(zip(map(int, n), times, strict=True))
-    points = {("east", number): around(time) for number, time in curve.items()}
-    points |= {("west", number): around(time) for number, time in curve.items() if number > 1}
-    return measured({**points, ("west", 1): around(20.0)})[1]
-
-
-def rows_by_line(table: pd.DataFrame) -> dict[tuple[str, str], dict[str, object]]:
-    return {(row["platform"], row["law"]): row for row in table.to_dict("records")}  # type: ignore[misc]
-
-
-def test_the_table_has_a_row_for_each_line_and_law(tmp_path: Path) -> None:
-    runs = swept()
-    runs.to_csv(tmp_path / "runs.csv", index=False)
-    table = scaling_table(tables.read_table(tmp_path / "runs.csv"))
-    assert list(table.columns) == list(COLUMNS)
-    assert set(LINE_AXES) == {
-        *("platform", "model", "strategy", "recipe", "gpus_per_node", "tasks_per_node"),
-        "batch_scaling",
-    }
-    rows = rows_by_line(table)
-    assert list(rows) == [(p, law) for p in ("east", "west") for law in MODELS]
-    east = rows["east", "usl"]
-    assert (east["status"], east["reason"], east["batch_scaling"]) == ("fitted", "", "weak")
-    assert (east["n_min"], east["n_max"], east["points"], east["runs"]) == (1, 10, 7, 42)
-    assert east["sigma"] == pytest.approx(0.1, abs=1e-3)
-    assert east["kappa"] == pytest.approx(0.02, abs=1e-3)
-    assert east["knee_low"] < math.sqrt(45) < east["knee_high"]  # type: ignore[operator]
-    assert (east["best_n"], east["best"], east["knee_place"]) == (7, "7", "inside")
-    assert east["t1_s"] == pytest.approx(100, rel=1e-2)
-    west = rows["west", "usl"]
-    assert west["status"] == "refused" and "From n = 2 on" in str(west["reason"])
-    assert pd.isna(west["sigma"]) and west["runs"] == 42  # type: ignore[call-overload]
-    amdahl = rows["east", "amdahl"]
-    assert (amdahl["model"], amdahl["status"]) == ("mnist_cnn", "fitted")
-    assert pd.isna(amdahl["kappa"]) and pd.isna(amdahl["knee"])  # type: ignore[call-overload]
-
-
-def test_only_valid_runs_on_enough_nodes_take_part() -> None:
-    runs = swept()
-    rows = rows_by_line(scaling_table(runs, nodes_min=2))
-    assert rows["west", "usl"]["status"] == "fitted"
-    assert (rows["west", "usl"]["n_min"], rows["west", "usl"]["runs"]) == (2, 36)
-    failed = runs.copy()
-    failed.loc[failed["nodes"] == 10, "status"] = "failed"
-    failed.loc[failed["platform"] == "west", "status"] = "stale"
-    rows = rows_by_line(scaling_table(failed))
-    assert (rows["east", "usl"]["n_max"], rows["east", "usl"]["runs"]) == (8, 36)
-    assert str(rows["west", "usl"]["reason"]).endswith("measured: none.")
-
-
-def test_n_is_the_number_of_replicas_and_batch_scaling_tells_lines_apart() -> None:
-    runs = swept()
-    east = runs[runs["platform"] == "east"]
-    double = east.assign(replicas=2 * east["replicas"], batch_scaling="strong")
-    table = scaling_table(pd.concat([east, double], ignore_index=True))
-    usl = table[table["law"] == "usl"].set_index("batch_scaling")
-    assert usl.loc["weak", "n_max"] == 10 and usl.loc["strong", "n_max"] == 20
-    assert usl.loc["strong", "knee"] == pytest.approx(2 * usl.loc["weak", "knee"], rel=1e-3)
-
-
-def test_people_see_laws_intervals_reasons_and_notes() -> None:
-    found = shown(scaling_table(swept()))
-    assert found.title == "Scaling laws"
-    assert "model mnist_cnn" in found.above and "platform" not in found.above
-    cells = {(row["platform"], row["law"]): row for row in found.cells.to_dict("records")}
-    east, west = cells["east", "usl"], cells["west", "usl"]
-    assert east["sigma"].startswith("0.1") and "–" in east["sigma"]
-    assert east["n"] == "1–10" and east["least time at n"] == "7"
-    assert "lies inside the measured range" in east["what it says"]
-    assert west["what it says"].startswith("Refused. ") and west["sigma"] == "–"
-    notes = " ".join(found.notes)
-    for law in MODELS.values():
-        assert law.formula in notes
-    assert "nothing here is a statement outside it" in notes and "95%" in notes
-    assert all(isinstance(cell, str) for cell in found.cells.to_numpy().ravel())
-
-
-def test_a_table_of_no_runs_is_shown_too() -> None:
-    nothing = pd.DataFrame(columns=list(tables.RUN_COLUMNS))
-    table = scaling_table(nothing)
-    assert table.empty and list(table.columns) == list(COLUMNS)
-    assert shown(table).cells.empty

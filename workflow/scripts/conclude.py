@@ -19,7 +19,7 @@ from tfscaling import (
     method,
     published,
     records,
-    scaling_models,
+    scaling_laws,
     tables,
 )
 
@@ -61,24 +61,12 @@ def conclude(
     parts = [formats.markdown(findings.shown(found, topic), 2) for topic in topics]
     _write(folder / "findings", found, ["# Findings\n", *parts])
     (folder / "decision.md").write_text(decision.markdown(comparison, runs))
-    laws = scaling_laws(runs)
-    _write(folder / "scaling", laws, [formats.markdown(scaling_models.shown(laws))])
+    laws = scaling_laws.table(runs)
+    _write(folder / "scaling", laws, [formats.markdown(scaling_laws.shown(laws))])
     kept = method.rules(runs, comparison, expected)
     _write(folder / "method", kept, [formats.markdown(method.shown(kept))])
     beside = published.table(published_rows, comparison, runs, expected, tolerance)
     _write(folder / "published", beside, [formats.markdown(published.shown(beside, tolerance))])
-
-
-def scaling_laws(runs: pd.DataFrame) -> pd.DataFrame:
-    """The laws fitted to every line; where one is refused, also from two nodes on if that fits."""
-    laws = scaling_models.scaling_table(runs)
-    keys = [*scaling_models.LINE_AXES, "law"]
-    refused = laws.loc[laws["status"] == scaling_models.REFUSED, keys]
-    lines = refused[keys[:-1]].drop_duplicates()
-    own = runs.merge(lines, on=keys[:-1])
-    later = scaling_models.scaling_table(own, nodes_min=2).merge(refused, on=keys)
-    later = later[later["status"] == scaling_models.FITTED]
-    return pd.concat([laws, later]) if len(later) else laws
 
 
 def _write(path: Path, table: pd.DataFrame, parts: Sequence[str]) -> None:

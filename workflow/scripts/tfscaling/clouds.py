@@ -113,11 +113,17 @@ def shown(table: pd.DataFrame, source: str, first: str, second: str) -> Shown:
         & (table["platform_b"] == second)
     ]
     varying = [a for a in AXES if a in ("nodes", "gpus_per_node") or own[a].nunique() > 1]
-    rows = []
-    for _, group in own.groupby(list(AXES), sort=False):
-        by_metric = {row["metric"]: row for row in group.to_dict("records")}
-        cells = [str(group[axis].iloc[0]) for axis in varying]
-        rows.append([*cells, *(_winner(by_metric.get(name)) for name in METRICS_COMPARED)])
+    points: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in own.to_dict("records"):
+        axes = tuple(str(row[axis]) for axis in AXES)
+        points.setdefault(axes, {})[row["metric"]] = row
+    rows = [
+        [
+            *(text for axis, text in zip(AXES, axes, strict=True) if axis in varying),
+            *(_winner(by_metric.get(name)) for name in METRICS_COMPARED),
+        ]
+        for axes, by_metric in points.items()
+    ]
     clouds = f"{own['cloud_a'].iloc[0]} against {own['cloud_b'].iloc[0]}"
     return Shown(
         f"{clouds}: {first}, {second} ({source})",

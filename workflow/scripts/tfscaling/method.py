@@ -8,20 +8,17 @@ Every verdict follows from the tables; a rule that these data cannot decide is n
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from statistics import median
-from typing import Any
 
 import pandas as pd
 
 from tfscaling import environments
 from tfscaling.display import Shown
-from tfscaling.grid import AXES, POINT_AXES
 from tfscaling.host_facts import PACKAGES
+from tfscaling.method_data import Data, Part, Row, is_close, is_known, key_of
 from tfscaling.plot_style import LINE_AXES
-from tfscaling.samples import INCONCLUSIVE, SUPPORTED, Samples, point_of
+from tfscaling.samples import INCONCLUSIVE, SUPPORTED, point_of
 from tfscaling.statistics import CONFIDENCE, RUNS_FOR_INTERVAL
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
@@ -38,77 +35,15 @@ SETUP = ("hosts", "machines", "kernel", "network_mbit_per_s", "git_commit", "sta
 SYSTEM = ("cpu_model", "memory_gb", "python", *PACKAGES)
 STATED = ("dataset", "optimizer", "learning_rate", "epochs", "precision", "trainer_version")
 
-Row = Mapping[Any, Any]
-#: (whether it holds, None if it decides nothing; what it says, "" if nothing).
-Part = tuple[bool | None, str]
-
-
-def _key(row: Row, axes: Iterable[str] = POINT_AXES) -> tuple[str, ...]:
-    return tuple(str(row[axis]) for axis in axes)
-
-
-def _known(row: Row, *names: str) -> bool:
-    return all(pd.notna(row[name]) and row[name] != "" for name in names)
-
-
-def _close(value: Any, other: Any, tolerance: float = 1e-6) -> bool:
-    return bool(pd.notna(value)) and math.isclose(value, other, rel_tol=tolerance)
-
-
-class Data:
-    """The tables and the content of grid.json as the rules look at them."""
-
-    def __init__(self, runs: pd.DataFrame, comparison: pd.DataFrame, expected: Row) -> None:
-        runs = runs.where(runs.notna(), math.nan)  # None is no number to compare with
-        self.runs, self.comparison, self.platforms = runs, comparison, expected["platforms"]
-        self.samples = Samples(runs)
-        self.valid: Sequence[Row] = runs[runs["status"] == "ok"].to_dict("records")
-        self.points: Sequence[Row] = comparison[comparison["runs"] > 0].to_dict("records")
-        out = (runs[runs["status"] != "ok"], comparison[comparison["status"] == "excluded"])
-        self.left_out = [row for table in out for row in table.to_dict("records")]
-        self.entries = {_key(e["axes"], AXES): {**e["parameters"], **e} for e in expected["runs"]}
-        self.places = {_key(row): row for row in self.points}
-        self.at: dict[tuple[str, ...], list[Row]] = {}
-        for run in self.valid:
-            self.at.setdefault(_key(run), []).append(run)
-        self.compared = [row for row in self.points if self.base(row) not in (None, row)]
-
-    def asked_of(self, run: Row, name: str) -> Any:
-        return self.entries[_key(run, AXES)].get(name)
-
-    def values(self, point: Row, *names: str) -> list[float]:
-        """The product of these columns for every valid run of the point that has them."""
-        runs = [run for run in self.at[_key(point)] if _known(run, *names)]
-        return [math.prod(run[name] for name in names) for run in runs] or [math.nan]
-
-    def base(self, row: Row) -> Row | None:
-        """The measured point that this point's speed-up is relative to."""
-        named = dict(re.findall(r"(\w+)=(\S+)", str(row["baseline"])))
-        return self.places.get(_key({**row, **named})) if named else None
-
-    def where(self, rows: Iterable[Row]) -> str:
-        counts = Counter(self.platforms[row["platform"]]["title"] for row in rows)
-        return ", ".join(f"{title} ({count})" for title, count in counts.items())
-
-    def share(self, rows: Sequence[Row], good: Callable[[Row], Any], text: str, lack: str) -> Part:
-        """Whether all rows are good: `12 of 14 <text>; 2 <lack>: <platforms>`."""
-        bad = [row for row in rows if not good(row)]
-        said = f"{len(rows) - len(bad)} of {len(rows)} {text}"
-        said += f"; {len(bad)} {lack}: {self.where(bad)}" if bad else ""
-        return (not bad, said) if rows else (None, "")
-
-    def facts(self, names: Iterable[str], rows: Sequence[Row]) -> Part:
-        lacking = [name for name in names if not all(_known(row, name) for row in rows)]
-        text, lack = f"runs tell {', '.join(names)}", f"do not tell {' and '.join(lacking)}"
-        return self.share(rows, lambda row: _known(row, *names), text, lack)
-
 
 def _base_case(data: Data) -> Iterator[Part]:
     def has_base(row: Row) -> bool:
         base = data.base(row)
-        return base is not None and _close(row[f"baseline_{TIME}"], median(data.values(base, TIME)))
+        return base is not None and is_close(
+            row[f"baseline_{TIME}"], median(data.values(base, TIME))
+        )
 
-    bases = {_key(base): base for row in data.points if (base := data.base(row))}.values()
+    bases = {key_of(base): base for row in data.points if (base := data.base(row))}.values()
     times = ", ".join(f"{base['platform_title']} {base[TIME]:.1f} s" for base in bases)
     kind = f"base cases are a single replica ({times})"
     yield data.share(data.points, has_base, "points have a measured baseline", "have none")
@@ -117,12 +52,12 @@ def _base_case(data: Data) -> Iterator[Part]:
 
 def _is_total(data: Data, row: Row) -> bool:
     total = median(data.values(row, RATE, TRAIN)) / median(data.values(row, TRAIN))
-    return _close(row[RATE], total, RATE_TOLERANCE)
+    return is_close(row[RATE], total, RATE_TOLERANCE)
 
 
 def _ratios(data: Data) -> Iterator[Part]:
     def is_speedup(row: Row) -> bool:
-        return _close(row["speedup"], row[f"baseline_{TIME}"] / median(data.values(row, TIME)))
+        return is_close(row["speedup"], row[f"baseline_{TIME}"] / median(data.values(row, TIME)))
 
     def is_straggling(row: Row) -> bool:
         slowest = data.values(row, "straggler_ratio", COMPUTE)
@@ -130,7 +65,7 @@ def _ratios(data: Data) -> Iterator[Part]:
         return abs(row["straggler_ratio"] - ratio) <= 0.005  # to the digits that are shown
 
     for name, good in {"speedup": is_speedup, "straggler_ratio": is_straggling}.items():
-        points = [row for row in data.points if _known(row, name)]
+        points = [row for row in data.points if is_known(row, name)]
         yield data.share(points, good, f"values of {name} are ratios of medians", "are not")
 
 
@@ -139,9 +74,9 @@ def _normality(data: Data) -> Iterator[Part]:
 
     def is_of_runs(row: Row) -> bool:
         times = data.values(row, TIME)
-        return all(any(_close(row[end], time) for time in times) for end in (LOW, HIGH))
+        return all(any(is_close(row[end], time) for time in times) for end in (LOW, HIGH))
 
-    points = [row for row in data.points if _known(row, LOW, HIGH)]
+    points = [row for row in data.points if is_known(row, LOW, HIGH)]
     tested = [times for row in points if len(set(times := data.values(row, TIME))) > 2]
     rejected = sum(shapiro(times).pvalue < 1 - CONFIDENCE for times in tested)
     yield None, f"Shapiro-Wilk rejects normality of the time at {rejected} of {len(tested)} points"
@@ -167,7 +102,7 @@ def _order(data: Data) -> Iterator[Part]:
 
 def _setup(data: Data) -> Iterator[Part]:
     def is_alone(run: Row) -> bool:
-        machines = run["machines"].split() if _known(run, "machines") else []
+        machines = run["machines"].split() if is_known(run, "machines") else []
         return len(machines) >= run["nodes"] and not run["shared_with"] > 0
 
     yield data.facts(SETUP, data.valid)
@@ -191,7 +126,7 @@ def _time(data: Data) -> Iterator[Part]:
     text = f"runs have clock offsets, largest {off.replace('nan ms', 'unknown')}"
     yield data.share(data.valid, is_synchronised, text, "have none that is sure enough")
     waited = [run for run in data.valid if data.platforms[run["platform"]]["launcher"] == "srun"]
-    yield data.share(waited, lambda run: _known(run, QUEUE), "queue times are known", "are not")
+    yield data.share(waited, lambda run: is_known(run, QUEUE), "queue times are known", "are not")
     yield data.share(data.valid, _is_sum, "times are the sum of their phases", "are not")
 
 
@@ -222,7 +157,7 @@ def _seeds(data: Data) -> Iterator[Part]:
     seeds = {key: {data.asked_of(run, "seed") for run in runs} for key, runs in data.at.items()}
     usual = max(seeds.values(), key=len)
     text = f"points ran with the seeds {', '.join(map(str, sorted(usual)))}"
-    yield data.share(data.points, lambda row: seeds[_key(row)] == usual, text, "did not")
+    yield data.share(data.points, lambda row: seeds[key_of(row)] == usual, text, "did not")
     text = f"points have {MLPERF_RUNS} or more runs"
     yield data.share(data.points, lambda row: row["runs"] >= MLPERF_RUNS, text, "have fewer")
     text, asked = "points count all runs asked for", data.comparison.dropna(subset="runs_asked")
@@ -239,27 +174,28 @@ RULES: dict[str, tuple[str, str, Callable[[Data], Iterable[Part]]]] = {
         data.share(data.valid, lambda run: data.asked_of(run, "train_examples_max") is None,
                    "runs train on all examples", "do not and do not say why")]),
     "rates": (f"{HOEFLER} 3", "Rates are total work over total time, not means.", lambda data: [
-        data.share([row for row in data.points if _known(row, RATE)], lambda r: _is_total(data, r),
+        data.share([row for row in data.points if is_known(row, RATE)],
+                   lambda row: _is_total(data, row),
                    "throughputs are total examples over median time", "are not")]),
     "ratios": (f"{HOEFLER} 4", "Ratios are made of summaries, not summarised.", _ratios),
     "intervals": (f"{HOEFLER} 5", "What is not deterministic has an interval.", lambda data: [
-        data.share(data.points, lambda row: _known(row, LOW, HIGH),
+        data.share(data.points, lambda row: is_known(row, LOW, HIGH),
                    f"points have {RUNS_FOR_INTERVAL} or more runs and an interval of the time",
                    "have too few for one")]),
     "normality": (f"{HOEFLER} 6", "Normality is not taken for granted.", _normality),
     "comparison": (f"{HOEFLER} 7", "Comparisons are statistically sound.", lambda data: [
-        data.share(data.compared, lambda row: _known(row, "speedup_low", "speedup_high"),
+        data.share(data.compared, lambda row: is_known(row, "speedup_low", "speedup_high"),
                    "compared points have an interval of the speed-up", "have too few runs")]),
     "order": (f"{HOEFLER} 7", "Runs do not start in the order of what is studied.", _order),
     "summary": (f"{HOEFLER} 8", "Medians come with what they do not show.", lambda data: [
         data.share([row for row in data.points if row["runs"] > 1], lambda row: all(
-                   map(_close, (row[TIME + end] for end in ("", "_min", "_max")),
+                   map(is_close, (row[TIME + end] for end in ("", "_min", "_max")),
                        (median(times := data.values(row, TIME)), min(times), max(times)))),
                    "points show median, least and largest time of their runs", "do not")]),
     "setup": (f"{HOEFLER} 9", "Factors and set-up are documented, and alike.", _setup),
     "time": (f"{HOEFLER} 10", "Parallel time is synchronised and defined.", _time),
     "bounds": (f"{HOEFLER} 11", "Results stand beside a bound.", lambda data: [
-        data.share(data.points, lambda row: _known(row, "speedup", "scaling_efficiency"),
+        data.share(data.points, lambda row: is_known(row, "speedup", "scaling_efficiency"),
                    "points stand beside their ideal speed-up", "have none")]),
     "lines": (f"{HOEFLER} 12", "Lines join only what may be joined.", _lines),
     "clock": (MLPERF, "The clock starts before the data; initialisation apart.", lambda data: [
@@ -273,7 +209,8 @@ RULES: dict[str, tuple[str, str, Callable[[Data], Iterable[Part]]]] = {
                    run["parameters_hash"] == data.asked_of(run, "parameters_hash"),
                    f"runs were made with the stated {', '.join(STATED)}", "were not")]),
     "held_out": (MLPERF, "Quality is measured on held-out data.", lambda data: [
-        data.share(data.valid, lambda run: _known(run, TEST), "runs have its accuracy", "do not")]),
+        data.share(data.valid, lambda run: is_known(run, TEST),
+                   "runs have its accuracy", "do not")]),
     "system": (MLPERF, "Hardware and software are named.", lambda data: [
         data.facts(SYSTEM, data.valid),
         data.facts(("gpus", "gpu_driver"), [r for r in data.valid if r["gpus_per_node"] > 0])]),

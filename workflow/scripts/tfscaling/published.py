@@ -159,11 +159,12 @@ def table(
     """
     valid = runs[runs["status"] == "ok"]
     by_hash = dict(zip(valid["parameters_hash"], _records(valid), strict=True))
-    trained = [
-        (training_of(entry), by_hash[entry["parameters_hash"]])
-        for entry in expected["runs"]
-        if entry["parameters_hash"] in by_hash
-    ]
+    trained: dict[str, tuple[Row, list[Row]]] = {}
+    for entry in expected["runs"]:
+        if entry["parameters_hash"] in by_hash:
+            training = training_of(entry)
+            key = repr([training[name] for name in ("model", "strategy", *TRAINING, *USUAL)])
+            trained.setdefault(key, (training, []))[1].append(by_hash[entry["parameters_hash"]])
     names = {
         name: platform["published_as"] or name for name, platform in expected["platforms"].items()
     }
@@ -175,7 +176,8 @@ def table(
     results = []
     for row in rows:
         point: Row = measured.get(point_of(row), {})
-        alike = [run for training, run in trained if same_training(row, training)]
+        same = (own for training, own in trained.values() if same_training(row, training))
+        alike = [run for own in same for run in own]
         result = {name: row[name] for name in (*POINT, "cloud", "global_batch_size")}
         result |= {
             "published_execution_time_s": row["execution_time_s"],

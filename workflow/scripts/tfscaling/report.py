@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling import display, environments, report_sections, report_tables, scaling_models
+from tfscaling import display, environments, report_sections, report_tables, scaling_laws
 from tfscaling import method as method_rules
 from tfscaling.plots import PLOTS
 
@@ -78,7 +78,7 @@ def _tables(
     if published is not None and len(published):
         tables.append(report_tables.published(published))
     if scaling is not None and len(scaling):
-        tables.append(report_tables.table("scaling", scaling_models.shown(scaling)))
+        tables.append(report_tables.table("scaling", scaling_laws.shown(scaling)))
     if method is not None and len(method):
         tables.append(report_tables.table("method", method_rules.shown(method)))
     differences = environments.shown(environments.differences(runs))

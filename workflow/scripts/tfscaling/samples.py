@@ -43,13 +43,17 @@ class Samples:
     """The values of every metric of the valid runs, by point."""
 
     def __init__(self, runs: pd.DataFrame) -> None:
-        self._runs: dict[Point, list[dict[Any, Any]]] = {}
-        for run in runs[runs["status"] == "ok"].to_dict("records"):
-            self._runs.setdefault(point_of(run), []).append(run)
+        valid = runs[runs["status"] == "ok"]
+        self._columns = {name: valid[name].tolist() for name in METRICS if name in valid}
+        self._places: dict[Point, list[int]] = {}
+        axes = (valid[axis].tolist() for axis in POINT_AXES)
+        for place, point in enumerate(zip(*axes, strict=True)):
+            self._places.setdefault(point, []).append(place)
 
     def values(self, point: Point, metric: str) -> list[float]:
         """The metric's values as costs, the smaller the better: errors instead of accuracies."""
-        found = [run[metric] for run in self._runs.get(point, [])]
+        column = self._columns[metric]
+        found = [column[place] for place in self._places.get(point, [])]
         higher = METRICS[metric].direction == "higher"
         return [1 - value if higher else value for value in found if pd.notna(value)]
 

@@ -136,12 +136,16 @@ class Fit:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why there is no fit. From `from_n` replicas on there is one, where that is known."""
+    """Why there is no fit. `misses`: the law does not describe the points, whatever its parameters.
+
+    `later` is the fit of the same line from more replicas on, if one was sought and holds.
+    """
 
     model: str
     extent: Extent
     reason: str
-    from_n: float | None = None
+    misses: bool = False
+    later: Fit | None = None
 
 
 @dataclass(frozen=True)

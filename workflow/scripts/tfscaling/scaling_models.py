@@ -11,17 +11,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 
 from tfscaling import scaling_fits
-from tfscaling.display import MISSING, Shown, one_line
-from tfscaling.grid import POINT_AXES
 from tfscaling.scaling_fits import Estimate, Fit, Refusal, Times
-from tfscaling.statistics import CONFIDENCE
 
 #: A law is refused if it misses a point that was left out of its fit by more than this fraction.
 LEFT_OUT_ERROR_MAX = 0.25
@@ -31,17 +26,8 @@ CHANGE_MIN, CHANGE_ERRORS = 0.10, 4.0
 SIGMA_WIDTH_MAX = 0.5
 #: So does a knee that may be infinite, or below this fraction of the largest number measured.
 KNEE_SHARE_MIN = 0.5
-
-FITTED, REFUSED = "fitted", "refused"
-#: Points that share these differ in the number of nodes only.
-LINE_AXES = (*(axis for axis in POINT_AXES if axis != "nodes"), "batch_scaling")
-FIT_VALUES = ("residual_standard_error", "lack_of_fit", "loo_error_median", "loo_error_max")
-COLUMNS = (
-    *(*LINE_AXES, "law", "status", "reason", "n_min", "n_max", "points", "runs", "t1_s"),
-    *(f"{name}{end}" for name in ("sigma", "kappa") for end in ("", "_low", "_high")),
-    *(*FIT_VALUES, "knee", "knee_low", "knee_high", "knee_place"),
-    *("best_n", "best_low", "best_high", "best", "best_time_s", "statement"),
-)
+#: So many later starts of a line are tried where a law does not describe the whole.
+LATER_STARTS = 2
 
 
 @dataclass(frozen=True)
@@ -73,16 +59,6 @@ MODELS: dict[str, ScalingModel] = {
     ),
 }
 
-NOTES = (
-    *(f"{law.name}: {law.title}, {law.formula}, n replicas." for law in MODELS.values()),
-    "S(n) = t(1) / t(n) of the execution time; each line trains the same number of examples, in "
-    "weak and in strong scaling. sigma: share of the time that more replicas do not shorten; "
-    f"kappa: cost of each pair of replicas. In brackets: {CONFIDENCE:.0%} intervals (profile "
-    "likelihood); error if left out: of a point that the fit has not seen, median and largest. "
-    "sigma and kappa are relative to t(1), which is the law's own where it was not measured.",
-    "A law holds within the measured range of n only: nothing here is a statement outside it.",
-)
-
 
 class OutsideRange(ValueError):
     """A law was asked about a number of replicas outside those that were measured."""
@@ -111,36 +87,50 @@ def fit(model: str, n: Sequence[float], times: Sequence[float], from_n: float = 
     """The law `model` fitted to runs: their numbers of replicas `n`, their `times` in seconds.
 
     Both have shape (runs,); runs on fewer than `from_n` replicas are left out. The same runs give
-    the same fit. Raises ValueError for an unknown law and for numbers that are no times.
+    the same fit. If the law does not describe the line, the refusal has the fit from the next
+    number of replicas on, or the one after it: one replica has no network, and the first that have
+    may be odd. Raises ValueError for an unknown law and for numbers that are no times.
     """
     if model not in MODELS:
         raise ValueError(f"no scaling law {model!r}; there are: {', '.join(MODELS)}")
     law, line = MODELS[model], Times.of(n, times)
     line = line.only(line.n >= from_n)
+    found = _fit(law, line)
+    if not (isinstance(found, Refusal) and found.misses):
+        return found
+    for start in line.n[1 : 1 + LATER_STARTS]:
+        later = _fit(law, line.only(line.n >= start))
+        if isinstance(later, Fit):
+            alone = " One replica runs without the network." if line.n[0] == 1 else ""
+            reason = f"{found.reason}{alone} From n = {start:g} on a fit is possible."
+            return replace(found, reason=reason, later=later)
+    return found
+
+
+def _fit(law: ScalingModel, line: Times) -> Fit | Refusal:
     unknown = len(law.parameters) + 1
     if len(line.n) <= unknown:
         reason = (
             f"{law.title} has {unknown} unknowns with t1 and needs {unknown + 1} different numbers "
             f"of replicas; measured: {', '.join(f'{x:g}' for x in line.n) or 'none'}."
         )
-        return Refusal(model, line.extent, reason)
+        return Refusal(law.name, line.extent, reason)
+    if reason := _other_shape(law, line):
+        return Refusal(law.name, line.extent, reason, misses=True)
     errors = scaling_fits.left_out_errors(line, unknown)
-    if reason := _cannot_describe(law, line, errors):
-        start = float(line.n[1])
-        later = fit(model, n, times, start)
-        offer = start if isinstance(later, Fit) else later.from_n
-        if offer is not None:
-            reason += " One replica runs without the network." if line.n[0] == 1 else ""
-            reason += f" From n = {offer:g} on a fit is possible."
-        return Refusal(model, line.extent, reason, offer)
+    if errors.max() > LEFT_OUT_ERROR_MAX:
+        missed = f"n = {line.n[errors.argmax()]:g} by {errors.max():.1%}"
+        limit = f"when fitted to the others (limit {LEFT_OUT_ERROR_MAX:.0%})"
+        reason = f"{law.title} does not describe the points: it misses {missed} {limit}."
+        return Refusal(law.name, line.extent, reason, misses=True)
     solution = scaling_fits.solve(line, scaling_fits.terms(line.n, unknown))
     allowed, lack_of_fit = scaling_fits.tolerance(line, solution.misfit, unknown)
     found = scaling_fits.estimates(line, solution, allowed)
     if reason := _undetermined(found, line):
-        return Refusal(model, line.extent, reason)
+        return Refusal(law.name, line.extent, reason)
     freedom = line.extent.runs - unknown
     return Fit(
-        model,
+        law.name,
         line.extent,
         t1_s=float(solution.seconds[:2].sum()),
         parameters={name: found[name] for name in law.parameters},
@@ -152,8 +142,8 @@ def fit(model: str, n: Sequence[float], times: Sequence[float], from_n: float = 
     )
 
 
-def _cannot_describe(law: ScalingModel, line: Times, errors: np.ndarray) -> str:
-    """Why the law does not hold: laws fall, with kappa rise after that, and meet unseen points."""
+def _other_shape(law: ScalingModel, line: Times) -> str:
+    """Why the times cannot follow the law: laws fall, and with kappa rise after that."""
     freedom = line.count.sum() - len(line.n)
     error = CHANGE_ERRORS * math.sqrt(line.within.sum() / freedom) if freedom else 0.0
 
@@ -175,10 +165,6 @@ def _cannot_describe(law: ScalingModel, line: Times, errors: np.ndarray) -> str:
     risen = [pair for pair in itertools.combinations(places, 2) if up[pair]]
     if risen and "kappa" not in law.parameters:
         return f"{law.title} has no slowdown, but the time rises: {at(*risen[-1])}."
-    if errors.max() > LEFT_OUT_ERROR_MAX:
-        missed = f"n = {line.n[errors.argmax()]:g} by {errors.max():.1%}"
-        limit = f"when fitted to the others (limit {LEFT_OUT_ERROR_MAX:.0%})"
-        return f"{law.title} does not describe the points: it misses {missed} {limit}."
     return ""
 
 
@@ -240,58 +226,3 @@ def statement(found: Fit) -> str:
         text = f"The knee, {found.knee}, lies {found.knee_place} {over}."
     lack = " The points lie further from the curve than their runs scatter."
     return text + (lack if found.lack_of_fit else "")
-
-
-def scaling_table(runs: pd.DataFrame, nodes_min: int = 1) -> pd.DataFrame:
-    """COLUMNS: one row for each line of points and each law, fitted or refused.
-
-    `runs` as `tables.read_table` gives it; runs that are not ok or on fewer than `nodes_min` nodes
-    take no part. n is the number of replicas; every line trains the same number of examples, so
-    that the speed-up is a ratio of times in weak and in strong scaling.
-    """
-    valid = (runs["status"] == "ok") & runs["execution_time_s"].notna()
-    valid &= runs["nodes"] >= nodes_min
-    rows = []
-    for axes, line in runs.groupby(list(LINE_AXES), sort=False, dropna=False):
-        own = line[valid[line.index]]
-        for law in MODELS:
-            found = fit(law, own["replicas"].tolist(), own["execution_time_s"].tolist())
-            row = {**dict(zip(LINE_AXES, axes, strict=True)), "law": law, **asdict(found.extent)}
-            rows.append({**row, **_columns(found)})
-    return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def _columns(found: Fit | Refusal) -> dict[str, Any]:
-    if isinstance(found, Refusal):
-        return {"status": REFUSED, "reason": found.reason}
-    row: dict[str, Any] = {"status": FITTED, "reason": "", "knee_place": found.knee_place}
-    row |= {name: getattr(found, name) for name in ("t1_s", *FIT_VALUES)}
-    known = {**found.parameters, **({"knee": found.knee} if "kappa" in found.parameters else {})}
-    for name, estimate in known.items():
-        row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-    least = best(found)
-    row |= {"best_n": least.n, "best_low": least.low, "best_high": least.high, "best": least.text}
-    return row | {"best_time_s": least.time_s, "statement": statement(found)}
-
-
-def shown(table: pd.DataFrame) -> Shown:
-    """The table of `scaling_table` for people: what differs between lines, intervals, words."""
-    axes = [axis for axis in LINE_AXES if table[axis].nunique() > 1]
-    rows = []
-    for row in table.to_dict("records"):
-        fitted = row["status"] == FITTED
-        cells = {axis: one_line(str(row[axis])) for axis in axes} | {"law": row["law"]}
-        cells["n"] = f"{row['n_min']:g}–{row['n_max']:g}" if row["points"] else MISSING
-        cells["runs"] = str(row["runs"])
-        for name in ("sigma", "kappa"):
-            ends = Estimate(*(row[f"{name}{end}"] for end in ("", "_low", "_high")))
-            cells[name] = MISSING if pd.isna(ends.value) else str(ends)
-        errors = f"{row['loo_error_median']:.1%}, at most {row['loo_error_max']:.1%}"
-        cells["error if left out"] = errors if fitted else MISSING
-        cells["least time at n"] = row["best"] if fitted else MISSING
-        cells["what it says"] = row["statement"] if fitted else f"Refused. {row['reason']}"
-        rows.append(cells)
-    fixed = [f"{axis} {table[axis].iloc[0]}" for axis in LINE_AXES if axis not in axes and rows]
-    above = f"All lines: {', '.join(fixed)}." if fixed else ""
-    texts = frozenset({*axes, "law", "n", "what it says"})
-    return Shown("Scaling laws", pd.DataFrame(rows, dtype=object), NOTES, above, texts)

@@ -45,10 +45,14 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
 
 
 @functools.cache
-def _resamples(*sizes: int) -> tuple[np.ndarray, ...]:
-    """For each sample the indices of its resamples, shape (RESAMPLES, size); always the same."""
+def _middles(*sizes: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """For each sample the ranks of its resamples' two middle values, each of shape (RESAMPLES,).
+
+    Always the same. With an odd number of values both are the one in the middle.
+    """
     random = np.random.default_rng(0)
-    return tuple(random.integers(0, size, (RESAMPLES, size)) for size in sizes)
+    draws = (np.sort(random.integers(0, size, (RESAMPLES, size)), axis=1) for size in sizes)
+    return tuple((d[:, (d.shape[1] - 1) // 2], d[:, d.shape[1] // 2]) for d in draws)
 
 
 def ratio_interval(
@@ -56,14 +60,14 @@ def ratio_interval(
 ) -> Interval | None:
     """Percentile bootstrap interval of the ratio of two medians; None if either has too few.
 
-    The resampling is seeded: the same samples give the same interval. The result is that of
-    `scipy.stats.bootstrap`, with the draws kept for the next of thousands of ratios.
+    The resampling is seeded: the same samples, in any order, give the same interval. The result is
+    that of `scipy.stats.bootstrap` for ordered samples; the ranks drawn serve thousands of ratios.
     """
-    samples = [np.asarray(values, float) for values in (numerators, denominators)]
-    if min(map(len, samples)) < RUNS_FOR_INTERVAL:
+    if min(len(numerators), len(denominators)) < RUNS_FOR_INTERVAL:
         return None
-    draws = _resamples(*map(len, samples))
-    above, below = (np.median(v[i], axis=1) for v, i in zip(samples, draws, strict=True))
+    samples = [np.sort(np.asarray(values, float)) for values in (numerators, denominators)]
+    middles = _middles(*map(len, samples))
+    above, below = ((v[i] + v[j]) / 2 for v, (i, j) in zip(samples, middles, strict=True))
     tail = 50 * (1 - confidence)
     low, high = np.percentile(above / below, [tail, 100 - tail])
     return float(low), float(high)
