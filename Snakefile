@@ -10,10 +10,12 @@ configfile: "config/platforms.yaml"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/functions.smk"
 include: "workflow/rules/expand.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/plan.smk"
 include: "workflow/rules/train.smk"
+include: "workflow/rules/repeats.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/conclude.smk"
 include: "workflow/rules/plots.smk"

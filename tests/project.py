@@ -41,7 +41,9 @@ class Project:
         return Project(folder)
 
     def overlay(self, content: dict[str, Any]) -> str:
-        """Write an overlay of the configuration; returns its name."""
+        """Write an overlay of the configuration, with one repeat by default; returns its name."""
+        for block in content.get("grid", []):
+            block.setdefault("repeats", 1)
         (self.folder / "overlay.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
         return "overlay.yaml"
 

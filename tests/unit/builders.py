@@ -43,13 +43,20 @@ MINIMAL: dict[str, Any] = {
 
 
 def raw_config(*changes: tuple[Sequence[str | int], Any]) -> dict[str, Any]:
-    """The minimal configuration as a user writes it, with each (path, value) of `changes` set."""
+    """The minimal configuration as a user writes it, with each (path, value) of `changes` set.
+
+    Blocks that do not say how often they repeat have one run of each point.
+    """
     config = copy.deepcopy(MINIMAL)
     for path, value in changes:
         place: Any = config
         for step in path[:-1]:
             place = place[step]
         place[path[-1]] = value
+    if isinstance(config["grid"], list):
+        for block in config["grid"]:
+            if isinstance(block, dict):
+                block.setdefault("repeats", 1)
     return config
 
 

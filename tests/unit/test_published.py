@@ -212,7 +212,9 @@ def test_loss_and_accuracy_are_compared_with_the_same_training_anywhere(tmp_path
 )
 def test_runs_that_give_another_model_do_not_count(tmp_path: Path, axes: dict[str, Any]) -> None:
     raw = raw_config((("recipes", "weak", "dataset"), "mnist"))
-    raw["grid"] = [{"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1}]
+    raw["grid"] = [
+        {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1, "repeats": 1}
+    ]
     raw["grid"][0].update(axes)
     expected = expectations.expected_runs(configuration.validate(raw))
     (entry,) = expected["runs"]

@@ -1,13 +1,10 @@
-"""Configuration, look-ups and wildcard constraints for all stages.
+"""Configuration, grid and wildcard constraints for all stages.
 
 INPUTS   the merged configuration (config/config.yaml, config/platforms.yaml, overlays)
-OUTPUTS  CONFIG (validated, defaults filled), GRID, and the functions that the rules call
+OUTPUTS  CONFIG (validated, defaults filled), GRID, RUNS, PRIORITY, PLATFORMS, CODE, PAGE
 """
 
-import functools
-import json
 import os
-import shlex
 import sys
 from pathlib import Path
 
@@ -24,11 +21,11 @@ os.environ.update(
     )
 )
 
-from tfscaling import configuration, expectations, grid, parameters, plan, platforms, published
+from tfscaling import configuration, grid, order, platforms, published
 from tfscaling.datasets import DATASETS
 from tfscaling.metrics import METRICS
 from tfscaling.models import MODELS
-from tfscaling.plots import PLOTS, titles
+from tfscaling.plots import PLOTS
 from tfscaling.strategies import STRATEGIES
 
 
@@ -56,6 +53,7 @@ except configuration.ConfigError as error:
 CODE = sorted(os.path.relpath(path) for path in SCRIPTS.glob("**/*.py"))
 PAGE = sorted(os.path.relpath(path) for path in (SCRIPTS.parent / "report").glob("page.*"))
 RUNS = {run.path: run for run in GRID.runs}
+PRIORITY = order.priorities(GRID.runs, CONFIG["seed"])
 PLATFORMS = list(dict.fromkeys(run.platform for run in GRID.runs))
 
 
@@ -69,80 +67,4 @@ wildcard_constraints:
     tasks_per_node=r"[\d+]+",
     repeat=r"\d+",
     dataset=r"[^/]+",
-
-
-def run_of(wildcards):
-    """The run that a train job is for."""
-    path = grid.run_path(wildcards)
-    if path not in RUNS:
-        raise WorkflowError(f"{path} is not a run of the grid in the configuration")
-    return RUNS[path]
-
-
-def prepared_dataset(wildcards):
-    """The file that the run's ranks read."""
-    return f"results/datasets/{expectations.dataset_of(CONFIG, run_of(wildcards))}.npz"
-
-
-def run_arguments(wildcards):
-    """Axes and parameters of a run as flags; any change of a value reruns exactly this run."""
-    run = run_of(wildcards)
-    values = parameters.run_parameters(CONFIG, run, expectations.dataset_of(CONFIG, run))
-    return shlex.join(parameters.to_arguments(run.axes, values))
-
-
-@functools.cache
-def slurm_resources(platform, geometry):
-    return platforms.slurm_resources(CONFIG["platforms"][platform], geometry)
-
-
-def resource_functions():
-    """Resource → what each run asks of Slurm, of those that any run of the grid asks for.
-
-    A value that all runs share is given as it is: with thousands of runs most of a dry-run's time
-    goes into resource functions.
-    """
-    asked = [slurm_resources(run.platform, run.geometry) for run in GRID.runs]
-
-    def function(name):
-        return lambda wildcards: asked_by(run_of(wildcards)).get(name)
-
-    def asked_by(run):
-        return slurm_resources(run.platform, run.geometry)
-
-    functions = {}
-    for name in dict.fromkeys(name for resources in asked for name in resources):
-        values = {resources.get(name) for resources in asked}
-        functions[name] = function(name) if len(values) > 1 else values.pop()
-    return functions
-
-
-def wanted_records(wildcards):
-    """The records that the tables wait for; a sweep beyond the budget ends here, a plan does not."""
-    if refusal := plan.refusal(CONFIG, Path("results/runs"), SOURCES):
-        sys.exit(refusal)  # one line; Snakemake would show an exception with a traceback
-    wanted = (run for run in GRID.runs if plan.is_selected(CONFIG, run.platform))
-    return [f"results/runs/{run.path}/run.json" for run in wanted]
-
-
-def submission(wildcards):
-    """How jobs leave this machine, as JSON."""
-    return json.dumps(plan.submission_of(workflow), default=str)
-
-
-def grid_config(wildcards):
-    """What grid.json is made from, as JSON: runs, parameters, prices, titles, target accuracy."""
-    kept = {key: CONFIG[key] for key in ("grid", "recipes", "platforms", "seed")}
-    target = {"target_accuracy": CONFIG["comparison"]["target_accuracy"]}
-    return json.dumps({**kept, "comparison": target}, sort_keys=True)
-
-
-def dataset_path(wildcards):
-    """`--path FILE` if the configuration names a local copy of the dataset."""
-    path = CONFIG["datasets"].get(wildcards.dataset, {}).get("path")
-    return shlex.join(["--path", path]) if path else ""
-
-
-def published_flag(wildcards, input):
-    """`--published FILE` if the configuration names published results."""
-    return shlex.join(["--published", input.published]) if input.published else ""
+    round=r"[1-9]\d*",

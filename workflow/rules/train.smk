@@ -22,6 +22,7 @@ rule train:
         record=f"{RUN_DIR}/run.json",
     log:
         f"{RUN_DIR}/launch.log",
+    priority: run_priority
     conda:
         "../envs/environment.yaml"
     resources:

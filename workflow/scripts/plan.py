@@ -78,16 +78,16 @@ def runs_shown(rows: Sequence[Mapping], lines: Mapping[str, int]) -> Shown:
 def cell(name: str, row: Mapping, lines: Mapping[str, int]) -> str:
     """A value as it is read; of the sbatch line its number in `lines`."""
     if name == "feasibility":
-        never_started = row["feasibility"] == plan.RUNS and row["reason"].startswith("missing: ")
-        return plan.RUNS if never_started else f"{row[name]} ({row['reason']})"
+        started = not row["reason"].startswith("missing: ")
+        return row[name] + f" ({row['reason']})" * started
     value = row["duration_s" if name == "duration" else name]
     if value is None:
-        return "unknown" if name == "cost_usd" and row["feasibility"] == plan.RUNS else MISSING
+        unknown = name == "cost_usd" and row["feasibility"] != plan.EXCLUDED
+        return "unknown" if unknown else MISSING
     if name == "submission" and template(row) in lines:
         return f"sbatch {lines[template(row)]}"
-    if name == "duration":
-        return clock(value)
-    return f"{value:.{DIGITS[name]}f}" if name in DIGITS else str(value)
+    shown = f"{value:.{DIGITS[name]}f}" if name in DIGITS else str(value)
+    return clock(value) if name == "duration" else shown
 
 
 def clock(duration_s: float) -> str:
@@ -119,9 +119,11 @@ def notes(made: plan.Plan, config: Mapping) -> list[str]:
     found = [
         f"{made.finished} of {made.finished + len(made.runs)} runs are finished and cost nothing."
     ]
-    excluded = len(made.rows) - len(made.runs)
-    if excluded:
+    if excluded := len(made.rows) - len(made.runs):
         found.append(f"Excluded points, with the reason in their row: {excluded}.")
+    if made.if_needed:
+        said = "runs are done only if an interval is too wide: the sums are upper bounds."
+        found.append(f"{len(made.if_needed)} {said}")
     if made.elsewhere:
         found.append(f"{made.elsewhere} runs are not on the chosen cluster {config['cluster']}.")
     found.append(

@@ -26,7 +26,9 @@ def dataset_of(config: Mapping[str, Any], run: grid.Run) -> str:
 def expected_runs(config: Mapping[str, Any]) -> dict[str, Any]:
     """The content of grid.json for a validated configuration.
 
-    `runs`: path, axes, sizes, price and the parameters with which the record must have been made;
+    `runs`: path, axes, sizes, price and the parameters with which the record must have been made,
+    `relative_interval` that is asked of its point and whether it is a `further` repeat;
+    `order_seed`: of the order in which runs start;
     `excluded`: axes and reason; `platforms`: name → what the tables say of it; `target_accuracy`:
     the accuracy to which time and cost are compared, or None.
     """
@@ -42,6 +44,8 @@ def expected_runs(config: Mapping[str, Any]) -> dict[str, Any]:
                 "per_replica_batch_size": run.per_replica_batch_size,
                 "global_batch_size": run.global_batch_size,
                 "batch_scaling": batch_scaling(config["recipes"][run.recipe]),
+                "relative_interval": run.relative_interval,
+                "further": run.further,
                 "usd_per_node_hour": costs.node_price_usd(
                     config["platforms"][run.platform], run.gpus_per_node
                 ),
@@ -54,6 +58,7 @@ def expected_runs(config: Mapping[str, Any]) -> dict[str, Any]:
     named = dict.fromkeys(points)
     return {
         "schema_version": SCHEMA_VERSION,
+        "order_seed": config["seed"],
         "target_accuracy": config["comparison"]["target_accuracy"],
         "platforms": {name: platforms.shown(config["platforms"], name) for name in named},
         "runs": entries,

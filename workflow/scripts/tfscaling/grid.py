@@ -44,6 +44,10 @@ class Run:
     replicas: int
     per_replica_batch_size: int
     global_batch_size: int
+    #: Width that the interval of the time may have, over the median; None asks for none.
+    relative_interval: float | None = None
+    #: Made only where the runs before it leave the interval too wide.
+    further: bool = False
 
     @property
     def axes(self) -> dict[str, Any]:
@@ -97,6 +101,7 @@ def expand(
     excluded: list[Excluded] = []
     for number, block in enumerate(config["grid"]):
         _check_names(config, number, block, models, strategies, sources)
+        _check_repeats(number, block, sources)
         before = len(runs)
         for point in _points(block):
             geometry = Geometry.of(point)
@@ -119,13 +124,16 @@ def expand(
             if reason is not None:
                 excluded.append(Excluded(point, reason))
                 continue
-            for repeat in range(1, block["repeats"] + 1):
+            until = block["repeat_until"]
+            for repeat in range(1, (until["repeats_max"] if until else block["repeats"]) + 1):
                 run = Run(
                     **point,
                     repeat=repeat,
                     replicas=replicas,
                     per_replica_batch_size=per_replica,
                     global_batch_size=total,
+                    relative_interval=until["relative_interval"] if until else None,
+                    further=repeat > block["repeats"],
                 )
                 key = (*point.values(), repeat)
                 if key in runs:
@@ -178,6 +186,14 @@ def _check_recipes(config: Mapping[str, Any], sources: Sources) -> None:
                     sources,
                 )
             )
+
+
+def _check_repeats(number: int, block: Mapping[str, Any], sources: Sources) -> None:
+    until = block["repeat_until"]
+    if until is not None and until["repeats_max"] <= block["repeats"]:
+        path: list[str | int] = ["grid", number, "repeat_until", "repeats_max"]
+        reason = f"allowed: more than repeats, {block['repeats']}"
+        raise ConfigError(problem(path, until["repeats_max"], reason, sources))
 
 
 def _check_names(

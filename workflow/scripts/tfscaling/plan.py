@@ -28,7 +28,9 @@ COLUMNS = (
     *("feasibility", "reason", "tasks", "gpus", "cpus_per_task"),
     *("duration_s", "duration_from", "node_hours", "cost_usd", "submission"),
 )
-TIME_LIMIT, RUNS, EXCLUDED = "time limit", "runs", "excluded"
+TIME_LIMIT = "time limit"
+#: A run that is still to do, a further repeat that may have to be done, a point that is not run.
+RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
 HERE = "runs on this machine"
 NO_SLURM = "runs on this machine and calls srun: take --profile profiles/slurm"
 #: They stand for what only exists at submission, RUN for what differs between repeats too.
@@ -38,7 +40,7 @@ _UUID = "RUN-UUID"  # the same as a word that no shell quotes
 
 @dataclass(frozen=True)
 class Plan:
-    """`rows` as in COLUMNS: the runs still to do, then the excluded points.
+    """`rows` as in COLUMNS: the runs still to do, further repeats included, the excluded points.
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
     """
@@ -49,8 +51,13 @@ class Plan:
 
     @property
     def runs(self) -> list[Row]:
-        """The runs that are still to do."""
-        return [row for row in self.rows if row["feasibility"] == RUNS]
+        """The runs that are still to do, or may have to be."""
+        return [row for row in self.rows if row["feasibility"] != EXCLUDED]
+
+    @property
+    def if_needed(self) -> list[Row]:
+        """The further repeats of them, which are done only where an interval is too wide."""
+        return [row for row in self.rows if row["feasibility"] == IF_NEEDED]
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
     """
     expected = expectations.expected_runs(config)
     selected = [e for e in expected["runs"] if is_selected(config, e["axes"]["platform"])]
-    table, _ = tables.run_tables({"runs": selected}, runs_dir)
+    table, _ = tables.run_tables({"runs": [{**e, "further": False} for e in selected]}, runs_dir)
     estimates: dict[tuple[Any, ...], tuple[float, str]] = {}
     rows = []
     for entry, status, reason in zip(selected, table["status"], table["reason"], strict=True):
@@ -100,7 +107,7 @@ def _row(entry: Mapping[str, Any], reason: str, duration_s: float, source: str) 
     shape = Geometry.of(axes)
     return {
         **axes,
-        "feasibility": RUNS,
+        "feasibility": IF_NEEDED if entry["further"] else RUNS,
         "reason": reason,
         "tasks": shape.tasks,
         "gpus": shape.gpus,

@@ -48,6 +48,7 @@ RUN_COLUMNS = (
     "parameters_hash",
     "record",
 )
+MISSING = "missing"
 EPOCH_COLUMNS = (*AXES, "epoch", "loss", "accuracy", "duration_s")
 
 
@@ -56,13 +57,16 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
 
     Runs have axes, status, reason, sizes, metrics, hosts and the record's path. `status` is ok,
     failed, unfinished (started, left neither a record nor a failure: still running, or killed),
-    stale (made with other parameters) or missing. Epochs have axes, epoch, loss, accuracy and
+    stale (made with other parameters) or missing; further repeats (`repeat_until`) have a row once
+    they were started. Epochs have axes, epoch, loss, accuracy and
     duration_s.
     """
     runs, epochs = [], []
     target = expected.get("target_accuracy")
     for entry in expected["runs"]:
         row, record = _run_row(entry, runs_dir, target)
+        if entry["further"] and row["status"] == MISSING:
+            continue  # a repeat that its point did not need, or not yet
         runs.append(row)
         if record is not None:
             epochs += [{**entry["axes"], **epoch} for epoch in record["metrics"]["epochs"]]
@@ -141,7 +145,7 @@ def _why_no_record(folder: Path) -> dict[str, str]:
         return {"status": "failed", "reason": f"{cause['kind']}: {where}{cause['message']}"}
     if any(folder.glob("attempt=*")):
         return {"status": "unfinished", "reason": "still running, or killed before it could report"}
-    return {"status": "missing", "reason": "not run yet"}
+    return {"status": MISSING, "reason": "not run yet"}
 
 
 def read_table(path: Path) -> pd.DataFrame:

@@ -1,0 +1,92 @@
+"""Further repeats go to the points whose interval is too wide, and end at repeats_max."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import generator
+import pytest
+from rows import expected_of
+from tfscaling import repeats
+from tfscaling.statistics import median_interval, median_rank
+
+UNTIL = {"relative_interval": 0.05, "repeats_max": 11}
+#: Six runs each; their intervals are their ranges.
+NARROW, WIDE = (100.0, 101.0, 102.0, 103.0, 104.0, 105.0), (100.0, 110.0, 120.0, 99.0, 98.0, 97.0)
+
+
+def written(tmp_path: Path, times: dict[int, tuple[float, ...]], **until: Any) -> dict[str, Any]:
+    """grid.json of a point for each number of nodes, with a record for each of its times."""
+    block = {"nodes": list(times), "repeats": 6, "repeat_until": {**UNTIL, **until}}
+    expected = expected_of(block)
+    made = {entry["path"]: entry for entry in expected["runs"]}
+    for entry in made.values():
+        own = times[entry["axes"]["nodes"]]
+        if entry["axes"]["repeat"] <= len(own):
+            time_s = own[entry["axes"]["repeat"] - 1]
+            one = {"runs": [entry]}
+            generator.write_records(one, tmp_path, lambda _, time_s=time_s: time_s, noise=0.0)
+    return expected
+
+
+def paths(expected: dict[str, Any], nodes: int, *numbers: int) -> list[str]:
+    return [
+        entry["path"] for entry in expected["runs"]
+        if entry["axes"]["nodes"] == nodes and entry["axes"]["repeat"] in numbers
+    ]  # fmt: skip
+
+
+def test_only_the_point_with_the_wide_interval_is_repeated(tmp_path: Path) -> None:
+    expected = written(tmp_path, {1: NARROW, 2: WIDE})
+    made = repeats.next_round(expected, tmp_path, [], 1)
+    assert made["runs"] == paths(expected, 2, 7, 8, 9) and made["added"] == 3
+    narrow, wide = made["points"]
+    assert (narrow["nodes"], narrow["repeats"], narrow["verdict"]) == (1, 6, repeats.NARROW)
+    assert narrow["relative_interval"] == pytest.approx(5.0 / 102.5)
+    assert (wide["nodes"], wide["verdict"]) == (2, repeats.WIDE)
+    assert wide["relative_interval"] == pytest.approx(23.0 / 99.5)
+
+
+def test_rounds_end_when_the_interval_is_narrow_or_the_repeats_are_used_up(tmp_path: Path) -> None:
+    nine = (*WIDE, 99.5, 100.5, 99.0)
+    expected = written(tmp_path, {2: nine}, relative_interval=0.2)
+    asked = paths(expected, 2, 7, 8, 9)
+    made = repeats.next_round(expected, tmp_path, asked, 2)
+    assert (made["runs"], made["added"]) == (asked, 0)
+    (point,) = made["points"]
+    assert (point["repeats"], point["verdict"]) == (9, repeats.NARROW)
+    low, high = median_interval(nine) or (0, 0)
+    assert point["relative_interval"] == pytest.approx((high - low) / point["median_s"])
+
+    strict = {**expected, "runs": [{**e, "relative_interval": 1e-3} for e in expected["runs"]]}
+    made = repeats.next_round(strict, tmp_path, asked, 2)
+    assert made["added"] == 2, "11 at most, though 12 would be the next to help"
+    last = written(tmp_path, {2: (*nine, 1.0, 1.0)}, relative_interval=1e-3)
+    made = repeats.next_round(last, tmp_path, made["runs"], 3)
+    assert made["added"] == 0
+    assert made["points"][0]["verdict"] == repeats.EXHAUSTED
+
+
+def test_a_point_without_all_its_runs_is_left_alone(tmp_path: Path) -> None:
+    expected = written(tmp_path, {1: NARROW[:5], 2: WIDE})
+    made = repeats.next_round(expected, tmp_path, [], 1)
+    assert [point["nodes"] for point in made["points"]] == [2]
+
+
+def test_points_that_ask_for_no_interval_are_not_looked_at(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": 1, "repeats": 6})
+    generator.write_records(expected, tmp_path)
+    assert repeats.next_round(expected, tmp_path, [], 1)["points"] == []
+    assert not any(entry["further"] for entry in expected["runs"])
+
+
+@pytest.mark.parametrize(("runs", "more"), [(1, 6), (5, 6), (6, 9), (8, 9), (9, 12), (15, 17)])
+def test_the_next_number_of_runs_is_one_that_can_narrow_the_interval(runs: int, more: int) -> None:
+    assert repeats.next_number(runs) == more
+    assert (median_rank(more) or 0) > (median_rank(runs) or 0)
+    assert (median_rank(more - 1) or 0) <= (median_rank(runs) or 0)
+
+
+def test_too_few_runs_have_no_interval() -> None:
+    assert repeats.relative_interval(WIDE[:5]) is None

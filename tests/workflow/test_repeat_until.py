@@ -1,0 +1,47 @@
+"""`repeat_until` on the real workflow: further runs where the interval is wide, nowhere else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import generator
+from project import TINY, Project
+
+CONTENT: dict[str, Any] = {
+    "grid": [
+        {"platform": "laptop", "model": "mnist_cnn", "recipe": ["narrow", "wide"], "nodes": 1,
+         "repeats": 6, "repeat_until": {"relative_interval": 0.05, "repeats_max": 7}},
+    ],
+    "recipes": {"narrow": TINY, "wide": {**TINY, "learning_rate": 0.002}},
+}  # fmt: skip
+
+
+def test_the_wide_point_is_repeated_until_its_limit_and_the_narrow_one_is_not(
+    project: Project,
+) -> None:
+    """The first six runs are made up; the further one trains for real."""
+    project.overlay(CONTENT)
+    project.snakemake("results/grid.json")
+    expected = json.loads((project.folder / "results/grid.json").read_text())
+    first = {"runs": [entry for entry in expected["runs"] if not entry["further"]]}
+    generator.write_records(
+        first,
+        project.folder / "results/runs",
+        lambda entry: 10.0 + (entry["axes"]["repeat"] if "wide" in entry["path"] else 0.0),
+        noise=0.0,
+    )
+    project.snakemake()
+    made = {(r["axes"]["recipe"], r["axes"]["repeat"]) for r in project.records()}
+    assert len(made) == 13 and ("wide", 7) in made
+    rounds = [
+        json.loads((project.folder / f"results/repeats/round={n}.json").read_text()) for n in (1, 2)
+    ]
+    assert [made["added"] for made in rounds] == [1, 0]
+    assert {p["recipe"]: p["verdict"] for p in rounds[1]["points"]} == {
+        "narrow": "narrow enough",
+        "wide": "too wide at repeats_max",
+    }
+    asked = {row["recipe"]: row["runs"] for row in project.table("results/tables/comparison.csv")}
+    assert asked == {"narrow": "6", "wide": "7"}
+    assert "Nothing to be done" in project.snakemake().stdout

@@ -1,0 +1,31 @@
+"""Repeat further the points whose interval is too wide (`repeat_until`), round by round.
+
+INPUTS   results/grid.json, results/runs/**/run.json of the rounds before
+OUTPUTS  results/repeats/round={round}.json   the further runs to make; none ends the rounds
+"""
+
+
+checkpoint assess_repeats:
+    input:
+        grid=rules.expand.output.grid,
+        records=records_before_round,
+        previous=round_before,
+    output:
+        wanted="results/repeats/round={round}.json",
+    log:
+        "results/logs/assess_repeats/round={round}.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        previous=previous_flag,
+    message:
+        "round {wildcards.round}: which points need further repeats"
+    shell:
+        "assess_repeats.py"
+        " --grid {input.grid}"
+        " --runs-dir results/runs"
+        " --round {wildcards.round}"
+        " {params.previous}"
+        " --output {output.wanted}"
+        " >{log} 2>&1"

@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""Which points need further repeats, because their interval is still too wide.
+
+INPUTS   grid.json (--grid), the run records below --runs-dir, the round before (--previous, none
+         for the first)
+OUTPUTS  round=<n>.json (--output): the further runs to make, and how wide each interval is
+"""
+
+import argparse
+from pathlib import Path
+
+from tfscaling import records, repeats
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--grid", type=Path, required=True)
+    parser.add_argument("--runs-dir", type=Path, required=True)
+    parser.add_argument("--round", type=int, required=True)
+    parser.add_argument("--previous", type=Path)
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args()
+    before = records.read_json(args.previous) if args.previous else None
+    asked = before["runs"] if before else []
+    made = repeats.next_round(records.read_json(args.grid), args.runs_dir, asked, args.round)
+    for point in made["points"]:
+        width = point["relative_interval"]
+        shown = "no interval" if width is None else f"interval {width:.1%} of the median"
+        axes = ", ".join(f"{axis} {point[axis]}" for axis in ("platform", "recipe", "nodes"))
+        print(f"{axes}: {point['repeats']} runs, {shown}: {point['verdict']}")
+    print(f"round {args.round}: {made['added']} further runs")
+    records.write_json(args.output, made)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Further repeats of the points whose interval is still too wide. Layer 4 (view).
+
+Repeats are added in rounds: all runs of a round end, then the points are looked at again. A point
+is repeated up to the next number of runs at which its interval can be narrower at all: that of the
+median ends at order statistics, which move inwards at 9, 12, 15, ... runs only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tfscaling import records
+from tfscaling.grid import POINT_AXES
+from tfscaling.statistics import RUNS_FOR_INTERVAL, median_interval, median_rank
+
+Entry = Mapping[str, Any]
+
+METRIC = "execution_time_s"
+NARROW, WIDE, EXHAUSTED = "narrow enough", "too wide", "too wide at repeats_max"
+
+
+def next_round(
+    expected: Entry, runs_dir: Path, asked: Sequence[str], number: int
+) -> dict[str, Any]:
+    """What round `number` adds, after the runs of every block and those `asked` for since.
+
+    `runs`: paths of all further runs asked for up to now, `added`: how many of them are new,
+    `points`: axes, repeats, median_s, relative_interval (None below 6 runs) and verdict of every
+    point that has an interval to reach and whose runs are all there.
+    """
+    points: dict[tuple[Any, ...], list[Entry]] = {}
+    for entry in expected["runs"]:
+        if entry["relative_interval"] is not None:
+            points.setdefault(tuple(entry["axes"][a] for a in POINT_AXES), []).append(entry)
+    found, runs = [], list(asked)
+    for axes, entries in points.items():
+        due = [entry for entry in entries if not entry["further"] or entry["path"] in asked]
+        times = [_time_s(entry, runs_dir) for entry in due]
+        known = [time for time in times if time is not None]
+        if len(known) < len(times):
+            continue  # on another cluster than the chosen one
+        width = relative_interval(known)
+        wide = width is None or width > entries[0]["relative_interval"]
+        more = entries[len(due) : next_number(len(due))] if wide else []
+        runs += [entry["path"] for entry in more]
+        found.append(
+            {
+                **dict(zip(POINT_AXES, axes, strict=True)),
+                "repeats": len(due),
+                "median_s": median(known),
+                "relative_interval": width,
+                "verdict": (WIDE if more else EXHAUSTED) if wide else NARROW,
+            }
+        )
+    return {"round": number, "runs": runs, "added": len(runs) - len(asked), "points": found}
+
+
+def relative_interval(times_s: Sequence[float]) -> float | None:
+    """Width of the interval of the median over the median; None if there are too few runs."""
+    interval = median_interval(times_s)
+    return None if interval is None else (interval[1] - interval[0]) / median(times_s)
+
+
+def next_number(runs: int) -> int:
+    """The next number of runs whose interval ends further inside the sample than that of `runs`."""
+    if runs < RUNS_FOR_INTERVAL:
+        return RUNS_FOR_INTERVAL
+    more = runs + 1
+    while (median_rank(more) or 0) <= (median_rank(runs) or 0):
+        more += 1
+    return more
+
+
+def _time_s(entry: Entry, runs_dir: Path) -> float | None:
+    record = records.read_json(runs_dir / entry["path"] / records.RECORD)
+    if record is None:
+        return None
+    time_s: float = record["phases"][METRIC]
+    return time_s
