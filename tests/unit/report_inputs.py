@@ -18,9 +18,13 @@ COLUMNS = ["execution_time_s", "speedup", "accuracy"]
 NASTY = "first </script><script>alert(1)</script>\nsecond & last"
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 3"><path d="M0 0L4 3"/></svg>'
 FINDINGS = [
-    ("time", "all points", "The fastest is 4 nodes.", "too few runs"),
-    ("cost", "all points", "The cheapest is 1 node.", "supported"),
+    ("accuracy", "cluster", "The fastest errs more.", "too few runs"),
     ("scaling", "cluster", "More nodes pay.", "inconclusive"),
+    ("scaling", "laptop", "More nodes do not pay.", "supported"),
+]
+DECISION = [
+    ("mnist_cnn, weak", "execution_time_s", "Shortest time", "Too few runs.", "too few runs"),
+    ("mnist_cnn, weak", "cost_usd", "Lowest cost", "Use 1 node.", "supported"),
 ]
 
 
@@ -51,6 +55,10 @@ def study(runs_dir: Path, fails: bool = True) -> Study:
             generator.write_records({"runs": [entry]}, runs_dir)
     runs, _ = tables.run_tables(expected, runs_dir)
     return Study(expected, runs, comparison_table(runs, expected))
+
+
+def decision(*rows: tuple[str, str, str, str, str]) -> pd.DataFrame:
+    return pd.DataFrame(rows or DECISION, columns=["work", "goal", "title", "text", "support"])
 
 
 def findings(*rows: tuple[str, str, str, str]) -> pd.DataFrame:

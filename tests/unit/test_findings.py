@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from measured import around, measured
+from measured import around, measured, nothing_measured
 from tfscaling import clouds, findings
 
 
@@ -20,39 +20,6 @@ def one(found: pd.DataFrame, topic: str, start: str = "") -> tuple[str, str]:
     rows = found[(found["topic"] == topic) & found["text"].str.startswith(start)]
     assert len(rows) == 1, rows.to_string()
     return rows["text"].iloc[0], rows["support"].iloc[0]
-
-
-def test_the_fastest_point_is_named_with_the_next_one() -> None:
-    found = find({("east", 1): around(30.0), ("east", 2): around(20.0), ("east", 4): around(10.0)})
-    text, support = one(found, "time")
-    assert support == "supported"
-    assert text.startswith("The fastest: 4 nodes of east (mnist_cnn, weak), 10.0 (9.9–10.1) s.")
-    assert "The next, 2 nodes of east (mnist_cnn, weak), takes 2.00 times (" in text
-
-
-def test_points_that_cannot_be_told_apart_are_said_to_be() -> None:
-    found = find({("east", 1): around(30.0), ("east", 2): around(10.0, 0.2),
-                  ("east", 4): around(10.2, 0.2)})  # fmt: skip
-    text, support = one(found, "time")
-    assert support == "inconclusive"
-    assert "cannot be told apart from 4 nodes of east" in text
-    assert "1 node of east" not in text
-
-
-def test_a_single_run_is_no_claim() -> None:
-    text, support = one(find({("east", 1): [30.0], ("east", 2): [10.0]}), "time")
-    assert support == "too few runs"
-    assert "by a single run: too few to tell it apart from others" in text
-
-
-def test_a_rival_with_too_few_runs_is_named_and_not_compared() -> None:
-    found = find({("east", 1): around(30.0), ("east", 2): around(10.0), ("east", 4): [9.99]})
-    text, support = one(found, "time")
-    assert support == "too few runs"  # the fastest itself has one run
-    found = find({("east", 1): around(30.0), ("east", 2): around(10.0), ("east", 4): [10.01]})
-    text, support = one(found, "time")
-    assert support == "supported"
-    assert text.endswith("1 point has too few runs to be compared.")
 
 
 def test_more_nodes_that_are_slower_are_named() -> None:
@@ -87,25 +54,8 @@ def test_accuracy_lost_at_the_fastest_point() -> None:
     assert "a global batch of 128 against 64" in text
 
 
-def test_costs_follow_the_price_of_all_nodes() -> None:
-    text, support = one(find({("east", 1): around(30.0), ("east", 4): around(10.0)}), "cost")
-    assert text.startswith("The cheapest: 1 node of east")
-    assert "costs 1.33 times" in text
-    assert support == "supported"
-
-
-def test_without_prices_no_point_is_called_cheap() -> None:
-    found = find({("east", 1): around(30.0)}, usd_per_node_hour=None, cloud=None)
-    assert one(found, "cost") == ("No point has a price.", "not measured")
-
-
-def test_nothing_measured_is_said() -> None:
-    comparison, runs, _ = measured({("east", 1): [1.0], ("east", 2): [1.0]})
-    runs["status"] = "missing"
-    comparison[["runs", "execution_time_s"]] = 0, None
-    found = findings.find(comparison, runs)
-    assert set(found["support"]) == {"not measured"}
-    assert set(found["topic"]) == {"time", "cost", "accuracy"}
+def test_where_nothing_is_measured_nothing_is_found() -> None:
+    assert findings.find(*nothing_measured()).empty
 
 
 def test_clouds_win_points_not_the_match() -> None:

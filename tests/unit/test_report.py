@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from builders import SCRIPTS
-from report_inputs import COLUMNS, NASTY, SVG, TITLE, clouds, findings, published, study
+from report_inputs import COLUMNS, NASTY, SVG, TITLE, clouds, decision, findings, published, study
 from tfscaling import report
 
 #: Elements without an end tag.
@@ -65,6 +65,7 @@ def rendered(tmp_path: Path, fails: bool = True, **changes: Any) -> str:
         "runs": made.runs,
         "comparison": made.comparison,
         "columns": COLUMNS,
+        "decision": decision(),
         "findings": findings(),
         "plots": {"execution_time": SVG, "my_own": SVG},
         "clouds": clouds(),
@@ -163,10 +164,9 @@ def test_logical_devices_are_said_loudly_and_first(page: Page) -> None:
 
 
 def test_what_is_not_supported_never_looks_certain(page: Page) -> None:
-    time, cost, accuracy = page.all("article")
-    assert time[0]["class"] == "doubted" and "too few runs The fastest" in time[1]
-    assert "class" not in cost[0] and "supported The cheapest" in cost[1]
-    assert accuracy[0]["class"] == "doubted" and "not measured" in accuracy[1]
+    time, cost = page.all("article")
+    assert time[0]["class"] == "doubted" and "too few runs Too few runs." in time[1]
+    assert "class" not in cost[0] and "supported Use 1 node." in cost[1]
     assert "inconclusive More nodes pay." in [
         words.removeprefix("cluster ") for has, words in page.all("li") if has.get("class")
     ]
@@ -228,10 +228,11 @@ def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
     runs = made.runs.assign(status="missing", reason="not run yet", hosts=None, record=None)
     runs = runs.assign(started=None, git_commit=None, tensorflow=None)
     points = made.comparison.assign(runs=0, status="missing")
-    text = rendered(tmp_path, runs=runs, comparison=points, findings=findings().head(0), plots={})
+    nothing = {"decision": decision().head(0), "findings": findings().head(0), "plots": {}}
+    text = rendered(tmp_path, runs=runs, comparison=points, **nothing)
     page = Page(text)
     assert "0 of 10 runs valid" in text and "No plot was drawn." in text
-    assert all(has["class"] == "doubted" for has, _ in page.all("article"))
+    assert not page.all("article") and "There is no valid run yet." in text
 
 
 def test_the_program_writes_the_page(tmp_path: Path) -> None:
@@ -240,6 +241,7 @@ def test_the_program_writes_the_page(tmp_path: Path) -> None:
     frames = {
         "runs": made.runs,
         "comparison": made.comparison,
+        "decision": decision(),
         "findings": findings(),
         "clouds": clouds(),
         "published": published(),

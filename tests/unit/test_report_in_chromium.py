@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_inputs import COLUMNS, SVG, TITLE, clouds, findings, published, study
+from report_inputs import COLUMNS, SVG, TITLE, clouds, decision, findings, published, study
 from tfscaling import report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -60,7 +60,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     made = study(folder / "runs")
     text = report.render(
-        TITLE, made.expected, made.runs, made.comparison, COLUMNS, findings(), {"speedup": SVG},
+        TITLE, made.expected, made.runs, made.comparison, COLUMNS, decision(), findings(),
+        {"speedup": SVG},
         clouds=clouds(), published=published(), folder=folder,
     )  # fmt: skip
     text = text.replace("<style>", WATCH + "<style>").replace("</body>", PROBE + "</body>")

@@ -8,23 +8,37 @@ from typing import Any
 import pandas as pd
 import pytest
 from builders import valid_config
-from report_inputs import FINDINGS, findings, study
+from report_inputs import DECISION, decision, findings, study
 from tfscaling import expectations, report_sections, truth
+from tfscaling.findings import TOPICS
 from tfscaling.metrics import METRICS
 
 
-def test_the_first_finding_of_a_topic_is_its_answer_and_the_rest_follow() -> None:
-    more = ("cost", "cluster", "More.", "supported")
-    odd = ("weather", "cluster", "Rain.", "perhaps")
-    answer = report_sections.answer(findings(*FINDINGS, more, odd))
-    texts = [c["finding"] and c["finding"]["text"] for c in answer["choices"]]
-    assert texts == ["The fastest is 4 nodes.", "The cheapest is 1 node.", None]
+def test_the_choices_come_first_and_findings_follow_by_topic() -> None:
+    answer = report_sections.answer(decision(), findings())
+    (work,) = answer["works"]
+    assert work["title"] == "", "one work needs no name"
+    assert [(c["subject"], c["text"]) for c in work["choices"]] == [
+        ("Shortest time", "Too few runs."),
+        ("Lowest cost", "Use 1 node."),
+    ]
     others = {topic["title"]: [f["text"] for f in topic["findings"]] for topic in answer["others"]}
     assert others == {
-        "Lowest cost: more": ["More."],
-        "How far it scales": ["More nodes pay."],
-        "Weather": ["Rain."],
+        "What it costs in accuracy": ["The fastest errs more."],
+        "How far it scales": ["More nodes pay.", "More nodes do not pay."],
     }
+
+
+def test_the_choices_of_each_work_have_its_name() -> None:
+    other = ("resnet50, weak", "cost_usd", "Lowest cost", "Use 2 nodes.", "supported")
+    works = report_sections.answer(decision(*DECISION, other), findings())["works"]
+    assert [(w["title"], len(w["choices"])) for w in works] == [
+        ("mnist_cnn, weak", 2), ("resnet50, weak", 1),
+    ]  # fmt: skip
+
+
+def test_every_topic_of_findings_has_a_heading() -> None:
+    assert set(report_sections.TOPICS) == set(TOPICS)
 
 
 @pytest.mark.parametrize(
@@ -38,8 +52,8 @@ def test_the_first_finding_of_a_topic_is_its_answer_and_the_rest_follow() -> Non
     ],
 )
 def test_only_what_is_supported_is_certain(support: str, is_certain: bool, tone: str) -> None:
-    answer = report_sections.answer(findings(("time", "s", "t", support)))
-    found = answer["choices"][0]["finding"]
+    answer = report_sections.answer(decision(("w", "cost_usd", "t", "text", support)), findings())
+    found = answer["works"][0]["choices"][0]
     assert (found["support"], found["is_certain"], found["tone"]) == (support, is_certain, tone)
 
 

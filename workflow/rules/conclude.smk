@@ -2,7 +2,7 @@
 
 INPUTS   results/tables/{comparison,runs}.csv, results/grid.json, published results if configured
 OUTPUTS  results/tables/findings.{csv,md}     sentences, each with what supports it
-         results/tables/decision.md           which point to take for which goal, and what is open
+         results/tables/decision.{csv,md}     which point to take for which goal, and what is open
          results/tables/clouds.{csv,md}       one row per point and metric of two clouds
          results/tables/published.{csv,md}    one row per published point
          results/tables/method.{csv,md}       one row per rule of good measurement, pass or fail
@@ -22,7 +22,8 @@ rule conclude:
         findings_md=report(
             "results/tables/findings.md", category="Findings", caption="../report/findings.rst"
         ),
-        decision=report(
+        decision="results/tables/decision.csv",
+        decision_md=report(
             "results/tables/decision.md", category="Findings", caption="../report/decision.rst"
         ),
         clouds="results/tables/clouds.csv",

@@ -10,6 +10,7 @@ rule report:
         grid=rules.expand.output.grid,
         runs=rules.collect.output.csv,
         comparison=rules.compare.output.csv,
+        decision=rules.conclude.output.decision,
         findings=rules.conclude.output.findings,
         clouds=rules.conclude.output.clouds,
         published=rules.conclude.output.published,
@@ -34,6 +35,7 @@ rule report:
         " --runs {input.runs}"
         " --comparison {input.comparison}"
         " --columns {params.comparison[columns]}"
+        " --decision {input.decision}"
         " --findings {input.findings}"
         " --clouds {input.clouds}"
         " --published {input.published}"

@@ -3,7 +3,7 @@
 
 INPUTS   comparison.csv (--comparison), runs.csv (--runs), grid.json (--grid), published results
          (--published, may be left out)
-OUTPUTS  in --output-dir: {findings,clouds,published,scaling,method}.{csv,md}, decision.md
+OUTPUTS  in --output-dir: {findings,decision,clouds,published,scaling,method}.{csv,md}
 """
 
 import argparse
@@ -14,6 +14,7 @@ import pandas as pd
 from tfscaling import (
     clouds,
     decision,
+    decision_page,
     findings,
     formats,
     method,
@@ -60,7 +61,10 @@ def conclude(
     topics = [topic for topic in findings.TOPICS if topic in set(found["topic"])]
     parts = [formats.markdown(findings.shown(found, topic), 2) for topic in topics]
     _write(folder / "findings", found, ["# Findings\n", *parts])
-    (folder / "decision.md").write_text(decision.markdown(comparison, runs))
+    choices = decision.decide(comparison, runs)
+    _write(
+        folder / "decision", decision.table(choices), [decision_page.markdown(comparison, choices)]
+    )
     laws = scaling_laws.table(runs)
     _write(folder / "scaling", laws, [formats.markdown(scaling_laws.shown(laws))])
     kept = method.rules(runs, comparison, expected)

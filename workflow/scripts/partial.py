@@ -57,7 +57,8 @@ def draw(config: dict, folder: Path) -> None:
     (folder / "plots").mkdir(parents=True, exist_ok=True)
     titles = plots.titles(config["plots"])
     files = [folder / "plots" / f"{name}.svg" for name in titles]
-    names = ("runs", "comparison", "epochs", "findings", "clouds", "published", "scaling", "method")
+    names = ["runs", "comparison", "epochs", "decision", "findings", "clouds", "published"]
+    names += ["scaling", "method"]
     csv = {name: folder / "tables" / f"{name}.csv" for name in names}
     plot(titles, csv["comparison"], csv["epochs"], csv["published"], files)
     report.write(
@@ -67,6 +68,7 @@ def draw(config: dict, folder: Path) -> None:
         tables.read_table(csv["runs"]),
         tables.read_table(csv["comparison"]),
         config["comparison"]["columns"],
+        tables.read_table(csv["decision"]),
         tables.read_table(csv["findings"]),
         files,
         clouds=tables.read_table(csv["clouds"]),

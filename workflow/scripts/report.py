@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """One self-contained page: the answer, the tables, the plots, and what they rest on.
 
-INPUTS   grid.json (--grid), runs.csv (--runs), comparison.csv (--comparison), findings.csv
-         (--findings), plots (--plots); may be left out: clouds.csv (--clouds), published.csv
-         (--published)
+INPUTS   grid.json (--grid), runs.csv (--runs), comparison.csv (--comparison), decision.csv
+         (--decision), findings.csv (--findings), plots (--plots); may be left out: clouds.csv
+         (--clouds), published.csv (--published), scaling.csv (--scaling), method.csv (--method)
 OUTPUTS  an HTML page that asks nothing of the network (--output)
 """
 
@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--comparison", type=Path, required=True)
     parser.add_argument("--columns", nargs="+", required=True, choices=list(METRICS))
+    parser.add_argument("--decision", type=Path, required=True)
     parser.add_argument("--findings", type=Path, required=True)
     parser.add_argument("--clouds", type=Path)
     parser.add_argument("--published", type=Path)
@@ -39,6 +40,7 @@ def main() -> None:
         tables.read_table(args.runs),
         tables.read_table(args.comparison),
         args.columns,
+        tables.read_table(args.decision),
         tables.read_table(args.findings),
         args.plots,
         clouds=tables.read_table(args.clouds) if args.clouds else None,
@@ -55,6 +57,7 @@ def write(
     runs: pd.DataFrame,
     comparison: pd.DataFrame,
     columns: Sequence[str],
+    decision: pd.DataFrame,
     findings: pd.DataFrame,
     plots: Sequence[Path],
     *,
@@ -71,6 +74,7 @@ def write(
         runs,
         comparison,
         columns,
+        decision,
         findings,
         drawings,
         clouds=clouds,

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
-from tfscaling import formats
-from tfscaling.comparison import OF_ALL_RUNS, SPREAD
-from tfscaling.display import Shown, cell
+from tfscaling.comparison import OF_ALL_RUNS
 from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
 from tfscaling.samples import (
@@ -26,10 +25,11 @@ from tfscaling.samples import (
     weakest,
 )
 from tfscaling.sentences import Row, counted, listed, place, value
-from tfscaling.statistics import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.statistics import RUNS_FOR_INTERVAL
 
 #: Points that share these do the same work.
 WORK_AXES = ("model", "recipe")
+COLUMNS = ("work", "goal", "title", "text", "support", *POINT_AXES, "alike")
 #: Axes that the name of a point gives only where its rivals differ in them.
 _OTHER_AXES = ("strategy", "tasks_per_node")
 #: Metric → what the choice is for.
@@ -40,7 +40,6 @@ GOALS = {
     "time_to_accuracy_s": "Shortest time to training accuracy",
     "cost_to_accuracy_usd": "Lowest cost to training accuracy",
 }
-_WEIGHED = ("execution_time_s", "cost_usd", "test_accuracy")
 #: Metric → the cost that decides between points that it cannot tell apart.
 _COST = {
     "execution_time_s": "cost_usd",
@@ -48,18 +47,6 @@ _COST = {
     "time_to_accuracy_s": "cost_to_accuracy_usd",
 }
 _FEWEST = {"nodes": "the fewest nodes", "gpus_per_node": "the fewest GPUs per node"}
-#: Status of points without a valid run that could have one → what is said of one, of several.
-_ABSENT = {
-    "failed": ("failed", "failed"),
-    "unfinished": ("is unfinished", "are unfinished"),
-    "stale": ("was run with other parameters", "were run with other parameters"),
-    "missing": ("is missing", "are missing"),
-}
-RULE = (
-    f"“Use” stands only where the {CONFIDENCE:.0%} intervals show every other point of the same "
-    f"model and recipe that can be compared to be worse. Below {RUNS_FOR_INTERVAL} runs nothing is "
-    "decided."
-)
 
 
 @dataclass(frozen=True)
@@ -78,14 +65,27 @@ class Choice:
     alike: tuple[Point, ...] = ()
 
 
+def table(choices: Sequence[Choice]) -> pd.DataFrame:
+    """COLUMNS: one row for each choice; the axes are those of the point to take, if there is one.
+
+    `alike` is the number of points from which the best cannot be told apart.
+    """
+    rows = []
+    for choice in choices:
+        row: dict[str, Any] = {"work": choice.work, "goal": choice.goal, "title": choice.title}
+        row |= {"text": choice.text, "support": choice.support, "alike": len(choice.alike)}
+        rows.append(row | dict(zip(POINT_AXES, choice.point or (), strict=False)))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
 def decide(comparison: pd.DataFrame, runs: pd.DataFrame) -> list[Choice]:
     """A choice for each goal and each work of which anything was measured."""
     samples = Samples(runs)
     found = []
-    for work, rows in _works(comparison):
+    for work, rows in works(comparison):
         measured = [row for row in rows if row["runs"] > 0]
         targets = [row["target_accuracy"] for row in measured if pd.notna(row["target_accuracy"])]
-        also = _varying(rows)
+        also = varying(rows)
         for goal, title in GOALS.items() if measured else ():
             if goal not in OF_ALL_RUNS or targets:
                 named = f"{title} {targets[0]:g}" if goal in OF_ALL_RUNS else title
@@ -93,14 +93,16 @@ def decide(comparison: pd.DataFrame, runs: pd.DataFrame) -> list[Choice]:
     return found
 
 
-def _works(comparison: pd.DataFrame) -> Iterator[tuple[str, list[Row]]]:
-    works: dict[str, list[Row]] = {}
+def works(comparison: pd.DataFrame) -> Iterator[tuple[str, list[Row]]]:
+    """(model and recipe, points) of each work."""
+    found: dict[str, list[Row]] = {}
     for row in comparison.to_dict("records"):
-        works.setdefault(", ".join(str(row[axis]) for axis in WORK_AXES), []).append(row)
-    yield from works.items()
+        found.setdefault(", ".join(str(row[axis]) for axis in WORK_AXES), []).append(row)
+    yield from found.items()
 
 
-def _varying(rows: Sequence[Row]) -> list[str]:
+def varying(rows: Sequence[Row]) -> list[str]:
+    """The axes that the name of a point must give, because its rivals differ in them."""
     return [axis for axis in _OTHER_AXES if len({str(row[axis]) for row in rows}) > 1]
 
 
@@ -204,95 +206,3 @@ def _points(rows: Sequence[Row], also: Sequence[str], one: str, several: str) ->
 
 def _joined(*parts: str) -> str:
     return " ".join(part for part in parts if part)
-
-
-def pareto(comparison: pd.DataFrame) -> pd.DataFrame:
-    """The points that no other of the same work beats in time, cost and test accuracy together.
-
-    Medians are compared; equal points beat each other in nothing. Cost takes part only where every
-    measured point of the work has a price. Columns are those of the comparison, with intervals.
-    """
-    kept: list[Row] = []
-    for _, rows in _works(comparison):
-        measured = [row for row in rows if row["runs"] > 0]
-        names = _weighed(measured)
-        known = [row for row in measured if all(pd.notna(row[name]) for name in names)]
-        values = [
-            [row[n] * (-1 if METRICS[n].direction == "higher" else 1) for n in names]
-            for row in known
-        ]
-        best = [row for row, own in zip(known, values, strict=True) if not _is_beaten(own, values)]
-        kept += sorted(best, key=lambda row: row["execution_time_s"])
-    shown = [name for name in SPREAD if name in (*_WEIGHED, *OF_ALL_RUNS)]
-    ends = [f"{name}_{end}" for name in shown for end in ("min", "max", "low", "high")]
-    columns = [*POINT_AXES, "platform_title", "runs", "runs_asked", *shown, *ends]
-    return pd.DataFrame(kept, columns=columns)
-
-
-def _weighed(measured: Sequence[Row]) -> list[str]:
-    """The metrics that decide who beats whom."""
-    priced = all(pd.notna(row["cost_usd"]) for row in measured)
-    return [name for name in _WEIGHED if name != "cost_usd" or priced]
-
-
-def _is_beaten(own: Sequence[float], others: Sequence[Sequence[float]]) -> bool:
-    return any(
-        other != own and all(theirs <= mine for theirs, mine in zip(other, own, strict=True))
-        for other in others
-    )
-
-
-def markdown(comparison: pd.DataFrame, runs: pd.DataFrame) -> str:
-    """The page decision.md: choices, Pareto set, what would change the decision."""
-    choices = decide(comparison, runs)
-    parts = ["# Which point to take", RULE if choices else "Nothing is measured yet."]
-    for work in dict.fromkeys(choice.work for choice in choices):
-        own = [choice for choice in choices if choice.work == work]
-        lines = [f"- **{c.title}** ({c.support}): {c.text}" for c in own]
-        parts += [f"## {work}", "\n".join(lines).replace("<", "\\<")]
-    parts += [formats.markdown(_shown(comparison), 2).rstrip()] if choices else []
-    parts += ["## What would change this", _open(comparison, choices).replace("<", "\\<")]
-    return "\n\n".join(parts) + "\n"
-
-
-def _shown(comparison: pd.DataFrame) -> Shown:
-    best = pareto(comparison)
-    works = dict(_works(comparison))
-    names = {point_of(row): place(row, _varying(rows)) for rows in works.values() for row in rows}
-    columns = [name for name in SPREAD if name in best and best[name].notna().any()]
-    rows = [
-        [names[point_of(row)], *(cell(name, row) for name in ("runs", *columns))]
-        for row in best.to_dict("records")
-    ]
-    measured = [[row for row in rows if row["runs"] > 0] for rows in works.values()]
-    priced = all("cost_usd" in _weighed(rows) for rows in measured)
-    what = "time, cost and test accuracy" if priced else "time and test accuracy"
-    notes = ["Medians are compared, so the intervals in brackets may overlap."]
-    if not priced:
-        notes.append("Cost takes no part where a measured point has no price.")
-    cells = pd.DataFrame(rows, columns=["point", "runs", *columns], dtype=object)
-    title = f"Points that no other beats in {what} together"
-    return Shown(title, cells, tuple(notes), texts=frozenset({"point"}))
-
-
-def _open(comparison: pd.DataFrame, choices: Sequence[Choice]) -> str:
-    """What is not known yet: points with too few runs, failed or missing, or alike."""
-    few: list[str] = []
-    absent: dict[str, list[str]] = {status: [] for status in _ABSENT}
-    for _, rows in _works(comparison):
-        also = _varying(rows)
-        for row in rows:
-            if 0 < row["runs"] < RUNS_FOR_INTERVAL:
-                few.append(f"{place(row, also)}, {cell('runs', dict(row))}")
-            elif row["status"] in absent:
-                absent[row["status"]].append(place(row, also))
-    fewer = f"fewer than {RUNS_FOR_INTERVAL} runs"
-    told = [(few, f"has {fewer}", f"have {fewer}")]
-    told += [(names, *_ABSENT[status]) for status, names in absent.items()]
-    said = [
-        f"{counted(names, one, several)}: {listed(names)}." for names, one, several in told if names
-    ]
-    if any(choice.alike for choice in choices):
-        said.append("More runs may tell apart what cannot be told apart now.")
-    enough = f"Every measured point has at least {RUNS_FOR_INTERVAL} runs, and none is missing."
-    return " ".join(said) or (enough if choices else "No point is to be run.")

@@ -1,4 +1,4 @@
-"""Findings in words, each with what supports it: fastest, cheapest, where nodes stop paying.
+"""Findings in words, each with what supports it: where nodes stop paying, what they cost.
 
 Layer 4 (view). A sentence claims no more than the intervals of the runs allow; `support` says how
 far it can be trusted.
@@ -17,31 +17,23 @@ from tfscaling.display import Shown
 from tfscaling.metrics import METRICS
 from tfscaling.samples import (
     INCONCLUSIVE,
-    NOT_MEASURED,
     SUPPORTED,
     TOO_FEW,
     Samples,
     point_of,
     weakest,
 )
-from tfscaling.sentences import Row, listed, place, times, value
-from tfscaling.statistics import RUNS_FOR_INTERVAL
+from tfscaling.sentences import Row, place, times, value
 
-TOPICS = ("time", "cost", "accuracy", "scaling", "stragglers", "clouds")
+TOPICS = ("accuracy", "scaling", "stragglers", "clouds")
 COLUMNS = ("topic", "subject", "text", "support")
 #: Points that share these are compared by their number of nodes.
 LINE_AXES = ("platform", "model", "strategy", "recipe", "gpus_per_node", "tasks_per_node")
-#: Topic → metric, what the best point is called, and what the next one does how many times as much.
-BEST = {
-    "time": ("execution_time_s", "fastest", "takes", "as long"),
-    "cost": ("cost_usd", "cheapest", "costs", "as much"),
-    "accuracy": ("test_accuracy", "most accurate on held-out examples", "errs", "as often"),
-}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`subject` is what the sentence is about: all points, a line of points, or two clouds."""
+    """`subject` is what the sentence is about: a line of points, a point, or two clouds."""
 
     topic: str
     subject: str
@@ -52,11 +44,10 @@ class Finding:
 def find(
     comparison: pd.DataFrame, runs: pd.DataFrame, clouds: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """All findings: columns topic, subject, text, support; those about all points first."""
+    """All findings: columns topic, subject, text, support. Which point to take: `decision`."""
     samples = Samples(runs)
     rows = [dict(row) for row in comparison.to_dict("records")]
-    measured = [row for row in rows if row["runs"] > 0]
-    found = [_best("all points", measured, topic, samples) for topic in BEST]
+    found: list[Finding] = []
     for subject, line in _lines(rows):
         points = sorted((row for row in line if row["runs"] > 0), key=lambda row: row["nodes"])
         found += list(_scaling(subject, points, samples))
@@ -66,8 +57,7 @@ def find(
         found.append(Finding("stragglers", subject, text, support))
     if clouds is not None:
         found += _clouds(clouds)
-    kept = [asdict(finding) for finding in found if finding is not None]
-    return pd.DataFrame(kept, columns=list(COLUMNS))
+    return pd.DataFrame([asdict(finding) for finding in found], columns=list(COLUMNS))
 
 
 def shown(findings: pd.DataFrame, topic: str) -> Shown:
@@ -86,40 +76,6 @@ def _lines(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
     for line in lines.values():
         words = [str(line[0]["platform_title"]), *(f"{a} {line[0][a]}" for a in varying)]
         yield ", ".join(words), line
-
-
-def _best(subject: str, points: Sequence[Row], topic: str, samples: Samples) -> Finding | None:
-    """The best point of all by a metric, and which others cannot be told apart from it."""
-    metric, word, verb, much = BEST[topic]
-    known = [row for row in points if pd.notna(row[metric])]
-    if not known:
-        text = "No point has a price." if points and topic == "cost" else "Nothing is measured yet."
-        return Finding(topic, subject, text, NOT_MEASURED)
-    higher = METRICS[metric].direction == "higher"
-    known.sort(key=lambda row: row[metric], reverse=higher)
-    best, others = known[0], known[1:]
-    start = f"The {word}: {place(best)}, {value(metric, best)}"
-    if len(samples.values(point_of(best), metric)) < RUNS_FOR_INTERVAL:
-        made = "a single run" if best["runs"] == 1 else f"{best['runs']} runs"
-        text = f"{start}, by {made}: too few to tell it apart from others."
-        return Finding(topic, subject, text, TOO_FEW)
-    pairs = [(row, samples.support(metric, point_of(best), point_of(row))) for row in others]
-    compared = [(row, found) for row, found in pairs if found in (SUPPORTED, INCONCLUSIVE)]
-    alike = [row for row, found in compared if found == INCONCLUSIVE]
-    if alike:
-        names = listed([place(row) for row in alike])
-        text = f"{start}. It cannot be told apart from {names}."
-    elif compared:
-        row = compared[0][0]
-        diff = samples.difference(metric, point_of(best), point_of(row))
-        assert diff is not None
-        text = f"{start}. The next, {place(row)}, {verb} {times(diff)} {much}."
-    else:
-        text = f"{start}; there is no other point with enough runs to compare it with."
-    if few := len(pairs) - len(compared):
-        have = "point has" if few == 1 else "points have"
-        text += f" {few} {have} too few runs to be compared."
-    return Finding(topic, subject, text, INCONCLUSIVE if alike else SUPPORTED)
 
 
 def _scaling(subject: str, points: Sequence[Row], samples: Samples) -> Iterator[Finding]:

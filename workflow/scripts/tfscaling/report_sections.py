@@ -19,16 +19,13 @@ from tfscaling.platforms import SHOWN
 from tfscaling.report_tables import TONES, Table, constant, table
 from tfscaling.statistics import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
 
-#: Topic of findings → its heading; the first three say which point to choose.
+#: Topic of findings → its heading.
 TOPICS = {
-    "time": "Shortest time",
-    "cost": "Lowest cost",
-    "accuracy": "Best accuracy",
+    "accuracy": "What it costs in accuracy",
     "scaling": "How far it scales",
     "stragglers": "Slow ranks",
     "clouds": "Which cloud",
 }
-CHOICES = ("time", "cost", "accuracy")
 STATUSES = {
     "ok": "valid: counts in every median",
     "failed": "ended with an error, or did not pass the checks",
@@ -142,36 +139,41 @@ def _shared_machines(expected: Mapping[str, Any], runs: pd.DataFrame) -> list[st
     return found
 
 
-def answer(findings: pd.DataFrame) -> dict[str, Any]:
-    """The findings: for time, cost and accuracy the first of each, then the others by topic.
+def answer(decision: pd.DataFrame, findings: pd.DataFrame) -> dict[str, Any]:
+    """The choice for each goal, by work, then the findings by topic.
 
-    A finding has subject, text, support, and whether it is certain: only if it is supported.
+    Each has subject, text, support, and whether it is certain: only if it is supported.
     """
-    by_topic: dict[str, list[dict[str, Any]]] = {topic: [] for topic in TOPICS}
-    for row in findings.to_dict("records"):
-        support = str(row["support"])
-        by_topic.setdefault(str(row["topic"]), []).append(
+    works = {str(work): own for work, own in decision.groupby("work", sort=False)}
+    found = {topic: findings[findings["topic"] == topic] for topic in TOPICS}
+    return {
+        "works": [
             {
-                "subject": str(row["subject"]),
-                "text": str(row["text"]),
-                "support": support,
-                "is_certain": support == "supported",
-                "tone": TONES.get(support, "doubt"),
+                "title": work if len(works) > 1 else "",
+                "choices": [_said(row, str(row["title"])) for row in own.to_dict("records")],
             }
-        )
-    first = [
-        {"title": TOPICS[topic], "finding": by_topic[topic].pop(0) if by_topic[topic] else None}
-        for topic in CHOICES
-    ]
-    others = [
-        {
-            "title": TOPICS.get(topic, topic.capitalize()) + (": more" if topic in CHOICES else ""),
-            "findings": found,
-        }
-        for topic, found in by_topic.items()
-        if found
-    ]
-    return {"choices": first, "others": others}
+            for work, own in works.items()
+        ],
+        "others": [
+            {
+                "title": TOPICS[topic],
+                "findings": [_said(row, str(row["subject"])) for row in own.to_dict("records")],
+            }
+            for topic, own in found.items()
+            if len(own)
+        ],
+    }
+
+
+def _said(row: Mapping[Any, Any], subject: str) -> dict[str, Any]:
+    support = str(row["support"])
+    return {
+        "subject": subject,
+        "text": str(row["text"]),
+        "support": support,
+        "is_certain": support == "supported",
+        "tone": TONES.get(support, "doubt"),
+    }
 
 
 def _shown(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Shown:
