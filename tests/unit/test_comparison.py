@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import rows
-from builders import REPOSITORY, raw_config, write_failure, write_record
+from builders import REPOSITORY, raw_config, record_of, write_failure, write_record
 from rows import expected_of, point, rows_of
 from tfscaling import comparison, configuration, display, expectations, published, tables
 from tfscaling.comparison import comparison_table
@@ -315,6 +315,23 @@ def test_speedup_and_efficiency_have_the_interval_of_the_ratio(tmp_path: Path) -
     base = point(table, nodes=1)
     assert base["speedup"] == 1.0
     assert math.isnan(base["speedup_low"])  # a point compared with itself
+
+
+def test_the_steady_state_has_a_speedup_of_its_own(tmp_path: Path) -> None:
+    """Throughput, 100, 101, ... examples per second on one node and three times that on two."""
+    expected = expected_of({"nodes": [1, 2], "repeats": 6})
+    for entry in expected["runs"]:
+        record = record_of(entry)
+        rate = (99.0 + entry["axes"]["repeat"]) * (3 if entry["axes"]["nodes"] == 2 else 1)
+        record["metrics"]["throughput_examples_per_s"] = rate
+        folder = tmp_path / entry["path"]
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps(record))
+    base, row = (point(compare(expected, tmp_path), nodes=nodes) for nodes in (1, 2))
+    assert (row["speedup"], row["steady_state_speedup"]) == (1.0, pytest.approx(3.0))
+    assert 2.8 < row["steady_state_speedup_low"] < 3.0 < row["steady_state_speedup_high"] < 3.2
+    assert base["steady_state_speedup"] == 1.0
+    assert math.isnan(base["steady_state_speedup_low"])
 
 
 @pytest.mark.parametrize("lacking", [0, 6], ids=["of_the_baseline", "of_the_point"])

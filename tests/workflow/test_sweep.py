@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 from project import REPOSITORY, Project
-from tfscaling import grid
+from tfscaling import grid, order
 from tfscaling.plots import PLOTS
 from tfscaling.records import WALL_PHASES
 
@@ -55,6 +56,20 @@ def test_same_replicas_give_the_same_model_wherever_they_run(finished: Project) 
     two_workers, two_devices = by_axes["tiny", 2, 0], by_axes["tiny", 1, 2]
     assert two_workers["loss"] == pytest.approx(two_devices["loss"], rel=1e-4)
     assert two_workers["test_accuracy"] == pytest.approx(two_devices["test_accuracy"], abs=0.004)
+
+
+def test_runs_start_in_the_random_order_that_the_seed_gives(finished: Project) -> None:
+    """profiles/local runs one at a time: the order is exact."""
+    expected = json.loads((finished.folder / "results/grid.json").read_text())
+    runs = [grid_run(entry) for entry in expected["runs"]]
+    records = sorted(finished.records(), key=started_s)
+    found = [grid.run_path(record["axes"]) for record in records]
+    assert found == [run.path for run in order.randomised(runs, expected["order_seed"])]
+
+
+def grid_run(entry: dict[str, Any]) -> grid.Run:
+    sizes = ("replicas", "per_replica_batch_size", "global_batch_size")
+    return grid.Run(**entry["axes"], **{size: entry[size] for size in sizes})
 
 
 def test_records_follow_the_schema(finished: Project) -> None:
@@ -116,10 +131,13 @@ def test_the_report_has_every_point_and_asks_the_network_for_nothing(finished: P
     assert "processes on one machine" in page
 
 
-def test_findings_of_single_runs_claim_nothing(finished: Project) -> None:
-    rows = finished.table("results/tables/findings.csv")
-    assert {row["topic"] for row in rows} >= {"time", "cost", "accuracy", "scaling"}
-    assert {row["support"] for row in rows} <= {"too few runs", "not measured"}
+def test_single_runs_decide_and_claim_nothing(finished: Project) -> None:
+    choices = finished.table("results/tables/decision.csv")
+    assert {row["goal"] for row in choices} >= {"execution_time_s", "cost_usd", "test_accuracy"}
+    found = finished.table("results/tables/findings.csv")
+    assert "scaling" in {row["topic"] for row in found}
+    assert {row["support"] for row in choices + found} <= {"too few runs", "not measured"}
+    assert {row["nodes"] for row in choices} == {""}
 
 
 def test_phases_and_steps_are_in_the_table_of_runs(finished: Project) -> None:

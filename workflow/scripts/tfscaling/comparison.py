@@ -26,7 +26,8 @@ SPREAD = (
 #: median without them would make the point look better than it is.
 OF_ALL_RUNS = ("time_to_accuracy_s", "cost_to_accuracy_usd")
 #: Metrics that come with a bootstrap interval.
-RATIOS = ("speedup", "scaling_efficiency")
+RATIOS = ("speedup", "scaling_efficiency", "steady_state_speedup")
+RATE = "throughput_examples_per_s"
 WHOLE = ("runs_asked", "runs_at_target", *(size for size in SIZES if size != "batch_scaling"))
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
 COLUMNS = (
@@ -63,11 +64,10 @@ def comparison_table(
     to the point that `baseline` names by values of axes; axes that it leaves open are the point's
     own (platform, model, strategy, recipe) or those of the fewest replicas (the others).
     """
-    rows, times = [], {}
-    for axes, group in _by_point(runs).items():
-        rows.append(_point_row(axes, group, expected.get("target_accuracy")))
-        times[axes] = [run["execution_time_s"] for run in group if run["status"] == "ok"]
-    _add_speedup(rows, times, baseline or {})
+    points = _by_point(runs)
+    target = expected.get("target_accuracy")
+    rows = [_point_row(axes, group, target) for axes, group in points.items()]
+    _add_speedup(rows, points, baseline or {})
     rows += _excluded_rows(expected["excluded"], {_key(row) for row in rows})
     _add_published(rows, expected, published_rows)
     platforms = expected["platforms"]
@@ -134,7 +134,7 @@ def baseline_of(row: Row, rows: Iterable[Row], baseline: Mapping[str, Any]) -> R
 
 
 def _add_speedup(
-    rows: Sequence[Row], times: Mapping[tuple[Any, ...], list[float]], baseline: Mapping[str, Any]
+    rows: Sequence[Row], points: Mapping[tuple[Any, ...], list[Row]], baseline: Mapping[str, Any]
 ) -> None:
     bases: dict[tuple[Any, ...], Row | None] = {}
     for row in rows:
@@ -148,17 +148,38 @@ def _add_speedup(
         shown = [*baseline, *(a for a in POINT_AXES if a not in (*SERIES_AXES, *baseline))]
         row["baseline"] = " ".join(f"{axis}={base[axis]}" for axis in shown)
         row["baseline_execution_time_s"] = base["execution_time_s"]
-        if base["execution_time_s"] is None or row["execution_time_s"] is None:
-            continue
-        row["speedup"] = base["execution_time_s"] / row["execution_time_s"]
+        own = points[_key(row)] if row is not base else None
+        of_base = points[_key(base)]
+        _add_ratio(row, "speedup", base, of_base, row, own, "execution_time_s")
+        _add_ratio(row, "steady_state_speedup", row, own, base, of_base, RATE)
         share = base["replicas"] / row["replicas"]
-        row["scaling_efficiency"] = row["speedup"] * share
-        own = row is not base  # a point compared with itself has no uncertainty
-        interval = ratio_interval(times[_key(base)], times[_key(row)]) if own else None
-        if interval is not None:
-            row["speedup_low"], row["speedup_high"] = interval
-            row["scaling_efficiency_low"] = interval[0] * share
-            row["scaling_efficiency_high"] = interval[1] * share
+        for end in ("", "_low", "_high"):
+            if f"speedup{end}" in row:
+                row[f"scaling_efficiency{end}"] = row[f"speedup{end}"] * share
+
+
+def _add_ratio(
+    row: Row,
+    name: str,
+    above: Row,
+    runs_above: Sequence[Row] | None,
+    below: Row,
+    runs_below: Sequence[Row] | None,
+    metric: str,
+) -> None:
+    """The ratio of two points' medians of a metric; with interval unless they are one point."""
+    if above[metric] is None or below[metric] is None:
+        return
+    row[name] = above[metric] / below[metric]
+    if runs_above is None or runs_below is None:
+        return
+    interval = ratio_interval(_valid(runs_above, metric), _valid(runs_below, metric))
+    if interval is not None:
+        row[f"{name}_low"], row[f"{name}_high"] = interval
+
+
+def _valid(group: Sequence[Row], metric: str) -> list[float]:
+    return [r[metric] for r in group if r["status"] == "ok" and not pd.isna(r[metric])]
 
 
 def _add_published(

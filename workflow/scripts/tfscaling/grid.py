@@ -101,13 +101,14 @@ def expand(
     excluded: list[Excluded] = []
     for number, block in enumerate(config["grid"]):
         _check_names(config, number, block, models, strategies, sources)
-        _check_repeats(number, block, sources)
+        _check_block(number, block, sources)
         before = len(runs)
         for point in _points(block):
             geometry = Geometry.of(point)
             platform = config["platforms"][point["platform"]]
-            if any(_matches(point, rule) for rule in block["exclude"]):
-                excluded.append(Excluded(point, "excluded by the grid"))
+            if rules := [rule for rule in block["exclude"] if _matches(point, rule)]:
+                reasons = [rule["reason"] for rule in rules if "reason" in rule]
+                excluded.append(Excluded(point, "; ".join(reasons) or "excluded by the grid"))
                 continue
             if (uneven := geometry.uneven_problem()) is not None:
                 excluded.append(Excluded(point, uneven))
@@ -171,7 +172,7 @@ def _points(block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _matches(point: Mapping[str, Any], rule: Mapping[str, Any]) -> bool:
-    return all(point[axis] in _values(value) for axis, value in rule.items())
+    return all(point[axis] in _values(rule[axis]) for axis in POINT_AXES if axis in rule)
 
 
 def _check_recipes(config: Mapping[str, Any], sources: Sources) -> None:
@@ -188,7 +189,11 @@ def _check_recipes(config: Mapping[str, Any], sources: Sources) -> None:
             )
 
 
-def _check_repeats(number: int, block: Mapping[str, Any], sources: Sources) -> None:
+def _check_block(number: int, block: Mapping[str, Any], sources: Sources) -> None:
+    for index, rule in enumerate(block["exclude"]):
+        if set(rule) == {"reason"}:
+            reason = f"allowed: values of at least one axis beside it: {', '.join(POINT_AXES)}"
+            raise ConfigError(problem(["grid", number, "exclude", index], rule, reason, sources))
     until = block["repeat_until"]
     if until is not None and until["repeats_max"] <= block["repeats"]:
         path: list[str | int] = ["grid", number, "repeat_until", "repeats_max"]

@@ -61,6 +61,7 @@ METRICS: dict[str, Metric] = {
     "test_accuracy": Metric("test accuracy", "", "higher", 4, _final("test_accuracy")),
     "speedup": Metric("speed-up", "", "higher", 2),
     "scaling_efficiency": Metric("scaling efficiency", "", "higher", 2),
+    "steady_state_speedup": Metric("speed-up of the steady state", "", "higher", 2),
     "cost_usd": Metric("cost", "US dollars", "lower", 4),
     "time_to_accuracy_s": Metric("time to target accuracy", "s", "lower", 1),
     "cost_to_accuracy_usd": Metric("cost to target accuracy", "US dollars", "lower", 4),

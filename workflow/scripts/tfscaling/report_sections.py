@@ -51,6 +51,8 @@ CHECKS = {
 MEANINGS = {
     "accuracy": "Mean over the last epoch's batches while they are trained.",
     "speedup": "How many times as fast as the baseline: see the formulae below.",
+    "steady_state_speedup": "Median throughput over that of the baseline: what more nodes bring "
+    "once training runs, without start, compilation and data.",
     "scaling_efficiency": "Speed-up per replica, relative to the baseline: see below.",
     "cost_usd": "nodes × price of a node and hour × execution_time_s / 3600: what the training "
     "itself costs, prorated by the second, without minimum charges, queue or boot.",
