@@ -4,7 +4,6 @@ INPUTS   the merged configuration (config/config.yaml, config/platforms.yaml, ov
 OUTPUTS  CONFIG (validated, defaults filled), GRID, and the functions that the rules call
 """
 
-import functools
 import json
 import os
 import shlex
@@ -25,6 +24,7 @@ os.environ.update(
 )
 
 from tfscaling import configuration, expectations, grid, parameters, plan, platforms, published
+from tfscaling import yardstick
 from tfscaling.datasets import DATASETS
 from tfscaling.metrics import METRICS
 from tfscaling.models import MODELS
@@ -72,11 +72,14 @@ wildcard_constraints:
 
 
 def run_of(wildcards):
-    """The run that a train job is for."""
-    path = grid.run_path(wildcards)
+    """The run that a train job is for; of a yardstick, which has no repeat, the point's first."""
+    path = grid.run_path({"repeat": 1, **dict(wildcards.items())})
     if path not in RUNS:
         raise WorkflowError(f"{path} is not a run of the grid in the configuration")
     return RUNS[path]
+
+
+RESOURCES = platforms.resource_functions(CONFIG["platforms"], GRID.runs, run_of)
 
 
 def prepared_dataset(wildcards):
@@ -91,30 +94,11 @@ def run_arguments(wildcards):
     return shlex.join(parameters.to_arguments(run.axes, values))
 
 
-@functools.cache
-def slurm_resources(platform, geometry):
-    return platforms.slurm_resources(CONFIG["platforms"][platform], geometry)
-
-
-def resource_functions():
-    """Resource → what each run asks of Slurm, of those that any run of the grid asks for.
-
-    A value that all runs share is given as it is: with thousands of runs most of a dry-run's time
-    goes into resource functions.
-    """
-    asked = [slurm_resources(run.platform, run.geometry) for run in GRID.runs]
-
-    def function(name):
-        return lambda wildcards: asked_by(run_of(wildcards)).get(name)
-
-    def asked_by(run):
-        return slurm_resources(run.platform, run.geometry)
-
-    functions = {}
-    for name in dict.fromkeys(name for resources in asked for name in resources):
-        values = {resources.get(name) for resources in asked}
-        functions[name] = function(name) if len(values) > 1 else values.pop()
-    return functions
+def yardstick_arguments(wildcards):
+    """The same of a yardstick: a change of what cannot change an all-reduce reruns none."""
+    run = run_of(wildcards)
+    values = yardstick.parameters_of(CONFIG, run)
+    return shlex.join(parameters.to_arguments(yardstick.axes_of(run), values))
 
 
 def wanted_records(wildcards):
@@ -125,6 +109,13 @@ def wanted_records(wildcards):
     return [f"results/runs/{run.path}/run.json" for run in wanted]
 
 
+def wanted_yardsticks(wildcards):
+    """The yardsticks that the tables wait for, if they are enabled."""
+    wanted = yardstick.entries(CONFIG, GRID.runs, STRATEGIES)
+    timed = (e for e in wanted if plan.is_selected(CONFIG, e["axes"]["platform"]))
+    return [f"results/yardsticks/{e['path']}/all_reduce.json" for e in timed if not e["refusal"]]
+
+
 def submission(wildcards):
     """How jobs leave this machine, as JSON."""
     return json.dumps(plan.submission_of(workflow), default=str)
@@ -132,7 +123,7 @@ def submission(wildcards):
 
 def grid_config(wildcards):
     """What grid.json is made from, as JSON: runs, parameters, prices, titles, target accuracy."""
-    kept = {key: CONFIG[key] for key in ("grid", "recipes", "platforms", "seed")}
+    kept = {key: CONFIG[key] for key in ("grid", "recipes", "platforms", "seed", "yardstick")}
     target = {"target_accuracy": CONFIG["comparison"]["target_accuracy"]}
     return json.dumps({**kept, "comparison": target}, sort_keys=True)
 

@@ -3,7 +3,8 @@
 
 INPUTS   grid.json (--grid), runs.csv (--runs), comparison.csv (--comparison), findings.csv
          (--findings), plots (--plots); may be left out: clouds.csv (--clouds), published.csv
-         (--published)
+         (--published), scaling.csv (--scaling), communication.csv (--communication), method.csv
+         (--method)
 OUTPUTS  an HTML page that asks nothing of the network (--output)
 """
 
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--clouds", type=Path)
     parser.add_argument("--published", type=Path)
     parser.add_argument("--scaling", type=Path)
+    parser.add_argument("--communication", type=Path)
     parser.add_argument("--method", type=Path)
     parser.add_argument("--plots", type=Path, nargs="*", default=[], help="<name>.svg")
     parser.add_argument("--title", required=True)
@@ -44,6 +46,7 @@ def main() -> None:
         clouds=tables.read_table(args.clouds) if args.clouds else None,
         published=tables.read_table(args.published) if args.published else None,
         scaling=tables.read_table(args.scaling) if args.scaling else None,
+        communication=tables.read_table(args.communication) if args.communication else None,
         method=tables.read_table(args.method) if args.method else None,
     )
 
@@ -61,6 +64,7 @@ def write(
     clouds: pd.DataFrame | None = None,
     published: pd.DataFrame | None = None,
     scaling: pd.DataFrame | None = None,
+    communication: pd.DataFrame | None = None,
     method: pd.DataFrame | None = None,
 ) -> None:
     """Write the page; records are linked relative to its folder."""
@@ -76,6 +80,7 @@ def write(
         clouds=clouds,
         published=published,
         scaling=scaling,
+        communication=communication,
         method=method,
         folder=output.parent,
     )
