@@ -16,6 +16,7 @@ import plan as script
 import pytest
 import snakemake_executor_plugin_slurm as plugin
 import yaml
+import yardsticks
 from builders import PHASES, REPOSITORY, raw_config, record_of, write_failure, write_record
 from snakemake.resources import Resources
 from tfscaling import configuration, expectations, parameters, plan, platforms
@@ -448,3 +449,41 @@ def test_records_of_the_builders_follow_what_the_plan_expects() -> None:
     assert record_of(entry)["parameters_hash"] == parameters.parameters_hash(
         entry["axes"], entry["parameters"]
     )
+
+
+# --- yardsticks ---
+
+
+def with_yardsticks(**budget: float) -> dict[str, Any]:
+    return {**config_of(budget, **PRICE), "yardstick": configuration.validate(
+        raw_config((("yardstick",), {"enabled": True})))["yardstick"]}  # fmt: skip
+
+
+def test_yardsticks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) -> None:
+    config = with_yardsticks()
+    (row,) = plan.make(config, tmp_path / "runs").yardsticks
+    assert row == {
+        "platform": "cluster", "duration_s": 1800.0, "node_hours": 1.0,
+        "cost_usd": pytest.approx(3.6),
+    }  # fmt: skip
+    entry = expectations.expected_runs(config)["yardsticks"][1]
+    yardsticks.write(tmp_path / "yardsticks", entry)
+    assert plan.make(config, tmp_path / "runs").yardsticks == []
+    config["recipes"]["weak"]["communication"] = "ring"  # the record is of another one
+    assert len(plan.make(config, tmp_path / "runs").yardsticks) == 1
+    assert plan.make({**config, "cluster": "other"}, tmp_path / "runs").yardsticks == []
+
+
+def test_the_budget_counts_yardsticks_and_the_plan_says_so(tmp_path: Path) -> None:
+    """1.5 node-hours of runs, one more of a yardstick on two nodes."""
+    assert plan.refusal(with_yardsticks(node_hours=2.5), tmp_path / "runs") is None
+    config = with_yardsticks(node_hours=2.0)
+    refusal = plan.refusal(config, tmp_path / "runs")
+    assert refusal is not None
+    assert (
+        "the 2 runs and the yardsticks (1) still to do are estimated at 2.50 node-hours" in refusal
+    )
+    made = plan.make(config, tmp_path / "runs")
+    plan.add_submission(made, config, {"executor": "local"})
+    page = script.markdown(made, config)
+    assert "yardsticks to do: 1, at most 1.000 node-hours and 3.60 US dollars (time" in page

@@ -119,8 +119,7 @@ def notes(made: plan.Plan, config: Mapping) -> list[str]:
     found = [
         f"{made.finished} of {made.finished + len(made.runs)} runs are finished and cost nothing."
     ]
-    excluded = len(made.rows) - len(made.runs)
-    if excluded:
+    if excluded := len(made.rows) - len(made.runs):
         found.append(f"Excluded points, with the reason in their row: {excluded}.")
     if made.elsewhere:
         found.append(f"{made.elsewhere} runs are not on the chosen cluster {config['cluster']}.")
@@ -129,14 +128,16 @@ def notes(made: plan.Plan, config: Mapping) -> list[str]:
         f"else the platform's runtime_min ({plan.TIME_LIMIT}). Neither queue nor repeated attempts."
         " Node-hours are nodes x duration, also where nodes are processes of one machine."
     )
-    if any(
-        row["duration_from"] == plan.TIME_LIMIT and not row["submission"].startswith("sbatch ")
-        for row in made.runs
-    ):
+    assumed = (row for row in made.runs if row["duration_from"] == plan.TIME_LIMIT)
+    if any(not row["submission"].startswith("sbatch ") for row in assumed):
         found.append("Only Slurm enforces runtime_min: elsewhere it is an assumption, no bound.")
     if unpriced := plan.total(made.runs).unpriced:
         found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")
-    problems = plan.budget_problems(config, made.runs)
+    if made.yardsticks:
+        number, hours, usd, _ = sums(plan.total(made.yardsticks))
+        more = f"yardsticks to do: {number}, at most {hours} node-hours and {usd} US dollars"
+        found.append(f"Not in the sums, but in the budget: {more} ({plan.TIME_LIMIT}).")
+    problems = plan.budget_problems(config, made.runs, made.yardsticks)
     budgeted = any(limit is not None for limit in config["budget"].values())
     found += [f"The budget refuses this sweep: {line}" for line in problems]
     found += [] if problems else ["The budget allows it." if budgeted else "No budget is set."]

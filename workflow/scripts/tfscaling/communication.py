@@ -116,6 +116,12 @@ def read(entry: Mapping[str, Any], folder: Path) -> tuple[str, str, dict[str, An
     return OK, "", record
 
 
+def to_do(expected: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """The expected yardsticks that have no record that counts."""
+    wanted = [entry for entry in expected["yardsticks"] if not entry["refusal"]]
+    return [entry for entry in wanted if read(entry, folder)[0] != OK]
+
+
 def _fit(record: Mapping[str, Any]) -> Row:
     """Latency and bandwidth of the sweep, or why there are none."""
     sweep = [row for row in record["all_reduces"] if row["payload"] == "sweep"]

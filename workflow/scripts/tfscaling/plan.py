@@ -10,12 +10,21 @@ import math
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tfscaling import costs, expectations, parameters, platforms, records, tables
+from tfscaling import (
+    communication,
+    costs,
+    expectations,
+    parameters,
+    platforms,
+    records,
+    tables,
+    yardstick,
+)
 from tfscaling.configuration import Sources, problem
 from tfscaling.display import one_line
 from tfscaling.geometry import Geometry
@@ -28,6 +37,7 @@ COLUMNS = (
     *("feasibility", "reason", "tasks", "gpus", "cpus_per_task"),
     *("duration_s", "duration_from", "node_hours", "cost_usd", "submission"),
 )
+YARDSTICK_COLUMNS = ("platform", "duration_s", "node_hours", "cost_usd")
 TIME_LIMIT, RUNS, EXCLUDED = "time limit", "runs", "excluded"
 HERE = "runs on this machine"
 NO_SLURM = "runs on this machine and calls srun: take --profile profiles/slurm"
@@ -41,11 +51,13 @@ class Plan:
     """`rows` as in COLUMNS: the runs still to do, then the excluded points.
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
+    `yardsticks` still to do are no rows of the plan: each has YARDSTICK_COLUMNS.
     """
 
     rows: list[Row]
     finished: int
     elsewhere: int
+    yardsticks: list[Row] = field(default_factory=list)
 
     @property
     def runs(self) -> list[Row]:
@@ -87,7 +99,22 @@ def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
         if is_selected(config, out["axes"]["platform"]):
             why = {"feasibility": EXCLUDED, "reason": out["reason"]}
             rows.append({**dict.fromkeys(COLUMNS), **out["axes"], **why})
-    return Plan(rows, finished, len(expected["runs"]) - len(selected))
+    yardsticks = communication.to_do(expected, yardstick.folder_beside(runs_dir))
+    elsewhere = len(expected["runs"]) - len(selected)
+    return Plan(rows, finished, elsewhere, _yardsticks(config, yardsticks))
+
+
+def _yardsticks(config: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Rows of these yardsticks, the platform's time limit as their duration."""
+    rows = []
+    for axes, price in ((entry["axes"], entry["usd_per_node_hour"]) for entry in entries):
+        platform, nodes = axes["platform"], axes["nodes"]
+        limit_s = 60.0 * config["platforms"][platform]["runtime_min"]
+        cost_usd = costs.run_cost_usd(price, nodes, limit_s)
+        row = (platform, limit_s, nodes * limit_s / 3600.0, cost_usd)
+        if is_selected(config, platform):
+            rows.append(dict(zip(YARDSTICK_COLUMNS, row, strict=True)))
+    return rows
 
 
 def is_selected(config: Mapping[str, Any], platform: str) -> bool:
@@ -145,7 +172,7 @@ def measured_s(entry: Mapping[str, Any], runs_dir: Path) -> list[float]:
 
 
 def total(runs: Sequence[Row]) -> Total:
-    """Sums over rows of runs."""
+    """Sums over rows of runs, or of yardsticks."""
     return Total(
         len(runs),
         sum(row["node_hours"] for row in runs),
@@ -162,14 +189,19 @@ def refusal(config: Mapping[str, Any], runs_dir: Path, sources: Sources = ()) ->
     """
     if all(limit is None for limit in config["budget"].values()):
         return None
-    return next(iter(budget_problems(config, make(config, runs_dir).runs, sources)), None)
+    made = make(config, runs_dir)
+    return next(iter(budget_problems(config, made.runs, made.yardsticks, sources)), None)
 
 
 def budget_problems(
-    config: Mapping[str, Any], runs: Sequence[Row], sources: Sources = ()
+    config: Mapping[str, Any],
+    runs: Sequence[Row],
+    yardsticks: Sequence[Row] = (),
+    sources: Sources = (),
 ) -> list[str]:
-    """One line for each key of the budget that the estimate of `runs` exceeds or cannot meet."""
-    sums, budget = total(runs), config["budget"]
+    """One line for each key of the budget that the estimate of all these exceeds or cannot meet."""
+    sums, budget = total([*runs, *yardsticks]), config["budget"]
+    more = f" and the yardsticks ({len(yardsticks)})" if yardsticks else ""
     found = []
     if budget["usd"] is not None and sums.unpriced:
         name = sums.unpriced[0]
@@ -185,7 +217,7 @@ def budget_problems(
         estimated = math.ceil(round(100 * value, 6)) / 100
         if budget[key] is not None and round(value, 6) > budget[key]:
             reason = (
-                f"the {sums.runs} runs still to do are estimated at {estimated:.2f} {unit} "
+                f"the {len(runs)} runs{more} still to do are estimated at {estimated:.2f} {unit} "
                 f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
                 "budget, or fewer runs in the grid"
             )
