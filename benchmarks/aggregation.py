@@ -103,8 +103,8 @@ def measure(folder: Path) -> dict[str, Usage]:
     )  # fmt: skip
     conclude = run(
         "conclude.py", "--comparison=comparison.csv", "--runs=runs.csv", "--grid=grid.json",
-        "--published", str(REPOSITORY / "resources/published_results.csv"), "--output-dir=.",
-        folder=folder,
+        "--published", str(REPOSITORY / "resources/published_results.csv"),
+        "--yardsticks-dir=yardsticks", "--output-dir=.", folder=folder,
     )  # fmt: skip
     return {"collect.py": collect, "compare.py": compare, "conclude.py": conclude}
 

@@ -152,7 +152,7 @@ def test_the_program_writes_the_page_from_its_files(tmp_path: Path) -> None:
     code = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
     arguments = [f"--{name}={tmp_path / file}" for name, file in
                  (("comparison", "comparison.csv"), ("runs", "runs.csv"), ("grid", "grid.json"),
-                  ("output-dir", ""))]  # fmt: skip
+                  ("yardsticks-dir", "none"), ("output-dir", ""))]  # fmt: skip
     done = run_python(code, str(SCRIPTS / "conclude.py"), *arguments)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "decision.md").read_text() == markdown(comparison, runs)

@@ -4,40 +4,18 @@ from __future__ import annotations
 
 import copy
 import json
-import logging
-import shlex
-import subprocess
-import types
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import plan as script
 import pytest
-import snakemake_executor_plugin_slurm as plugin
-import yaml
-from builders import PHASES, REPOSITORY, raw_config, record_of, write_failure, write_record
-from snakemake.resources import Resources
-from tfscaling import configuration, expectations, parameters, plan, platforms
-from tfscaling.geometry import Geometry
-from tfscaling.grid import AXES
+import yardsticks
+from builders import PHASES, raw_config, record_of, write_failure, write_record
+from submitted import config_of, described, entries
+from tfscaling import configuration, expectations, parameters, plan, submission
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 WALL_S = sum(v or 0.0 for k, v in PHASES.items() if k not in ("queue_time_s", "execution_time_s"))
-
-
-def config_of(
-    budget: dict[str, Any] | None = None, repeats: int = 1, **platform: Any
-) -> dict[str, Any]:
-    """Runs on 1, 2 and (beyond nodes_max) 9 nodes; a time limit of 30 minutes."""
-    raw = raw_config((("grid", 0, "nodes"), [1, 2, 9]), (("grid", 0, "repeats"), repeats))
-    raw["platforms"]["cluster"].update({"runtime_min": 30, **platform})
-    raw["budget"] = budget or {}
-    return configuration.validate(raw)
-
-
-def entries(config: dict[str, Any]) -> list[dict[str, Any]]:
-    return expectations.expected_runs(config)["runs"]
 
 
 def record_with(folder: Path, entry: dict[str, Any], **phases: float) -> None:
@@ -211,176 +189,9 @@ def test_the_schema_refuses(budget: dict[str, Any]) -> None:
         config_of(budget)
 
 
-# --- how it is submitted ---
-
-PROFILE = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
-DEFAULTS = Resources.parse(PROFILE["default-resources"], allow_expressions=True)
-
-
-def submission(executor: str = "slurm", **settings: Any) -> dict[str, Any]:
-    """As rule plan gives it: Snakemake's workflow under profiles/slurm, through JSON."""
-    usual = {"logdir": Path(PROFILE["slurm-logdir"])}
-    workflow = SimpleNamespace(
-        executor_plugin=SimpleNamespace(name=executor),
-        executor_settings=plugin.ExecutorSettings(**{**usual, **settings}),
-        resource_settings=SimpleNamespace(default_resources=DEFAULTS),
-        workdir_init="/shared/my project",
-    )
-    return json.loads(json.dumps(plan.submission_of(workflow), default=str))
-
-
-def submitted_by_the_plugin(
-    resources: dict[str, Any],
-    axes: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    **settings: Any,
-) -> str:
-    """What the plugin's run_job hands to the shell; sbatch itself is not called."""
-    calls: list[str] = []
-
-    def popen(call: str, **_: Any) -> Any:
-        calls.append(call)
-        raise subprocess.CalledProcessError(1, call, output="stopped here by the test")
-
-    class Resource(dict):  # type: ignore[type-arg]
-        __getattr__ = dict.__getitem__
-
-    defaults = {name: DEFAULTS[name].value for name in DEFAULTS}
-    job = SimpleNamespace(
-        name="train", rule=SimpleNamespace(name="train"), threads=1, is_group=lambda: False,
-        wildcards=[str(axes[axis]) for axis in AXES],
-        resources=Resource({**defaults, "tmpdir": "/tmp", "training_runs": 1, **resources}),
-    )  # fmt: skip
-    job.resources.setdefault("slurm_extra", "")
-    usual = {"logdir": Path(PROFILE["slurm-logdir"])}
-    workflow = SimpleNamespace(
-        executor_settings=plugin.ExecutorSettings(**{**usual, **settings}),
-        workdir_init="/shared/my project",
-    )
-    excluded = workflow.executor_settings.exclude_failed_nodes
-    executor: Any = SimpleNamespace(
-        run_uuid="_".join(filter(None, [settings.get("jobname_prefix"), "0123-abcd"])),
-        slurm_logdir=plugin._select_logdir(workflow), workflow=workflow, _partitions=None,
-        _failed_nodes={excluded} if excluded else set(), _fallback_account_arg="",
-        _fallback_partition="DEFAULT", logger=logging.getLogger("plugin"),
-        format_job_exec=lambda job: 'python -m snakemake "x"',
-        _report_job_error_threadsafe=lambda info, msg: None,
-    )  # fmt: skip
-    for method in ("get_account_arg", "get_partition_arg"):
-        bound = types.MethodType(getattr(plugin.Executor, method), executor)
-        setattr(executor, method, bound)
-    with monkeypatch.context() as patched:
-        patched.setattr(plugin.subprocess, "Popen", popen)
-        patched.setattr(plugin, "validate_account", lambda account, logger: account)
-        patched.setattr(Path, "mkdir", lambda *_, **__: None)
-        plugin.Executor.run_job(executor, job)
-    (call,) = calls
-    known = {
-        "0123-abcd": plan.UUID, "-p DEFAULT": f"-p {plan.PARTITION}",
-        '"python -m snakemake \\"x\\""': f'"{plan.COMMAND}"',
-    }  # fmt: skip
-    for text, placeholder in known.items():
-        call = call.replace(text, placeholder)
-    return call
-
-
-PLATFORMS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "partition": {"partition": "v100 x4"},
-    "account": {"account": "lab, other", "qos": "high", "constraint": "a&b", "reservation": "r"},
-    "memory and extra": {
-        "mem_mb": 4000,
-        "exclusive": True,
-        "extra": "--nice=5 --hint=nomultithread",
-    },
-    "clusters": {"cluster": "gcp", "multi_cluster": True, "runtime_min": 90},
-    "typed GPUs": {"gpu_gres": "gpu:v100"},
-    "no GPUs for Slurm": {"gpu_gres": None},
-    "local launcher": {"launcher": "local", "devices": "logical"},
-}
-SHAPES = [Geometry(1, 1, 0), Geometry(3, 2, 0), Geometry(2, "2+1", 0), Geometry(2, 1, 4)]
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", PLATFORMS)
-def test_the_line_is_the_one_that_the_plugin_hands_to_the_shell(
-    name: str, shape: Geometry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    platform = config_of(**PLATFORMS[name])["platforms"]["cluster"]
-    resources = platforms.slurm_resources(platform, shape)
-    axes = {**entries(config_of())[0]["axes"], "model": "own.models:vgg"}
-    line = plan.sbatch_line(resources, plan.run_name(axes), submission())
-    assert line == submitted_by_the_plugin(resources, axes, monkeypatch)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"requeue": True}, {"qos": "low", "reservation": "night"}, {"jobname_prefix": "tf"},
-        {"exclude_failed_nodes": "node7"}, {"logdir": Path("/var/log/mine")}, {"logdir": None},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_the_settings_of_the_profile_reach_the_line(
-    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    resources = platforms.slurm_resources(
-        config_of(partition="cpu")["platforms"]["cluster"], Geometry(2, 1, 0)
-    )
-    axes = entries(config_of())[0]["axes"]
-    line = plan.sbatch_line(resources, plan.run_name(axes), submission(**settings))
-    assert line == submitted_by_the_plugin(resources, axes, monkeypatch, **settings)
-
-
-def test_the_line_by_heart() -> None:
-    platform = config_of(partition="cpu")["platforms"]["cluster"]
-    resources = platforms.slurm_resources(platform, Geometry(2, 1, 4))
-    words = shlex.split(plan.sbatch_line(resources, "a_1", submission()))
-    assert words == [
-        "sbatch", "--parsable", "--job-name", "<uuid>",
-        "--output", "/shared/my project/results/logs/slurm/rule_train/a_1/%j.log",
-        "--export=ALL", "--comment", "rule_train_wildcards_a_1", "-p", "cpu", "-t", "30",
-        "--nodes=2", "--cpus-per-task=8", "--ntasks-per-node=1", "-D", "/shared/my project",
-        "--gres=gpu:4", "--wrap=<command>",
-    ]  # fmt: skip
-
-
-def test_what_the_plugin_refuses_is_said_in_the_plan() -> None:
-    platform = config_of(extra="--partition=other")["platforms"]["cluster"]
-    line = plan.sbatch_line(
-        platforms.slurm_resources(platform, Geometry(1, 1, 0)), "a", submission()
-    )
-    assert line.startswith("refused by the Slurm executor plugin: The --")
-
-
-def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None:
-    raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
-    config = configuration.validate(raw)
-    made = plan.make(config, tmp_path)
-    plan.add_submission(made, config, submission("local"))
-    assert {row["platform"]: row["submission"] for row in made.runs} == {
-        "laptop": "runs on this machine", "cluster": plan.NO_SLURM,
-    }  # fmt: skip
-    plan.add_submission(made, config, submission("lsf"))
-    assert made.runs[0]["submission"] == "by Snakemake's executor lsf"
-
-
-def test_a_workflow_without_executor_settings_and_defaults_is_described() -> None:
-    workflow = SimpleNamespace(
-        executor_plugin=SimpleNamespace(name="local"), executor_settings=None,
-        resource_settings=SimpleNamespace(default_resources=None), workdir_init="/p",
-    )  # fmt: skip
-    assert plan.submission_of(workflow) == {
-        "executor": "local", "settings": {}, "default_resources": {}, "workdir": "/p",
-    }  # fmt: skip
-
-
-# --- the page ---
-
-
 def page(config: dict[str, Any], folder: Path, executor: str = "slurm") -> str:
     made = plan.make(config, folder)
-    plan.add_submission(made, config, submission(executor))
+    submission.add(made.runs, config, described(executor))
     return script.markdown(made, config)
 
 
@@ -448,3 +259,41 @@ def test_records_of_the_builders_follow_what_the_plan_expects() -> None:
     assert record_of(entry)["parameters_hash"] == parameters.parameters_hash(
         entry["axes"], entry["parameters"]
     )
+
+
+# --- yardsticks ---
+
+
+def with_yardsticks(**budget: float) -> dict[str, Any]:
+    return {**config_of(budget, **PRICE), "yardstick": configuration.validate(
+        raw_config((("yardstick",), {"enabled": True})))["yardstick"]}  # fmt: skip
+
+
+def test_yardsticks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) -> None:
+    config = with_yardsticks()
+    (row,) = plan.make(config, tmp_path / "runs").yardsticks
+    assert row == {
+        "platform": "cluster", "duration_s": 1800.0, "node_hours": 1.0,
+        "cost_usd": pytest.approx(3.6),
+    }  # fmt: skip
+    entry = expectations.expected_runs(config)["yardsticks"][1]
+    yardsticks.write(tmp_path / "yardsticks", entry)
+    assert plan.make(config, tmp_path / "runs").yardsticks == []
+    config["recipes"]["weak"]["communication"] = "ring"  # the record is of another one
+    assert len(plan.make(config, tmp_path / "runs").yardsticks) == 1
+    assert plan.make({**config, "cluster": "other"}, tmp_path / "runs").yardsticks == []
+
+
+def test_the_budget_counts_yardsticks_and_the_plan_says_so(tmp_path: Path) -> None:
+    """1.5 node-hours of runs, one more of a yardstick on two nodes."""
+    assert plan.refusal(with_yardsticks(node_hours=2.5), tmp_path / "runs") is None
+    config = with_yardsticks(node_hours=2.0)
+    refusal = plan.refusal(config, tmp_path / "runs")
+    assert refusal is not None
+    assert (
+        "the 2 runs and the yardsticks (1) still to do are estimated at 2.50 node-hours" in refusal
+    )
+    made = plan.make(config, tmp_path / "runs")
+    submission.add(made.runs, config, {"executor": "local"})
+    page = script.markdown(made, config)
+    assert "1 yardsticks to do, at most 1.000 node-hours and 3.60 US dollars (time" in page

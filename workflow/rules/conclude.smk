@@ -1,12 +1,14 @@
 """What the comparison says: findings, clouds against each other, published against measured.
 
-INPUTS   results/tables/{comparison,runs}.csv, results/grid.json, published results if configured
+INPUTS   results/tables/{comparison,runs}.csv, results/grid.json, published results if configured,
+         results/yardsticks/**/all_reduce.json if enabled
 OUTPUTS  results/tables/findings.{csv,md}     sentences, each with what supports it
          results/tables/decision.{csv,md}     which point to take for which goal, and what is open
          results/tables/clouds.{csv,md}       one row per point and metric of two clouds
          results/tables/published.{csv,md}    one row per published point
          results/tables/method.{csv,md}       one row per rule of good measurement, pass or fail
          results/tables/scaling.{csv,md}      one row per line of points and scaling law
+         results/tables/communication.{csv,md}  one row per point: a step, its bound, the yardstick
 """
 
 
@@ -16,6 +18,7 @@ rule conclude:
         runs=rules.collect.output.csv,
         grid=rules.expand.output.grid,
         published=CONFIG["published"]["path"] or [],
+        yardsticks=wanted_yardsticks,
         code=CODE,
     output:
         findings="results/tables/findings.csv",
@@ -42,6 +45,12 @@ rule conclude:
         scaling_md=report(
             "results/tables/scaling.md", category="Tables", caption="../report/scaling.rst"
         ),
+        communication="results/tables/communication.csv",
+        communication_md=report(
+            "results/tables/communication.md",
+            category="Tables",
+            caption="../report/communication.rst",
+        ),
     log:
         "results/logs/conclude.log",
     localrule: True
@@ -59,5 +68,6 @@ rule conclude:
         " --grid {input.grid}"
         " --tolerance {params.tolerance}"
         " {params.published}"
+        " --yardsticks-dir results/yardsticks"
         " --output-dir results/tables"
         " >{log} 2>&1"

@@ -4,17 +4,16 @@ INPUTS   what common.smk made of the configuration
 OUTPUTS  input functions, resource functions, arguments; no other rule file has functions
 """
 
-import functools
 import json
 import shlex
 
-from tfscaling import expectations, parameters, plan
+from tfscaling import expectations, parameters, plan, submission, yardstick
 from tfscaling.plots import titles
 
 
 def run_of(wildcards):
-    """The run that a train job is for."""
-    path = grid.run_path(wildcards)
+    """The run that a train job is for; of a yardstick, which has no repeat, the point's first."""
+    path = grid.run_path({"repeat": 1, **dict(wildcards.items())})
     if path not in RUNS:
         raise WorkflowError(f"{path} is not a run of the grid in the configuration")
     return RUNS[path]
@@ -32,30 +31,14 @@ def run_arguments(wildcards):
     return shlex.join(parameters.to_arguments(run.axes, values))
 
 
-@functools.cache
-def slurm_resources(platform, geometry):
-    return platforms.slurm_resources(CONFIG["platforms"][platform], geometry)
+RESOURCES = platforms.resource_functions(CONFIG["platforms"], GRID.runs, run_of)
 
 
-def resource_functions():
-    """Resource → what each run asks of Slurm, of those that any run of the grid asks for.
-
-    A value that all runs share is given as it is: with thousands of runs most of a dry-run's time
-    goes into resource functions.
-    """
-    asked = [slurm_resources(run.platform, run.geometry) for run in GRID.runs]
-
-    def function(name):
-        return lambda wildcards: asked_by(run_of(wildcards)).get(name)
-
-    def asked_by(run):
-        return slurm_resources(run.platform, run.geometry)
-
-    functions = {}
-    for name in dict.fromkeys(name for resources in asked for name in resources):
-        values = {resources.get(name) for resources in asked}
-        functions[name] = function(name) if len(values) > 1 else values.pop()
-    return functions
+def yardstick_arguments(wildcards):
+    """The same of a yardstick: a change of what cannot change an all-reduce reruns none."""
+    run = run_of(wildcards)
+    values = yardstick.parameters_of(CONFIG, run)
+    return shlex.join(parameters.to_arguments(yardstick.axes_of(run), values))
 
 
 def wanted_records(wildcards):
@@ -105,14 +88,21 @@ def run_priority(wildcards):
     return PRIORITY[grid.run_path(wildcards)]
 
 
-def submission(wildcards):
+def wanted_yardsticks(wildcards):
+    """The yardsticks that the tables wait for, if they are enabled."""
+    wanted = yardstick.entries(CONFIG, GRID.runs, STRATEGIES)
+    timed = (e for e in wanted if plan.is_selected(CONFIG, e["axes"]["platform"]))
+    return [f"results/yardsticks/{e['path']}/all_reduce.json" for e in timed if not e["refusal"]]
+
+
+def plan_submission(wildcards):
     """How jobs leave this machine, as JSON."""
-    return json.dumps(plan.submission_of(workflow), default=str)
+    return json.dumps(submission.describe(workflow), default=str)
 
 
 def grid_config(wildcards):
     """What grid.json is made from, as JSON: runs, parameters, prices, titles, target accuracy."""
-    kept = {key: CONFIG[key] for key in ("grid", "recipes", "platforms", "seed")}
+    kept = {key: CONFIG[key] for key in ("grid", "recipes", "platforms", "seed", "yardstick")}
     target = {"target_accuracy": CONFIG["comparison"]["target_accuracy"]}
     return json.dumps({**kept, "comparison": target}, sort_keys=True)
 

@@ -15,7 +15,7 @@ rule plan:
         "../envs/environment.yaml"
     params:
         config=json.dumps(CONFIG),
-        submission=submission,
+        submission=plan_submission,
     message:
         "plan the runs that are still to do"
     shell:

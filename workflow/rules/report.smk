@@ -15,6 +15,7 @@ rule report:
         clouds=rules.conclude.output.clouds,
         published=rules.conclude.output.published,
         scaling=rules.conclude.output.scaling,
+        communication=rules.conclude.output.communication,
         method=rules.conclude.output.method,
         plots=rules.plot.output.svg,
         code=[*CODE, *PAGE],
@@ -40,6 +41,7 @@ rule report:
         " --clouds {input.clouds}"
         " --published {input.published}"
         " --scaling {input.scaling}"
+        " --communication {input.communication}"
         " --method {input.method}"
         " --plots {input.plots}"
         " --title {params.comparison[title]:q}"

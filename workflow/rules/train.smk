@@ -26,7 +26,7 @@ rule train:
     conda:
         "../envs/environment.yaml"
     resources:
-        **resource_functions(),  # nodes, tasks, gres, partition, ... as platforms.slurm_resources has them
+        **RESOURCES,  # nodes, tasks, gres, partition, ... as platforms.slurm_resources has them
         training_runs=1,  # profiles/local allows one at a time: two would share this machine's cores
     params:
         arguments=run_arguments,

@@ -2,8 +2,8 @@
 """Say what the comparison supports: findings, decision, clouds, published values.
 
 INPUTS   comparison.csv (--comparison), runs.csv (--runs), grid.json (--grid), published results
-         (--published, may be left out)
-OUTPUTS  in --output-dir: {findings,decision,clouds,published,scaling,method}.{csv,md}
+         (--published, may be left out), the yardsticks below --yardsticks-dir
+OUTPUTS  in --output-dir: {findings,decision,clouds,published,scaling,communication,method}.{csv,md}
 """
 
 import argparse
@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 from tfscaling import (
     clouds,
+    communication,
     decision,
     decision_page,
     findings,
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--grid", type=Path, required=True)
     parser.add_argument("--published", type=Path, help="published results")
     parser.add_argument("--tolerance", type=float, default=0.25, help="published.tolerance")
+    parser.add_argument("--yardsticks-dir", type=Path, required=True)
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
     conclude(
@@ -40,6 +42,7 @@ def main() -> None:
         records.read_json(args.grid),
         published.read(args.published),
         args.tolerance,
+        args.yardsticks_dir,
         args.output_dir,
     )
 
@@ -50,6 +53,7 @@ def conclude(
     expected: dict,
     published_rows: Sequence[dict],
     tolerance: float,
+    yardsticks_dir: Path,
     folder: Path,
 ) -> None:
     """Write the tables into `folder`, each for programs and for people, and the decision."""
@@ -67,7 +71,9 @@ def conclude(
     )
     laws = scaling_laws.table(runs)
     _write(folder / "scaling", laws, [formats.markdown(scaling_laws.shown(laws))])
-    kept = method.rules(runs, comparison, expected)
+    timed = communication.table(comparison, expected, yardsticks_dir)
+    _write(folder / "communication", timed, [formats.markdown(communication.shown(timed))])
+    kept = method.rules(runs, comparison, expected, timed)
     _write(folder / "method", kept, [formats.markdown(method.shown(kept))])
     beside = published.table(published_rows, comparison, runs, expected, tolerance)
     _write(folder / "published", beside, [formats.markdown(published.shown(beside, tolerance))])

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Tables, plots and report of whatever has finished; starts no training and waits for none.
 
-INPUTS   the configuration as JSON (--config), the run records below --runs-dir
+INPUTS   the configuration as JSON (--config), the run records below --runs-dir and
+         the yardsticks beside them
 OUTPUTS  tables/, plots/ and report.html below --output-dir
 """
 
@@ -14,7 +15,7 @@ import report
 from collect import collect
 from conclude import conclude
 from plot import plot
-from tfscaling import expectations, plots, published, records, tables
+from tfscaling import expectations, plots, published, records, tables, yardstick
 from tfscaling.comparison import comparison_table
 
 
@@ -49,7 +50,8 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
         [folder / f"{name}.md" for name in expected["platforms"]],
     )
     tolerance = config["published"]["tolerance"]
-    conclude(tables.read_table(comparison), runs, expected, rows, tolerance, folder)
+    timed = yardstick.folder_beside(runs_dir)
+    conclude(tables.read_table(comparison), runs, expected, rows, tolerance, timed, folder)
 
 
 def draw(config: dict, folder: Path) -> None:
@@ -58,7 +60,7 @@ def draw(config: dict, folder: Path) -> None:
     titles = plots.titles(config["plots"])
     files = [folder / "plots" / f"{name}.svg" for name in titles]
     names = ["runs", "comparison", "epochs", "decision", "findings", "clouds", "published"]
-    names += ["scaling", "method"]
+    names += ["scaling", "communication", "method"]
     csv = {name: folder / "tables" / f"{name}.csv" for name in names}
     plot(titles, csv["comparison"], csv["epochs"], csv["published"], files)
     report.write(
@@ -74,6 +76,7 @@ def draw(config: dict, folder: Path) -> None:
         clouds=tables.read_table(csv["clouds"]),
         published=tables.read_table(csv["published"]),
         scaling=tables.read_table(csv["scaling"]),
+        communication=tables.read_table(csv["communication"]),
         method=tables.read_table(csv["method"]),
     )
 

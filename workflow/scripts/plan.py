@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-from tfscaling import formats, plan
+from tfscaling import formats, plan, submission
 from tfscaling.display import MISSING, Shown
 from tfscaling.grid import AXES
 
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--md", type=Path, required=True)
     args = parser.parse_args()
     made = plan.make(args.config, args.runs_dir)
-    plan.add_submission(made, args.config, args.submission)
+    submission.add(made.runs, args.config, args.submission)
     table = pd.DataFrame(made.rows, columns=list(plan.COLUMNS), dtype=object)
     table.to_csv(args.csv, index=False)
     args.md.write_text(markdown(made, args.config))
@@ -61,7 +61,7 @@ def markdown(made: plan.Plan, config: Mapping) -> str:
 
 def template(row: Mapping) -> str:
     """The sbatch line without what only the run's own name makes different."""
-    return row["submission"].replace(plan.run_name(row), plan.RUN)
+    return row["submission"].replace(submission.run_name(row), submission.RUN)
 
 
 def runs_shown(rows: Sequence[Mapping], lines: Mapping[str, int]) -> Shown:
@@ -96,14 +96,14 @@ def clock(duration_s: float) -> str:
 
 
 def totals_shown(made: plan.Plan, config: Mapping) -> Shown:
-    """The sums for each platform and for all, with notes on what they mean and on the budget."""
+    """The sums for each platform and for all, with notes on them and on the budget."""
     platforms = dict.fromkeys(row["platform"] for row in made.runs)
     groups = {p: [row for row in made.runs if row["platform"] == p] for p in platforms}
     rows = [[name, *sums(plan.total(runs))] for name, runs in groups.items()]
     rows.append(["all", *sums(plan.total(made.runs))])
     names = ["platform", "runs", "node_hours", "cost_usd", "one after the other"]
-    table = pd.DataFrame(rows, columns=names, dtype=object)
-    return Shown("Totals", table, tuple(notes(made, config)))
+    cells = pd.DataFrame(rows, columns=names, dtype=object)
+    return Shown("Totals", cells, tuple(notes(made, config)))
 
 
 def sums(total: plan.Total) -> list[str]:
@@ -116,14 +116,13 @@ def sums(total: plan.Total) -> list[str]:
 
 def notes(made: plan.Plan, config: Mapping) -> list[str]:
     """What the numbers mean, what they leave out, and whether the budget allows them."""
-    found = [
-        f"{made.finished} of {made.finished + len(made.runs)} runs are finished and cost nothing."
-    ]
-    if excluded := len(made.rows) - len(made.runs):
+    wanted, excluded = made.finished + len(made.runs), len(made.rows) - len(made.runs)
+    found = [f"{made.finished} of {wanted} runs are finished and cost nothing."]
+    if excluded:
         found.append(f"Excluded points, with the reason in their row: {excluded}.")
     if made.if_needed:
-        said = "runs are done only if an interval is too wide: the sums are upper bounds."
-        found.append(f"{len(made.if_needed)} {said}")
+        if_needed = "runs are done only if an interval is too wide: sums are upper bounds."
+        found.append(f"{len(made.if_needed)} {if_needed}")
     if made.elsewhere:
         found.append(f"{made.elsewhere} runs are not on the chosen cluster {config['cluster']}.")
     found.append(
@@ -131,18 +130,19 @@ def notes(made: plan.Plan, config: Mapping) -> list[str]:
         f"else the platform's runtime_min ({plan.TIME_LIMIT}). Neither queue nor repeated attempts."
         " Node-hours are nodes x duration, also where nodes are processes of one machine."
     )
-    if any(
-        row["duration_from"] == plan.TIME_LIMIT and not row["submission"].startswith("sbatch ")
-        for row in made.runs
-    ):
-        found.append("Only Slurm enforces runtime_min: elsewhere it is an assumption, no bound.")
+    assumed = (row for row in made.runs if row["duration_from"] == plan.TIME_LIMIT)
+    if any(not row["submission"].startswith("sbatch ") for row in assumed):
+        found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
     if unpriced := plan.total(made.runs).unpriced:
         found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")
-    problems = plan.budget_problems(config, made.runs)
+    if made.yardsticks:
+        number, hours, usd, _ = sums(plan.total(made.yardsticks))
+        more = f"{number} yardsticks to do, at most {hours} node-hours and {usd} US dollars"
+        found.append(f"Not in the sums, but in the budget: {more} ({plan.TIME_LIMIT}).")
+    if problems := plan.budget_problems(config, made.runs, made.yardsticks):
+        return found + [f"The budget refuses this sweep: {line}" for line in problems]
     budgeted = any(limit is not None for limit in config["budget"].values())
-    found += [f"The budget refuses this sweep: {line}" for line in problems]
-    found += [] if problems else ["The budget allows it." if budgeted else "No budget is set."]
-    return found
+    return [*found, "The budget allows it." if budgeted else "No budget is set."]
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 
 INPUTS   grid.json (--grid), runs.csv (--runs), comparison.csv (--comparison), decision.csv
          (--decision), findings.csv (--findings), plots (--plots); may be left out: clouds.csv
-         (--clouds), published.csv (--published), scaling.csv (--scaling), method.csv (--method)
+         (--clouds), published.csv (--published), scaling.csv (--scaling), communication.csv
+         (--communication), method.csv (--method)
 OUTPUTS  an HTML page that asks nothing of the network (--output)
 """
 
@@ -28,6 +29,7 @@ def main() -> None:
     parser.add_argument("--clouds", type=Path)
     parser.add_argument("--published", type=Path)
     parser.add_argument("--scaling", type=Path)
+    parser.add_argument("--communication", type=Path)
     parser.add_argument("--method", type=Path)
     parser.add_argument("--plots", type=Path, nargs="*", default=[], help="<name>.svg")
     parser.add_argument("--title", required=True)
@@ -46,6 +48,7 @@ def main() -> None:
         clouds=tables.read_table(args.clouds) if args.clouds else None,
         published=tables.read_table(args.published) if args.published else None,
         scaling=tables.read_table(args.scaling) if args.scaling else None,
+        communication=tables.read_table(args.communication) if args.communication else None,
         method=tables.read_table(args.method) if args.method else None,
     )
 
@@ -64,6 +67,7 @@ def write(
     clouds: pd.DataFrame | None = None,
     published: pd.DataFrame | None = None,
     scaling: pd.DataFrame | None = None,
+    communication: pd.DataFrame | None = None,
     method: pd.DataFrame | None = None,
 ) -> None:
     """Write the page; records are linked relative to its folder."""
@@ -80,6 +84,7 @@ def write(
         clouds=clouds,
         published=published,
         scaling=scaling,
+        communication=communication,
         method=method,
         folder=output.parent,
     )

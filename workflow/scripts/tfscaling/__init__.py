@@ -2,7 +2,7 @@
 
 Modules are layered and import only from layers below: ground (`cluster`, `nodelist`), plan
 (`configuration`, `grid`, `platforms`, `parameters`, `costs`), job (`launchers`, `records`, `truth`,
-`metrics`, ...), training (`trainer`, `strategies`, `models`, `datasets`), view (`tables`, `plots`).
+`metrics`, ...), training (`trainer`, `strategies`, `models`, ...), view (`tables`, `plots`).
 """
 
 #: Raised when a change of the trainer makes earlier measurements incomparable: every run reruns.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tfscaling import costs, grid, models, parameters, platforms
+from tfscaling import costs, grid, models, parameters, platforms, yardstick
 from tfscaling.geometry import batch_scaling
 from tfscaling.models import MODELS
 from tfscaling.strategies import STRATEGIES
@@ -28,7 +28,7 @@ def expected_runs(config: Mapping[str, Any]) -> dict[str, Any]:
 
     `runs`: path, axes, sizes, price and the parameters with which the record must have been made,
     `relative_interval` that is asked of its point and whether it is a `further` repeat;
-    `order_seed`: of the order in which runs start;
+    `order_seed`: of the order in which runs start; `yardsticks`: what `yardstick.entries` says;
     `excluded`: axes and reason; `platforms`: name → what the tables say of it; `target_accuracy`:
     the accuracy to which time and cost are compared, or None.
     """
@@ -62,5 +62,6 @@ def expected_runs(config: Mapping[str, Any]) -> dict[str, Any]:
         "target_accuracy": config["comparison"]["target_accuracy"],
         "platforms": {name: platforms.shown(config["platforms"], name) for name in named},
         "runs": entries,
+        "yardsticks": yardstick.entries(config, expanded.runs, STRATEGIES),
         "excluded": [{"axes": e.axes, "reason": e.reason} for e in expanded.excluded],
     }

@@ -20,6 +20,7 @@ from tfscaling.method_data import Data, Part, Row, is_close, is_known, key_of
 from tfscaling.plot_style import LINE_AXES
 from tfscaling.samples import INCONCLUSIVE, SUPPORTED, point_of
 from tfscaling.statistics import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.yardstick import NO_ALL_REDUCE
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
 COLUMNS = ("source", "rule", "verdict", "evidence")
@@ -196,7 +197,10 @@ RULES: dict[str, tuple[str, str, Callable[[Data], Iterable[Part]]]] = {
     "time": (f"{HOEFLER} 10", "Parallel time is synchronised and defined.", _time),
     "bounds": (f"{HOEFLER} 11", "Results stand beside a bound.", lambda data: [
         data.share(data.points, lambda row: is_known(row, "speedup", "scaling_efficiency"),
-                   "points stand beside their ideal speed-up", "have none")]),
+                   "points stand beside their ideal speed-up", "have none"),
+        data.share([row for row in data.timed if row["status"] != NO_ALL_REDUCE],
+                   lambda row: is_known(row, "step_bound_s", "step_time_over_bound"),
+                   "steps stand beside computation plus all-reduce, measured alone", "do not")]),
     "lines": (f"{HOEFLER} 12", "Lines join only what may be joined.", _lines),
     "clock": (MLPERF, "The clock starts before the data; initialisation apart.", lambda data: [
         data.share(data.valid, _is_sum, "runs have reading the data in their time", "have not"),
@@ -217,9 +221,14 @@ RULES: dict[str, tuple[str, str, Callable[[Data], Iterable[Part]]]] = {
 }  # fmt: skip
 
 
-def rules(runs: pd.DataFrame, comparison: pd.DataFrame, expected: Row) -> pd.DataFrame:
+def rules(
+    runs: pd.DataFrame,
+    comparison: pd.DataFrame,
+    expected: Row,
+    communication: pd.DataFrame | None = None,
+) -> pd.DataFrame:
     """COLUMNS: one row per rule, with the verdict on these data and what decides it."""
-    data, rows = Data(runs, comparison, expected), []
+    data, rows = Data(runs, comparison, expected, communication), []
     for source, text, check in RULES.values():
         parts = [*check(data)] if data.points else [(None, "nothing is measured yet")]
         holds = [good for good, _ in parts if good is not None]

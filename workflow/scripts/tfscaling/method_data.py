@@ -36,7 +36,13 @@ def is_close(value: Any, other: Any, tolerance: float = 1e-6) -> bool:
 class Data:
     """The tables and the content of grid.json as the rules look at them."""
 
-    def __init__(self, runs: pd.DataFrame, comparison: pd.DataFrame, expected: Row) -> None:
+    def __init__(
+        self,
+        runs: pd.DataFrame,
+        comparison: pd.DataFrame,
+        expected: Row,
+        communication: pd.DataFrame | None = None,
+    ) -> None:
         runs = runs.where(runs.notna(), math.nan)  # None is no number to compare with
         self.runs, self.comparison, self.platforms = runs, comparison, expected["platforms"]
         self.samples = Samples(runs)
@@ -49,6 +55,8 @@ class Data:
         self.at: dict[tuple[str, ...], list[Row]] = {}
         for run in self.valid:
             self.at.setdefault(key_of(run), []).append(run)
+        timed = pd.DataFrame() if communication is None else communication
+        self.timed: Sequence[Row] = [row for row in timed.to_dict("records") if row["runs"] > 0]
         self.compared = [row for row in self.points if self.base(row) not in (None, row)]
 
     def asked_of(self, run: Row, name: str) -> Any:

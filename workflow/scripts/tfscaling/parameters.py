@@ -11,7 +11,7 @@ import argparse
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tfscaling import TRAINER_VERSION
@@ -19,6 +19,8 @@ from tfscaling.configuration import properties
 from tfscaling.geometry import Geometry
 from tfscaling.grid import AXES, Run
 
+#: Parameter → its schema.
+Schemas = Mapping[str, Mapping[str, Any]]
 _INTEGER_AXES = {"nodes", "gpus_per_node", "repeat"}
 
 
@@ -42,7 +44,12 @@ def run_parameters(config: Mapping[str, Any], run: Run, dataset: str) -> dict[st
         "seed": config["seed"] + run.repeat - 1,
         "trainer_version": TRAINER_VERSION,
     }
-    return {key: _typed(values[key], schema) for key, schema in definitions().items()}
+    return typed(values, definitions())
+
+
+def typed(values: Mapping[str, Any], schemas: Schemas) -> dict[str, Any]:
+    """The values of these parameters, in their order, as flags give them."""
+    return {key: _typed(values[key], schema) for key, schema in schemas.items()}
 
 
 def parameters_hash(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
@@ -77,28 +84,32 @@ def to_arguments(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> list
     return words
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add one flag for each axis and each parameter."""
-    axes = parser.add_argument_group("axes", "the point of the grid")
-    for axis in AXES:
+def add_arguments(
+    parser: argparse.ArgumentParser, axes: Iterable[str] = AXES, schemas: Schemas | None = None
+) -> None:
+    """Add one flag for each axis and each parameter; a run's unless others are given."""
+    group = parser.add_argument_group("axes", "the point of the grid")
+    for axis in axes:
         kind: Callable[[str], Any] = int if axis in _INTEGER_AXES else str
         kind = _tasks_per_node if axis == "tasks_per_node" else kind
-        axes.add_argument("--" + axis.replace("_", "-"), type=kind, required=True, metavar=axis)
+        group.add_argument("--" + axis.replace("_", "-"), type=kind, required=True, metavar=axis)
     group = parser.add_argument_group("parameters", "how the run is made (config/README.md)")
-    for name, schema in definitions().items():
+    for name, schema in (schemas or definitions()).items():
         group.add_argument("--" + name.replace("_", "-"), **_argument(name, schema))
 
 
-def from_namespace(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(axes, parameters) as `run_parameters` made them."""
-    values = vars(args)
-    parameters = {key: values[key] for key in definitions()}
-    for key, schema in definitions().items():
+def from_namespace(
+    args: argparse.Namespace, axes: Iterable[str] = AXES, schemas: Schemas | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(axes, parameters) from the flags of `add_arguments`, as they were made."""
+    values, schemas = vars(args), schemas or definitions()
+    parameters = {key: values[key] for key in schemas}
+    for key, schema in schemas.items():
         if schema.get("type") == "object":
             parameters[key] = dict(parameters[key] or [])
         elif schema.get("type") == "array":
             parameters[key] = parameters[key] or []
-    return {axis: values[axis] for axis in AXES}, parameters
+    return {axis: values[axis] for axis in axes}, parameters
 
 
 def _argument(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,7 +124,8 @@ def _argument(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     if types == ["object"]:
         return {**options, "type": _pair, "action": "append", "default": None}
     if types == ["array"]:
-        return {**options, "action": "append", "default": None}
+        item = int if schema.get("items", {}).get("type") == "integer" else str
+        return {**options, "type": item, "action": "append", "default": None}
     if "enum" in schema:
         return {**options, "choices": schema["enum"]}
     return {**options, "type": {"integer": int, "number": float, "string": str}[types[0]]}

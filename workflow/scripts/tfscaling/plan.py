@@ -5,17 +5,22 @@ Layer 4 (view). Reads the run records that are there; submits nothing and asks S
 
 from __future__ import annotations
 
-import importlib
 import math
-import shlex
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from tfscaling import costs, expectations, parameters, platforms, records, tables
+from tfscaling import (
+    communication,
+    costs,
+    expectations,
+    parameters,
+    records,
+    tables,
+    yardstick,
+)
 from tfscaling.configuration import Sources, problem
 from tfscaling.display import one_line
 from tfscaling.geometry import Geometry
@@ -28,14 +33,10 @@ COLUMNS = (
     *("feasibility", "reason", "tasks", "gpus", "cpus_per_task"),
     *("duration_s", "duration_from", "node_hours", "cost_usd", "submission"),
 )
+YARDSTICK_COLUMNS = ("platform", "duration_s", "node_hours", "cost_usd")
 TIME_LIMIT = "time limit"
 #: A run that is still to do, a further repeat that may have to be done, a point that is not run.
 RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
-HERE = "runs on this machine"
-NO_SLURM = "runs on this machine and calls srun: take --profile profiles/slurm"
-#: They stand for what only exists at submission, RUN for what differs between repeats too.
-UUID, COMMAND, PARTITION, RUN = "<uuid>", "<command>", "<default partition>", "<run>"
-_UUID = "RUN-UUID"  # the same as a word that no shell quotes
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,13 @@ class Plan:
     """`rows` as in COLUMNS: the runs still to do, further repeats included, the excluded points.
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
+    `yardsticks` still to do are no rows of the plan: each has YARDSTICK_COLUMNS.
     """
 
     rows: list[Row]
     finished: int
     elsewhere: int
+    yardsticks: list[Row] = field(default_factory=list)
 
     @property
     def runs(self) -> list[Row]:
@@ -94,7 +97,22 @@ def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
         if is_selected(config, out["axes"]["platform"]):
             why = {"feasibility": EXCLUDED, "reason": out["reason"]}
             rows.append({**dict.fromkeys(COLUMNS), **out["axes"], **why})
-    return Plan(rows, finished, len(expected["runs"]) - len(selected))
+    yardsticks = communication.to_do(expected, yardstick.folder_beside(runs_dir))
+    elsewhere = len(expected["runs"]) - len(selected)
+    return Plan(rows, finished, elsewhere, _yardsticks(config, yardsticks))
+
+
+def _yardsticks(config: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Rows of these yardsticks, the platform's time limit as their duration."""
+    rows = []
+    for axes, price in ((entry["axes"], entry["usd_per_node_hour"]) for entry in entries):
+        platform, nodes = axes["platform"], axes["nodes"]
+        limit_s = 60.0 * config["platforms"][platform]["runtime_min"]
+        cost_usd = costs.run_cost_usd(price, nodes, limit_s)
+        row = (platform, limit_s, nodes * limit_s / 3600.0, cost_usd)
+        if is_selected(config, platform):
+            rows.append(dict(zip(YARDSTICK_COLUMNS, row, strict=True)))
+    return rows
 
 
 def is_selected(config: Mapping[str, Any], platform: str) -> bool:
@@ -152,7 +170,7 @@ def measured_s(entry: Mapping[str, Any], runs_dir: Path) -> list[float]:
 
 
 def total(runs: Sequence[Row]) -> Total:
-    """Sums over rows of runs."""
+    """Sums over rows of runs, or of yardsticks."""
     return Total(
         len(runs),
         sum(row["node_hours"] for row in runs),
@@ -169,14 +187,19 @@ def refusal(config: Mapping[str, Any], runs_dir: Path, sources: Sources = ()) ->
     """
     if all(limit is None for limit in config["budget"].values()):
         return None
-    return next(iter(budget_problems(config, make(config, runs_dir).runs, sources)), None)
+    made = make(config, runs_dir)
+    return next(iter(budget_problems(config, made.runs, made.yardsticks, sources)), None)
 
 
 def budget_problems(
-    config: Mapping[str, Any], runs: Sequence[Row], sources: Sources = ()
+    config: Mapping[str, Any],
+    runs: Sequence[Row],
+    yardsticks: Sequence[Row] = (),
+    sources: Sources = (),
 ) -> list[str]:
-    """One line for each key of the budget that the estimate of `runs` exceeds or cannot meet."""
-    sums, budget = total(runs), config["budget"]
+    """One line for each key of the budget that the estimate of all these exceeds or cannot meet."""
+    sums, budget = total([*runs, *yardsticks]), config["budget"]
+    more = f" and the yardsticks ({len(yardsticks)})" if yardsticks else ""
     found = []
     if budget["usd"] is not None and sums.unpriced:
         name = sums.unpriced[0]
@@ -192,80 +215,9 @@ def budget_problems(
         estimated = math.ceil(round(100 * value, 6)) / 100
         if budget[key] is not None and round(value, 6) > budget[key]:
             reason = (
-                f"the {sums.runs} runs still to do are estimated at {estimated:.2f} {unit} "
+                f"the {len(runs)} runs{more} still to do are estimated at {estimated:.2f} {unit} "
                 f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
                 "budget, or fewer runs in the grid"
             )
             found.append(problem(["budget", key], budget[key], reason, sources))
     return found
-
-
-def submission_of(workflow: Any) -> dict[str, Any]:
-    """What Snakemake's `workflow` knows of submitting: executor, settings, defaults, folder."""
-    defaults = workflow.resource_settings.default_resources or {}
-    return {
-        "executor": workflow.executor_plugin.name,
-        "settings": dict(vars(workflow.executor_settings or SimpleNamespace())),
-        "default_resources": {name: defaults[name].raw for name in defaults},
-        "workdir": str(workflow.workdir_init),
-    }
-
-
-def add_submission(plan: Plan, config: Mapping[str, Any], submission: Mapping[str, Any]) -> None:
-    """Fill `submission` of the runs: the sbatch line, or that the run is no job of its own."""
-    for row in plan.runs:
-        platform = config["platforms"][row["platform"]]
-        if submission["executor"] == "slurm":
-            resources = platforms.slurm_resources(platform, Geometry.of(row))
-            row["submission"] = sbatch_line(resources, run_name(row), submission)
-        elif submission["executor"] == "local":
-            row["submission"] = HERE if platform["launcher"] == "local" else NO_SLURM
-        else:
-            row["submission"] = f"by Snakemake's executor {submission['executor']}"
-
-
-def run_name(axes: Mapping[str, Any]) -> str:
-    """What the plugin calls a run in the job's comment and in the path of Slurm's log."""
-    return "_".join(str(axes[axis]) for axis in AXES).replace("/", "_")
-
-
-class _Resources(dict[str, Any]):
-    """Resources as a job of Snakemake has them."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-
-def sbatch_line(resources: Mapping[str, Any], run: str, submission: Mapping[str, Any]) -> str:
-    """The line of the Slurm executor plugin for a job of rule train, made by the plugin itself.
-
-    UUID, COMMAND and PARTITION (if the platform names none) stand for what is known at submission.
-    Account and partition are written here, as the plugin does after asking Slurm for them.
-    """
-    plugin = importlib.import_module("snakemake_executor_plugin_slurm")
-    settings = SimpleNamespace(**submission["settings"])
-    asked = _Resources({**submission["default_resources"], **resources})
-    job = SimpleNamespace(name="train", threads=1, resources=asked)
-    folder = SimpleNamespace(executor_settings=settings, workdir_init=submission["workdir"])
-    accounts = str(asked.get("slurm_account", "")).replace(",", " ").split()
-    partition = asked.get("slurm_partition")
-    params = {
-        "run_uuid": "_".join(filter(None, [settings.jobname_prefix, _UUID])),
-        "slurm_logfile": plugin._select_logdir(folder) / "rule_train" / run / "%j.log",
-        "comment_str": f"rule_train_wildcards_{run}",
-        "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
-        "partition": f" -p {shlex.quote(str(partition)) if partition else PARTITION}",
-        "workdir": submission["workdir"],
-    }
-    failed = {node for node in (settings.exclude_failed_nodes or "").split(",") if node.strip()}
-    try:
-        plugin.validate_slurm_extra(job)
-        call = plugin.get_submit_command(job, params, settings=settings, failed_nodes=failed)
-        call += plugin.set_gres_string(job)
-    except plugin.WorkflowError as error:
-        return f"refused by the Slurm executor plugin: {one_line(str(error))}"
-    script = " /dev/stdin" if settings.pass_command_as_script else f' --wrap="{COMMAND}"'
-    return str(call).replace(_UUID, UUID) + script

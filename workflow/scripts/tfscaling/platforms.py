@@ -5,18 +5,20 @@ Layer 1 (plan).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tfscaling.configuration import ConfigError, Sources, problem
 from tfscaling.geometry import Geometry
+from tfscaling.grid import Run
 
 #: Prices may be left out, but not half given: a price means nothing without its date and source.
 PRICE_KEYS = ("price_date", "price_source")
 
 
 #: Tables are named after platforms; these names are taken.
-RESERVED_NAMES = ("runs", "comparison", "decision")
+RESERVED_NAMES = ("runs", "comparison", "communication", "decision")
 
 
 def check(platforms: Mapping[str, Mapping[str, Any]], sources: Sources = ()) -> None:
@@ -112,3 +114,30 @@ def slurm_resources(platform: Mapping[str, Any], geometry: Geometry) -> dict[str
         "stall_timeout_s": platform["stall_timeout_s"],
     }
     return {key: value for key, value in resources.items() if value is not None}
+
+
+def resource_functions(
+    platforms: Mapping[str, Mapping[str, Any]], runs: Iterable[Run], run_of: Callable[[Any], Run]
+) -> dict[str, Any]:
+    """Resource → what each job asks of Slurm, of those that the job of any run asks for.
+
+    A value that all jobs share is given as it is, others as a function of the job's wildcards, of
+    which `run_of` gives the run: with thousands of jobs most of a dry-run's time goes into these.
+    """
+
+    @functools.cache
+    def asked(platform: str, geometry: Geometry) -> dict[str, Any]:
+        return slurm_resources(platforms[platform], geometry)
+
+    def function(name: str) -> Callable[[Any], Any]:
+        return lambda wildcards: of(run_of(wildcards)).get(name)
+
+    def of(run: Run) -> dict[str, Any]:
+        return asked(run.platform, run.geometry)
+
+    jobs = [of(run) for run in runs]
+    functions: dict[str, Any] = {}
+    for name in dict.fromkeys(name for resources in jobs for name in resources):
+        values = {resources.get(name) for resources in jobs}
+        functions[name] = function(name) if len(values) > 1 else values.pop()
+    return functions

@@ -2,21 +2,82 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import socket
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfscaling import datasets, devices, host_facts, models, parameter_server
+from tfscaling import clock, cluster, datasets, devices, host_facts, models, parameter_server
 from tfscaling.cluster import Cluster
 from tfscaling.events import EventLog
 from tfscaling.geometry import Geometry, batch_sizes
 from tfscaling.parameter_server import ParameterServerTrainer
 from tfscaling.parameters import cpus_per_task
+from tfscaling.records import write_json
 from tfscaling.strategies import STRATEGIES
 from tfscaling.trainer import Trainer
+
+
+def process(
+    axes: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    folder: Path,
+    start_s: float,
+    work: Callable[[Cluster, EventLog], dict[str, Any]],
+) -> None:
+    """This process as a rank: its place in the cluster, `work`, the report that `work` returns.
+
+    `start_s` is when the process began; `folder` is shared by all ranks.
+    """
+    on_gpus = axes["gpus_per_node"] > 0 and settings["devices"] == "physical"
+    jobs = STRATEGIES[axes["strategy"]].jobs(Geometry.of(axes), settings)
+    own = cluster.resolve(os.environ, jobs=jobs, gpus_per_node=None if on_gpus else 0)
+    os.environ.update(own.environment())
+    events = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
+    host = socket.gethostname()
+    offset = clock.measure(os.environ)
+    off = {} if offset is None else dataclasses.asdict(offset)
+    events.add("start", start_s, host=host, pid=os.getpid(), job=own.job, source=own.source, **off)
+    print(f"rank {own.rank} on {host}: {own.job} {own.index} of {own.tf_config()}", flush=True)
+    try:
+        report = {"rank": own.rank, "job": own.job, "host": host, "start_s": start_s, "clock": off}
+        report |= work(own, events)
+    except Exception as error:
+        events.add("failed", error=type(error).__name__, message=str(error)[:2000])
+        raise
+    write_json(folder / f"rank-{own.rank}.json", report)
+    events.add("end")
+    sys.stdout.flush()
+    if len(jobs) > 1:
+        # TensorFlow's servers and coordinator have no shutdown; their threads outlive main
+        os._exit(0)
+
+
+def prepare(
+    own: Cluster, axes: Mapping[str, Any], settings: Mapping[str, Any], events: EventLog
+) -> tuple[list[str], dict[str, Any]]:
+    """Load TensorFlow, take this rank's devices: (their names, the facts for its report)."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    import tensorflow as tf
+
+    events.add("imported")
+    # parameter servers and coordinators compute nothing that a GPU would help with
+    gpus = Geometry.of(axes).gpus_per_task if own.job == "worker" else 0
+    names = devices.configure(gpus, settings["devices"], cpus_per_task(axes, settings))
+    return names, {
+        "cluster_hash": hashlib.sha256(json.dumps(own.jobs).encode()).hexdigest()[:16],
+        "cluster_source": own.source,
+        "devices": names,
+        "gpus_visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "cpus": len(os.sched_getaffinity(0)),
+        "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
+        "tensorflow_version": tf.__version__,
+    }
 
 
 def run(
@@ -28,23 +89,8 @@ def run(
     events: EventLog,
 ) -> dict[str, Any]:
     """Do this rank's part and return its report; `folder` is shared by all ranks."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    import tensorflow as tf
-
-    events.add("imported")
+    names, report = prepare(own, axes, settings, events)
     geometry, spec = Geometry.of(axes), STRATEGIES[axes["strategy"]]
-    # parameter servers and coordinators compute nothing that a GPU would help with
-    gpus = geometry.gpus_per_task if own.job == "worker" else 0
-    names = devices.configure(gpus, settings["devices"], cpus_per_task(axes, settings))
-    report = {
-        "cluster_hash": hashlib.sha256(json.dumps(own.jobs).encode()).hexdigest()[:16],
-        "cluster_source": own.source,
-        "devices": names,
-        "gpus_visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
-        "cpus": len(os.sched_getaffinity(0)),
-        "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
-        "tensorflow_version": tf.__version__,
-    }
     if spec.coordinated and not own.is_chief:
         if not parameter_server.serve(own, folder, events):
             raise RuntimeError("the coordinator failed")

@@ -53,21 +53,21 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 @functools.cache
-def _follows_schema() -> Callable[[Mapping[str, Any]], Any]:
+def _follows_schema(name: str) -> Callable[[Mapping[str, Any]], Any]:
     """A compiled check: tables of thousands of runs are made in seconds."""
-    schema = {key: value for key, value in load_schema("run_record").items() if key != "$schema"}
+    schema = {key: value for key, value in load_schema(name).items() if key != "$schema"}
     check: Callable[[Mapping[str, Any]], Any] = fastjsonschema.compile(schema)
     return check
 
 
-def check(record: Mapping[str, Any], where: object) -> None:
+def check(record: Mapping[str, Any], where: object, schema: str = "run_record") -> None:
     """Raise RecordError, with the key, if `record` does not follow the schema."""
     try:
-        _follows_schema()(record)
+        _follows_schema(schema)(record)
         return
     except fastjsonschema.JsonSchemaValueException:
         pass  # said below in the words of the other checks
-    for error in validator("run_record").iter_errors(record):
+    for error in validator(schema).iter_errors(record):
         key = ".".join(map(str, error.absolute_path)) or "the whole file"
         raise RecordError(f"{where}: {key}: {error.message}")
 
@@ -190,16 +190,17 @@ def write_steps(folder: Path, reports: Sequence[Mapping[str, Any]]) -> None:
         for report in reports
         for epoch, first, count, duration in report.get("steps", [])
     ]
-    _write_lines(folder / STEPS, ["rank,epoch,first_step,steps,duration_s", *steps])
+    write_lines(folder / STEPS, ["rank,epoch,first_step,steps,duration_s", *steps])
     compute = [
         f"{report['rank']},{number},{duration:.6f}"
         for report in reports
         for number, duration in enumerate(report.get("compute_steps", []), 1)
     ]
-    _write_lines(folder / COMPUTE_STEPS, ["rank,step,duration_s", *compute])
+    write_lines(folder / COMPUTE_STEPS, ["rank,step,duration_s", *compute])
 
 
-def _write_lines(path: Path, lines: Sequence[str]) -> None:
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write the whole text file or nothing."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text("\n".join(lines) + "\n")
     os.replace(temporary, path)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from tfscaling import communication as communication_table
 from tfscaling import display, environments, report_sections, report_tables, scaling_laws
 from tfscaling import method as method_rules
 from tfscaling.plots import PLOTS
@@ -36,6 +37,7 @@ def render(
     clouds: pd.DataFrame | None = None,
     published: pd.DataFrame | None = None,
     scaling: pd.DataFrame | None = None,
+    communication: pd.DataFrame | None = None,
     method: pd.DataFrame | None = None,
     folder: Path = Path("results"),
 ) -> str:
@@ -49,7 +51,9 @@ def render(
         "summary": report_sections.summary(expected, runs, comparison),
         "warnings": report_sections.warnings(expected, runs),
         "answer": report_sections.answer(decision, findings),
-        "tables": _tables(runs, comparison, columns, clouds, published, scaling, method, folder),
+        "tables": _tables(
+            runs, comparison, columns, clouds, published, scaling, communication, method, folder
+        ),
         "plots": [_plot(name, svg) for name, svg in plots.items()],
         "validity": report_sections.validity(runs, comparison),
         "definitions": report_sections.definitions(),
@@ -68,6 +72,7 @@ def _tables(
     clouds: pd.DataFrame | None,
     published: pd.DataFrame | None,
     scaling: pd.DataFrame | None,
+    communication: pd.DataFrame | None,
     method: pd.DataFrame | None,
     folder: Path,
 ) -> list[report_tables.Table]:
@@ -80,6 +85,9 @@ def _tables(
         tables.append(report_tables.published(published))
     if scaling is not None and len(scaling):
         tables.append(report_tables.table("scaling", scaling_laws.shown(scaling)))
+    if communication is not None and len(communication):
+        shown = communication_table.shown(communication)
+        tables.append(report_tables.table("communication", shown))
     if method is not None and len(method):
         tables.append(report_tables.table("method", method_rules.shown(method)))
     differences = environments.shown(environments.differences(runs))

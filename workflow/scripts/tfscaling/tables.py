@@ -98,7 +98,7 @@ def _run_row(
     except records.RecordError as error:
         return {**row, "status": "failed", "reason": str(error)}, None
     if record is None:
-        return {**row, **_why_no_record(path.parent)}, None
+        return {**row, **why_no_record(path.parent)}, None
     if record["parameters_hash"] != entry["parameters_hash"]:
         expected = {**entry["axes"], **entry["parameters"]}
         found = {**record["axes"], **record["parameters"]}
@@ -132,7 +132,8 @@ def time_to_accuracy_s(record: Entry, target: float) -> float | None:
     return None
 
 
-def _why_no_record(folder: Path) -> dict[str, str]:
+def why_no_record(folder: Path) -> dict[str, str]:
+    """Status and reason of a job that left no record in its folder."""
     try:
         failure = records.read_json(folder / records.FAILURE)
     except records.RecordError as error:

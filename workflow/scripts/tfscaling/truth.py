@@ -7,7 +7,7 @@ in no comparison.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tfscaling.geometry import Geometry
@@ -58,9 +58,8 @@ def _cpus(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
 
 
 def _replicas(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    wrong = {
-        r["rank"]: r["replicas"] for r in _trained(reports) if r["replicas"] != asked["replicas"]
-    }
+    counts = {r["rank"]: r["replicas"] for r in reports if "replicas" in r}
+    wrong = {rank: count for rank, count in counts.items() if count != asked["replicas"]}
     return f"asked {asked['replicas']} replicas, the strategy had {wrong}" if wrong else None
 
 
@@ -105,12 +104,19 @@ CHECKS: dict[str, Check] = {
     "learning": _learning,
     "test_accuracy": _same("the accuracy on held-out examples", "test_accuracy"),
 }
+#: Those that any job of ranks must pass, whatever its ranks do.
+PLACE_CHECKS = (
+    *("tasks", "nodes", "jobs", "devices", "cpus", "replicas"),
+    *("cluster", "tensorflow_version"),
+)
 
 
-def violations(asked: Mapping[str, Any], reports: Sequence[Report]) -> list[str]:
-    """What is wrong with the run, empty if it counts.
+def violations(
+    asked: Mapping[str, Any], reports: Sequence[Report], checks: Iterable[str] = CHECKS
+) -> list[str]:
+    """What is wrong with the run by these checks, empty if it counts.
 
     `asked` has the geometry (nodes, tasks_per_node, tasks, gpus_per_task, replicas), the jobs, the
     launcher, devices, cpus_per_task and epochs; `reports` are those of the ranks.
     """
-    return [wrong for check in CHECKS.values() if (wrong := check(asked, reports))]
+    return [wrong for name in checks if (wrong := CHECKS[name](asked, reports))]

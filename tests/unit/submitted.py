@@ -1,0 +1,44 @@
+"""How the Slurm profile of the repository submits, for the tests of the plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import snakemake_executor_plugin_slurm as plugin
+import yaml
+from builders import REPOSITORY, raw_config
+from snakemake.resources import Resources
+from tfscaling import configuration, expectations, submission
+
+
+def config_of(
+    budget: dict[str, Any] | None = None, repeats: int = 1, **platform: Any
+) -> dict[str, Any]:
+    """Runs on 1, 2 and (beyond nodes_max) 9 nodes; a time limit of 30 minutes."""
+    raw = raw_config((("grid", 0, "nodes"), [1, 2, 9]), (("grid", 0, "repeats"), repeats))
+    raw["platforms"]["cluster"].update({"runtime_min": 30, **platform})
+    raw["budget"] = budget or {}
+    return configuration.validate(raw)
+
+
+def entries(config: dict[str, Any]) -> list[dict[str, Any]]:
+    return expectations.expected_runs(config)["runs"]
+
+
+PROFILE = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
+DEFAULTS = Resources.parse(PROFILE["default-resources"], allow_expressions=True)
+
+
+def described(executor: str = "slurm", **settings: Any) -> dict[str, Any]:
+    """As rule plan gives it: Snakemake's workflow under profiles/slurm, through JSON."""
+    usual = {"logdir": Path(PROFILE["slurm-logdir"])}
+    workflow = SimpleNamespace(
+        executor_plugin=SimpleNamespace(name=executor),
+        executor_settings=plugin.ExecutorSettings(**{**usual, **settings}),
+        resource_settings=SimpleNamespace(default_resources=DEFAULTS),
+        workdir_init="/shared/my project",
+    )
+    return json.loads(json.dumps(submission.describe(workflow), default=str))

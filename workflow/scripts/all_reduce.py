@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""Time all-reduces on one rank of a yardstick: cluster, TF_CONFIG, strategy, times, report.
+
+INPUTS   the point's axes and the yardstick's parameters as flags
+OUTPUTS  in --folder: rank-<n>.events.jsonl (each size as it is timed), rank-<n>.json (report)
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+from tfscaling import all_reduce, parameters, rank, yardstick
+from tfscaling.grid import POINT_AXES
+
+
+def main() -> None:
+    start_s = time.time()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, required=True, help="where to leave the report")
+    parameters.add_arguments(parser, POINT_AXES, yardstick.definitions())
+    args = parser.parse_args()
+    axes, settings = parameters.from_namespace(args, POINT_AXES, yardstick.definitions())
+    if settings["yardstick_version"] != yardstick.YARDSTICK_VERSION:
+        parser.error(f"this is yardstick_version {yardstick.YARDSTICK_VERSION}")
+    rank.process(
+        axes,
+        settings,
+        args.folder,
+        start_s,
+        lambda own, events: all_reduce.run(own, axes, settings, events),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Make one communication yardstick: start its ranks, watch them, check the truth, write the record.
+
+INPUTS   the point's axes and the yardstick's parameters as flags
+OUTPUTS  all_reduce.json (--record), all_reduce.csv (every rank's durations) beside it; attempt=<n>/
+         with every rank's log; after a failure failure.json with the cause, and no all_reduce.json
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+from tfscaling import parameters, provenance, records, slurm_job, truth, yardstick, yardstick_record
+from tfscaling.geometry import Geometry
+from tfscaling.grid import POINT_AXES
+from tfscaling.launching import Attempt
+from tfscaling.strategies import STRATEGIES
+
+LAUNCH_S = time.time()
+SCRIPTS = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", type=Path, required=True, help="the all_reduce.json to write")
+    parser.add_argument("--stall-timeout-s", type=float, default=600.0, help="no progress: fail")
+    parameters.add_arguments(parser, POINT_AXES, yardstick.definitions())
+    args = parser.parse_args()
+    axes, settings = parameters.from_namespace(args, POINT_AXES, yardstick.definitions())
+    jobs = STRATEGIES[axes["strategy"]].jobs(Geometry.of(axes), settings)
+    attempt = Attempt.begin(args.record.parent)
+    cause = attempt.start_ranks(
+        SCRIPTS / "all_reduce.py", [], axes, settings, jobs, args.stall_timeout_s
+    )
+    if cause is None:
+        cause = finish(args.record, axes, settings, jobs, attempt)
+    if cause is not None:
+        attempt.fail(axes, parameters.parameters_hash(axes, settings), cause)
+
+
+def finish(path: Path, axes: dict, settings: dict, jobs: dict, attempt: Attempt) -> dict | None:
+    """Check what the ranks left and write the record; the cause if it does not count."""
+    reports, geometry = attempt.reports(), Geometry.of(axes)
+    derived = {
+        "tasks": geometry.tasks,
+        "gpus_per_task": geometry.gpus_per_task,
+        "cpus_per_task": parameters.cpus_per_task(axes, settings),
+        "replicas": STRATEGIES[axes["strategy"]].replicas(geometry, settings),
+    }
+    asked = {**axes, **settings, **derived, "jobs": jobs}
+    if wrong := truth.violations(asked, reports, truth.PLACE_CHECKS):
+        return {"kind": "invalid", "message": "; ".join(wrong)}
+    job = slurm_job.describe(os.environ)
+    record = yardstick_record.build(
+        axes,
+        derived,
+        settings,
+        parameters.parameters_hash(axes, settings),
+        attempt.number,
+        reports,
+        time.time() - LAUNCH_S,
+        provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ)),
+    )
+    yardstick_record.write_durations(path.parent, reports)
+    records.write_json(path, record)
+    gradient = record["all_reduces"][0]
+    print(f"done: {gradient['bytes']} bytes of gradient, slowest rank {gradient['slowest_s']} s")
+    return None
+
+
+if __name__ == "__main__":
+    main()
