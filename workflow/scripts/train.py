@@ -20,6 +20,7 @@ from tfscaling import TRAINER_VERSION, clock, cluster, parameters, rank  # noqa:
 from tfscaling.events import EventLog  # noqa: E402
 from tfscaling.geometry import Geometry  # noqa: E402
 from tfscaling.records import write_json  # noqa: E402
+from tfscaling.slurm_environment import gpus_given  # noqa: E402
 from tfscaling.strategies import STRATEGIES  # noqa: E402
 
 
@@ -41,6 +42,7 @@ def train(axes: dict, settings: dict, dataset_file: Path, folder: Path) -> None:
     on_gpus = axes["gpus_per_node"] > 0 and settings["devices"] == "physical"
     jobs = STRATEGIES[axes["strategy"]].jobs(geometry, settings)
     own = cluster.resolve(os.environ, jobs=jobs, gpus_per_node=None if on_gpus else 0)
+    given = gpus_given(os.environ)
     os.environ.update(own.environment())
     events = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
     host = socket.gethostname()
@@ -50,6 +52,7 @@ def train(axes: dict, settings: dict, dataset_file: Path, folder: Path) -> None:
     print(f"rank {own.rank} on {host}: {own.job} {own.index} of {own.tf_config()}", flush=True)
     try:
         report = {"rank": own.rank, "job": own.job, "host": host, "start_s": START_S, "clock": off}
+        report["gpus_given"] = given
         report |= rank.run(own, axes, settings, dataset_file, folder, events)
     except Exception as error:
         events.add("failed", error=type(error).__name__, message=str(error)[:2000])
