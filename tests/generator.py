@@ -76,6 +76,7 @@ def record_of(entry: Entry, execution_time_s: float, dice: random.Random) -> dic
         {
             **phases,
             "queue_time_s": dice.uniform(1, 60),
+            "boot_time_s": 0.0,
             "train_time_s": max(1.0, execution_time_s - rest),
             "execution_time_s": execution_time_s,
         },

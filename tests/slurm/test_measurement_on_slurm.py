@@ -1,7 +1,7 @@
 """What a sceptic asks: is waiting kept apart, is a slow rank found, is every sabotage noticed?
 
-One sweep on the virtual cluster: a run with a slow rank, a run that had to wait in the queue, and
-runs in which rank 1 is not what was asked for.
+One sweep on the virtual cluster: a run with a slow rank, a run that had to wait in the queue and
+one like it that had not, and runs in which rank 1 is not what was asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from project import TINY, Project
 
 Submit = Callable[..., tuple[int, str]]
-WAIT_S = 30
+WAIT_S = 60
 SLOW_MODEL = '''
 import json, os, time
 
@@ -50,8 +50,33 @@ spec = json.loads(cluster.resolve(os.environ, jobs={"worker": 2}, gpus_per_node=
 pairs = [address.split(":") for address in spec["cluster"]["worker"]]
 spec["cluster"]["worker"] = [socket.gethostbyname(host) + ":" + port for host, port in pairs]
 print(json.dumps(spec))')"""
+#: A rank that really trained less, or other losses, would leave the other one waiting in the
+#: all-reduce, and Slurm would end the run: no report to check. So rank 1 trains as asked, and its
+#: report is changed when it has ended, before the launcher reads the reports.
+REPORTS_OTHER = """
+"$@"
+python3 - "$@" <<'END'
+import json, pathlib, sys
+folder = sys.argv[sys.argv.index("--folder") + 1]
+path = pathlib.Path(folder, "rank-1.json")
+report = json.loads(path.read_text())
+{}
+path.write_text(json.dumps(report))
+END
+exit"""
 #: Platform → (what is done to rank 1, how the run must be refused).
 SABOTAGE = {
+    "hidden-gpu": (
+        "export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES%,*}",
+        "asked 2 GPUs per node and 2 per task, Slurm gave the ranks {0: 2, 1: 1}",
+    ),
+    "missing-epoch": (
+        REPORTS_OTHER.format('del report["epochs"][-1]'), "asked 2 epochs, finished {1: 1}"
+    ),
+    "other-loss": (
+        REPORTS_OTHER.format('report["epochs"][-1]["loss"] += 1e-6'),
+        "ranks disagree on loss and accuracy: {0: [(",
+    ),
     "few-cpus": (
         "taskset --pid --cpu-list 0 $$ >/dev/null", "asked 2 CPUs per task, got {1: 1}"
     ),
@@ -69,35 +94,50 @@ SABOTAGE = {
 
 
 def content() -> dict[str, Any]:
-    """Twelve nodes' worth of runs: all fit on the cluster at the same time."""
-    usual = {"launcher": "srun", "nodes_max": 6, "cpus_per_node": 2}
+    """Twelve nodes' worth of runs: all fit on the cluster at the same time.
+
+    Partition cpu: the slow run on three nodes, the one with few CPUs on two, and on the last node
+    the run that waits beside the one that does not. Partition gpu: two runs on each node.
+    """
+    usual = {"launcher": "srun", "nodes_max": 6, "cpus_per_node": 2, "partition": "cpu"}
+    half = {**usual, "cpus_per_node": 1}
+    shared = {**half, "partition": "gpu", "devices": "logical", "gpus_per_node_max": 2}
     broken = {
-        name: {**usual, "partition": "cpu" if name == "few-cpus" else "gpu",
-               "setup": [ONLY_RANK_1.format(line)]}
+        name: {**(usual if name == "few-cpus" else shared), "setup": [ONLY_RANK_1.format(line)]}
         for name, (line, _) in SABOTAGE.items()
-    }  # fmt: skip
-    waits = {**usual, "partition": "cpu", "extra": f"--begin=now+{WAIT_S}"}
+    }
+    tiny = {"model": "mnist_cnn", "recipe": "tiny"}
+    with_gpus = {"platform": "hidden-gpu", "gpus_per_node": 2}
+    rest = [name for name in broken if name not in ("hidden-gpu", "missing-epoch")]
     return {
         "grid": [
-            {"platform": list(broken), "model": "mnist_cnn", "recipe": "tiny", "nodes": 2},
+            {**tiny, **with_gpus, "nodes": 2},
+            {**tiny, "platform": "missing-epoch", "recipe": "longer", "nodes": 2},
+            {**tiny, "platform": rest, "nodes": 2},
             {"platform": "cpu", "model": "own.slow:model", "recipe": "slow", "nodes": 3},
-            {"platform": "waits", "model": "mnist_cnn", "recipe": "tiny", "nodes": 1},
+            {**tiny, "platform": ["waits", "starts"], "nodes": 1},
         ],
-        "recipes": {"tiny": TINY, "slow": {**TINY, "dataset": "mnist"}},
-        "platforms": {**broken, "waits": waits},
-    }
+        "recipes": {
+            "tiny": TINY,
+            "longer": {**TINY, "epochs": 2},
+            "slow": {**TINY, "dataset": "mnist"},
+        },
+        "platforms": {
+            **broken, "starts": half, "waits": {**half, "extra": f"--begin=now+{WAIT_S}"},
+        },
+    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def measured(new_project: Callable[[str], Project], submit: Submit) -> Project:
-    """The sweep, after which four runs have failed."""
+    """The sweep, after which every sabotaged run has failed."""
     project = new_project("measured")
     (project.folder / "own").mkdir()
     (project.folder / "own/slow.py").write_text(SLOW_MODEL)
     project.overlay(content())
     code, output = submit(project, "--retries", "0")
     assert code != 0
-    assert len(project.records()) == 2, output[-3000:] + project.logs()
+    assert len(project.records()) == 3, output[-3000:] + project.logs()
     return project
 
 
@@ -131,13 +171,20 @@ def test_the_slow_rank_is_named_with_its_host(measured: Project) -> None:
 
 
 def test_waiting_in_the_queue_is_no_part_of_the_execution(measured: Project) -> None:
-    record = record_of(measured, "waits")
+    record, prompt = record_of(measured, "waits"), record_of(measured, "starts")["phases"]
     phases = record["phases"]
     assert phases["queue_time_s"] >= WAIT_S - 1
+    assert prompt["queue_time_s"] < WAIT_S
+    # on the same node; most other runs have ended when it starts, so it may well be faster
+    assert phases["execution_time_s"] < prompt["execution_time_s"] + WAIT_S
     path = "/".join(f"{axis}={value}" for axis, value in record["axes"].items())
     lines = (measured.folder / "results/runs" / path / "events.jsonl").read_text().splitlines()
     times = {event["event"]: event["time_s"] for event in map(json.loads, lines)}
     assert phases["execution_time_s"] == pytest.approx(times["trained"] - times["start"], abs=0.01)
+
+
+def test_nodes_that_are_up_have_no_boot_time(measured: Project) -> None:
+    assert {record["phases"]["boot_time_s"] for record in measured.records()} == {0.0}
 
 
 def test_every_rank_knows_how_far_its_clock_is_off(measured: Project) -> None:

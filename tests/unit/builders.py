@@ -80,6 +80,7 @@ def report(rank: int = 0, **changes: Any) -> dict[str, Any]:
         "cluster_source": "slurm",
         "devices": ["CPU:0"],
         "gpus_visible": None,
+        "gpus_given": None,
         "cpus": 8,
         "intra_op_threads": 8,
         "replicas": 2,
@@ -115,6 +116,7 @@ def write_events(folder: Path, rank: int, events: Sequence[Mapping[str, Any]]) -
 
 PHASES = {
     "queue_time_s": None,
+    "boot_time_s": None,
     "launch_time_s": 1.0,
     "import_time_s": 4.0,
     "rendezvous_time_s": 0.5,

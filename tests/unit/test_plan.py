@@ -15,7 +15,8 @@ from submitted import config_of, described, entries
 from tfscaling import configuration, expectations, parameters, plan, submission
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
-WALL_S = sum(v or 0.0 for k, v in PHASES.items() if k not in ("queue_time_s", "execution_time_s"))
+NOT_WALL = ("queue_time_s", "boot_time_s", "execution_time_s")
+WALL_S = sum(time_s or 0.0 for name, time_s in PHASES.items() if name not in NOT_WALL)
 
 
 def record_with(folder: Path, entry: dict[str, Any], **phases: float) -> None:
@@ -95,11 +96,11 @@ def test_the_estimate_is_the_median_wall_time_of_the_points_valid_runs(tmp_path:
     assert {row["duration_from"] for row in others} == {"time limit"}
 
 
-def test_the_wall_time_is_every_phase_but_the_queue_and_execution_time_which_overlaps(
+def test_the_wall_time_is_every_phase_but_queue_boot_and_execution_time_which_overlaps(
     tmp_path: Path,
 ) -> None:
     (entry, _) = entries(config_of())
-    record_with(tmp_path, entry, queue_time_s=999.0, execution_time_s=999.0)
+    record_with(tmp_path, entry, **dict.fromkeys(NOT_WALL, 999.0))
     assert plan.measured_s(entry, tmp_path) == pytest.approx([WALL_S])
 
 

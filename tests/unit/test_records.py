@@ -13,6 +13,7 @@ import pytest
 from builders import a_record, rank_events, report
 from tfscaling import events, records
 from tfscaling.configuration import validator
+from tfscaling.metrics import METRICS
 from tfscaling.records import RecordError
 
 #: Times at which two ranks pass each boundary; neither is always the last.
@@ -33,6 +34,7 @@ PASSED = [
     ),
 ]
 LAUNCH_S, END_S = 100.0, 135.0
+WAITING = ("queue_time_s", "boot_time_s")
 
 
 def phases(*passed: dict[str, float], job: dict[str, Any] | None = None) -> dict[str, float | None]:
@@ -44,6 +46,7 @@ def phases(*passed: dict[str, float], job: dict[str, Any] | None = None) -> dict
 def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
     expected = {
         "queue_time_s": None,
+        "boot_time_s": None,
         "launch_time_s": 2.0,
         "import_time_s": 3.0,
         "rendezvous_time_s": 1.5,
@@ -65,20 +68,28 @@ def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
 
 def test_phases_follow_one_another_without_gap_and_add_up_to_the_wall_time() -> None:
     found = phases()
-    assert set(records.WALL_PHASES) == set(found) - {"queue_time_s", "execution_time_s"}
+    assert set(records.WALL_PHASES) == set(found) - {*WAITING, "execution_time_s"}
     total = sum(found[name] or 0.0 for name in records.WALL_PHASES)
     assert total == pytest.approx(END_S - LAUNCH_S)
 
 
-def test_execution_time_begins_with_the_first_rank_and_leaves_out_queue_and_evaluation() -> None:
+def test_execution_time_begins_with_the_first_rank_and_leaves_out_waiting_and_evaluation() -> None:
     later = {**PASSED[1], "evaluated": 500.0, "probed": 501.0}
-    found = phases(PASSED[0], later, job={"queue_time_s": 77.0})
-    assert found["queue_time_s"] == 77.0
+    found = phases(PASSED[0], later, job={"queue_time_s": 77.0, "boot_time_s": 44.0})
+    assert [found[name] for name in WAITING] == [77.0, 44.0]
     assert found["execution_time_s"] == pytest.approx(131.0 - 101.0)
 
 
-def test_a_job_whose_queue_time_is_not_known_has_none() -> None:
-    assert phases(job={"id": "12"})["queue_time_s"] is None
+@pytest.mark.parametrize("name", WAITING)
+def test_a_job_whose_waiting_is_not_known_has_none(name: str) -> None:
+    assert phases(job={"id": "12"})[name] is None
+
+
+def test_records_from_before_the_boot_was_told_apart_are_valid() -> None:
+    record = a_record()
+    del record["phases"]["boot_time_s"]
+    records.check(record, "run.json")
+    assert METRICS["boot_time_s"].value(record) is None  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -175,6 +175,26 @@ def test_gpus_are_bound(environ: dict[str, str], visible: int, expected: bool | 
     assert slurm.gpus_are_bound(environ, visible) is expected
 
 
+@pytest.mark.parametrize(
+    ("visible", "on_node", "expected"),
+    [
+        ("0,1", "2", 2),
+        ("1", "2", 1),
+        ("", "2", 0),
+        ("NoDevFiles", "2", 0),
+        (None, "2", None),
+        ("0,1", None, None),
+        (None, None, None),
+    ],
+)
+def test_gpus_that_slurm_gives(
+    visible: str | None, on_node: str | None, expected: int | None
+) -> None:
+    environ = {"CUDA_VISIBLE_DEVICES": visible, "SLURM_GPUS_ON_NODE": on_node}
+    told = {name: value for name, value in environ.items() if value is not None}
+    assert slurm.gpus_given(told) == expected
+
+
 ALLOCATION = {
     "SLURM_JOB_NODELIST": "n[1-2]",
     "SLURM_JOB_NUM_NODES": "2",

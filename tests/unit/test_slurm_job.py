@@ -1,4 +1,4 @@
-"""What scontrol says of a job, in its own words."""
+"""What scontrol and sacct say of a job, in their own words."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def test_wanted_fields_and_time_in_the_queue() -> None:
         "start": "2026-01-02T03:06:35",
         "tres": "cpu=4,mem=2G,node=2,billing=4",
         "queue_time_s": 150.0,
+        "boot_time_s": 0.0,
     }
 
 
@@ -41,11 +42,41 @@ def test_wanted_fields_and_time_in_the_queue() -> None:
     "text", ["", "JobId=12", "JobId=12 SubmitTime=2026-01-02T03:04:05 StartTime=Unknown"]
 )
 def test_a_time_that_is_not_known_is_none(text: str) -> None:
-    assert slurm_job.parse(text)["queue_time_s"] is None
+    job = slurm_job.parse(text)
+    assert (job["queue_time_s"], job["boot_time_s"]) == (None, None)
 
 
-def scontrol(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = folder / "scontrol"
+def looked_at(time: str) -> str:
+    """SHOWN with another time of the last look at the job."""
+    return SHOWN.replace("LastSchedEval=2026-01-02T03:06:35", f"LastSchedEval=2026-01-02T{time}")
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "queue_s", "boot_s"),
+    [
+        ("03:06:35", 150.0, 0.0),  # nodes were up
+        ("03:06:36", 150.0, 0.0),  # the start, too, is read from a clock of whole seconds
+        ("03:06:33", 150.0, 0.0),  # what the backfill scheduler takes
+        ("03:05:46", 101.0, 49.0),  # nodes were booted
+        ("03:04:05", 0.0, 150.0),  # allocated at once
+        ("03:04:03", 0.0, 150.0),  # with a clock that was read before the submission
+    ],
+)
+def test_boot_is_apart_from_the_queue(evaluated: str, queue_s: float, boot_s: float) -> None:
+    """Slurm sets the start anew when nodes that it boots are up."""
+    job = slurm_job.parse(looked_at(evaluated))
+    assert (job["queue_time_s"], job["boot_time_s"]) == (queue_s, boot_s)
+
+
+def test_a_slurm_that_does_not_tell_the_allocation_has_queue_and_boot_in_one() -> None:
+    job = slurm_job.parse(SHOWN.replace("LastSchedEval=", "Other="))
+    assert (job["queue_time_s"], job["boot_time_s"]) == (150.0, None)
+
+
+def scontrol(
+    folder: Path, script: str, monkeypatch: pytest.MonkeyPatch, name: str = "scontrol"
+) -> None:
+    program = folder / name
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))
@@ -58,6 +89,66 @@ def test_the_controller_is_asked_about_this_job(
     job = slurm_job.describe({"SLURM_JOB_ID": "12"})
     assert job == slurm_job.parse(SHOWN)
     assert (tmp_path / "asked").read_text() == "show job --oneliner 12\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "times"),
+    [("(null)", (150.0, 0.0)), ("/opt/slurm/resume", (101.0, 49.0)), (None, (101.0, 49.0))],
+)
+def test_only_a_slurm_that_powers_nodes_up_boots_them(
+    program: str | None,
+    times: tuple[float, float],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Elsewhere a long time between allocation and start is the scheduler's own."""
+    config = "exit 1" if program is None else f'echo "ResumeProgram           = {program}"'
+    script = f'if [ "$2" = config ]; then {config}; else echo "{looked_at("03:05:46")}"; fi'
+    scontrol(tmp_path, script, monkeypatch)
+    job = slurm_job.describe({"SLURM_JOB_ID": "12"})
+    assert job is not None
+    assert (job["queue_time_s"], job["boot_time_s"]) == times
+
+
+# one line of Slurm 22.05's `sacct` for a job that waited 70 s, and 49 s for its nodes to boot
+ACCOUNTED = "4|cloud|cloud[1-3]|3|6|2026-01-02T03:05:54|2026-01-02T03:07:53|billing=6,cpu=6,node=3"
+
+
+@pytest.mark.parametrize("controller", ["exit 1", "true", None])
+def test_accounting_answers_where_the_controller_does_not(
+    controller: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if controller is not None:
+        scontrol(tmp_path, controller, monkeypatch)
+    script = f'echo "$@" >{tmp_path}/asked; echo "{ACCOUNTED}"'
+    scontrol(tmp_path, script, monkeypatch, name="sacct")
+    assert slurm_job.describe({"SLURM_JOB_ID": "4"}) == {
+        "id": "4",
+        "partition": "cloud",
+        "nodes": "cloud[1-3]",
+        "nodes_allocated": "3",
+        "cpus_allocated": "6",
+        "submit": "2026-01-02T03:05:54",
+        "start": "2026-01-02T03:07:53",
+        "tres": "billing=6,cpu=6,node=3",
+        "queue_time_s": 119.0,
+        "boot_time_s": None,
+    }
+    assert (tmp_path / "asked").read_text() == (
+        "--allocations --noheader --parsable2"
+        " --format=JobIDRaw,Partition,NodeList,NNodes,NCPUS,Submit,Start,AllocTRES --jobs=4\n"
+    )
+
+
+@pytest.mark.parametrize("line", ["", "4", "4|cloud|cloud1|1|2|Unknown|Unknown|"])
+def test_accounting_that_knows_little_loses_no_run(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scontrol(tmp_path, f'echo "{line}"', monkeypatch, name="sacct")
+    job = slurm_job.describe({"SLURM_JOB_ID": "4"})
+    assert job is not None
+    assert job["id"] == "4"
+    assert job.get("queue_time_s") is None
 
 
 def test_a_controller_that_does_not_answer_loses_no_run(

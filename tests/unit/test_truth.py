@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -73,7 +74,7 @@ def test_missing_doubled_and_surplus_ranks_are_found(ranks: list[int], got: str)
 
 
 def test_every_check_was_broken_once() -> None:
-    assert {*BROKEN, "tasks", "epochs"} == set(truth.CHECKS)
+    assert {*BROKEN, "gpus", "tasks", "epochs"} == set(truth.CHECKS)
 
 
 def test_a_run_as_asked_has_nothing_wrong() -> None:
@@ -104,6 +105,66 @@ def test_a_rank_has_exactly_the_gpus_asked_for(devices: list[str], is_wrong: boo
 def test_logical_devices_are_parts_of_the_cpu() -> None:
     asked = {**ASKED, **GPU_RUN, "devices": "logical"}
     reports = [report(rank, replicas=4, devices=["CPU:0", "CPU:1"]) for rank in range(2)]
+    assert truth.violations(asked, reports) == []
+
+
+def gpu_run(given: Sequence[int | None], kind: str, **asked: Any) -> list[str]:
+    """What is wrong with a run of four GPUs a node in two tasks, if ranks were given so many."""
+    shape = {"nodes": 2, "gpus_per_node": 4, "tasks_per_node": 2, "tasks": 4, "replicas": 8}
+    usual = {**shape, "jobs": {"worker": 4}, "gpus_per_task": 2, "devices": kind}
+    devices = [f"{'GPU' if kind == 'physical' else 'CPU'}:{number}" for number in range(2)]
+    reports = [
+        report(rank, host=f"node{rank // 2}", replicas=8, devices=devices, gpus_given=number)
+        for rank, number in enumerate(given)
+    ]
+    return truth.violations({**ASKED, **usual, **asked}, reports)
+
+
+@pytest.mark.parametrize("kind", ["physical", "logical"])
+@pytest.mark.parametrize(
+    ("given", "is_wrong"),
+    [
+        ([4, 4, 4, 4], False),  # each sees all GPUs of its node
+        ([2, 2, 2, 2], False),  # Slurm binds tasks to their own
+        ([None] * 4, False),  # none by --gres, or not NVIDIA's
+        ([4, 3, 4, 4], True),
+        ([4, 2, 4, 4], True),
+        ([2, 1, 2, 2], True),
+        ([4, 0, 4, 4], True),
+        ([4, None, 4, 4], True),
+        ([3, 3, 3, 3], True),
+        ([8, 8, 8, 8], True),
+        ([0, 0, 0, 0], True),
+    ],
+)
+def test_every_rank_was_given_the_gpus_asked_for(
+    given: list[int | None], is_wrong: bool, kind: str
+) -> None:
+    told = dict(enumerate(given))
+    text = f"asked 4 GPUs per node and 2 per task, Slurm gave the ranks {told}"
+    assert gpu_run(given, kind) == [text] * is_wrong
+
+
+def test_uneven_tasks_see_the_gpus_of_their_node() -> None:
+    asked = {"tasks_per_node": "2+1", "tasks": 3, "jobs": {"worker": 3}}
+    assert gpu_run([4, 4, 4], "logical", **asked) == []
+    assert gpu_run([2, 2, 2], "logical", **asked) == []
+    (wrong,) = gpu_run([4, 4, 2], "logical", **asked)
+    assert "{0: 4, 1: 4, 2: 2}" in wrong
+
+
+def test_a_run_on_cpus_may_have_been_given_gpus() -> None:
+    """As jobs of whole nodes are."""
+    reports = [report(rank, gpus_given=4) for rank in range(2)]
+    assert truth.violations(ASKED, reports) == []
+
+
+def test_only_workers_compute_on_gpus() -> None:
+    reports = coordinated_reports()
+    for rank in reports:
+        rank |= {"gpus_given": 2 if rank["job"] == "worker" else 1, "devices": ["CPU:0", "CPU:1"]}
+    reports[0]["replicas"] = 4
+    asked = {**PS_ASKED, "gpus_per_node": 2, **GPU_RUN, "devices": "logical"}
     assert truth.violations(asked, reports) == []
 
 

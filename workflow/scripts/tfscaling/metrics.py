@@ -36,6 +36,7 @@ def _final(name: str) -> Callable[[Record], float | None]:
 METRICS: dict[str, Metric] = {
     "execution_time_s": Metric("execution time", "s", "lower", 3, _phase("execution_time_s")),
     "queue_time_s": Metric("queue time", "s", "lower", 1, _phase("queue_time_s")),
+    "boot_time_s": Metric("boot time", "s", "lower", 1, _phase("boot_time_s")),
     "launch_time_s": Metric("launch time", "s", "lower", 2, _phase("launch_time_s")),
     "import_time_s": Metric("import time", "s", "lower", 2, _phase("import_time_s")),
     "rendezvous_time_s": Metric("rendezvous time", "s", "lower", 2, _phase("rendezvous_time_s")),

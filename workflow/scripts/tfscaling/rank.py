@@ -19,6 +19,7 @@ from tfscaling.geometry import Geometry, batch_sizes
 from tfscaling.parameter_server import ParameterServerTrainer
 from tfscaling.parameters import cpus_per_task
 from tfscaling.records import write_json
+from tfscaling.slurm_environment import gpus_given
 from tfscaling.strategies import STRATEGIES
 from tfscaling.trainer import Trainer
 
@@ -37,6 +38,7 @@ def process(
     on_gpus = axes["gpus_per_node"] > 0 and settings["devices"] == "physical"
     jobs = STRATEGIES[axes["strategy"]].jobs(Geometry.of(axes), settings)
     own = cluster.resolve(os.environ, jobs=jobs, gpus_per_node=None if on_gpus else 0)
+    given = gpus_given(os.environ)
     os.environ.update(own.environment())
     events = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
     host = socket.gethostname()
@@ -46,6 +48,7 @@ def process(
     print(f"rank {own.rank} on {host}: {own.job} {own.index} of {own.tf_config()}", flush=True)
     try:
         report = {"rank": own.rank, "job": own.job, "host": host, "start_s": start_s, "clock": off}
+        report["gpus_given"] = given
         report |= work(own, events)
     except Exception as error:
         events.add("failed", error=type(error).__name__, message=str(error)[:2000])

@@ -87,9 +87,10 @@ def phases(
     passed = [times(dict(event) for event in events) for events in rank_events]
     last = {name: max(p[name] for p in passed if name in p) for name in passed[0]}
     first_line = min(p["start"] for p in passed)
-    queue = slurm_job.get("queue_time_s") if slurm_job else None
+    job = slurm_job or {}
     return {
-        "queue_time_s": queue,
+        "queue_time_s": job.get("queue_time_s"),
+        "boot_time_s": job.get("boot_time_s"),
         "launch_time_s": last["start"] - launch_s,
         "import_time_s": last["imported"] - last["start"],
         "rendezvous_time_s": last["rendezvous"] - last["imported"],

@@ -39,6 +39,7 @@ CHECKS = {
     "nodes": "The tasks ran on as many different hosts as nodes were asked for, spread as asked.",
     "jobs": "There were as many workers, parameter servers and coordinators as asked for.",
     "devices": "Every worker had exactly the devices that were asked for.",
+    "gpus": "Slurm let every worker see the GPUs that were asked for, with logical devices too.",
     "cpus": "Every task had at least the CPUs that were asked for.",
     "replicas": "The strategy had as many replicas as asked for.",
     "cluster": "All ranks agree on the cluster.",

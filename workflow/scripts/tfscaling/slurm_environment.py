@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from tfscaling.gpu_allocation import visible_gpus
 from tfscaling.nodelist import NodeListError, expand, expand_task_counts
 from tfscaling.task_layout import ClusterError, Slot, check_unique
 
@@ -162,6 +163,15 @@ def gpus_are_bound(environ: Mapping[str, str], visible: int) -> bool | None:
     if environ.get("SLURM_GPUS_PER_TASK", "").rpartition(":")[2] == str(visible):
         return True
     return False if environ.get(on_node) else None
+
+
+def gpus_given(environ: Mapping[str, str]) -> int | None:
+    """Number of GPUs that Slurm lets this task see, to ask before the task takes its share.
+
+    None if the step has no GPUs (SLURM_GPUS_ON_NODE), or none that CUDA_VISIBLE_DEVICES names.
+    """
+    visible = visible_gpus(environ)
+    return None if visible is None or not environ.get("SLURM_GPUS_ON_NODE") else len(visible)
 
 
 def allocation(environ: Mapping[str, str]) -> tuple[list[str], str]:

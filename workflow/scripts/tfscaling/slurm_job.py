@@ -1,4 +1,4 @@
-"""What Slurm knows of the job we are in: submission, start, nodes. Layer 2 (job)."""
+"""What Slurm knows of the job we are in: submission, allocation, start, nodes. Layer 2 (job)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,19 @@ _WANTED = {
     "TRES": "tres",
     "TresPerNode": "tres_per_node",
 }
+#: The same of `sacct`, which knows of no allocation apart from the start.
+_OF_ACCOUNTING = {
+    "JobIDRaw": "id",
+    "Partition": "partition",
+    "NodeList": "nodes",
+    "NNodes": "nodes_allocated",
+    "NCPUS": "cpus_allocated",
+    "Submit": "submit",
+    "Start": "start",
+    "AllocTRES": "tres",
+}
+#: Between the last look at a job and its start: what the scheduler may take, and no boot does.
+_SCHEDULING_S = 5.0
 #: How tasks are placed, bound and traced, and which Slurm does it.
 SETTINGS = (
     *("SLURM_VERSION", "SelectType", "SelectTypeParameters", "TaskPlugin", "TaskPluginParam"),
@@ -28,47 +41,81 @@ SETTINGS = (
 
 
 def describe(environ: Mapping[str, str]) -> dict[str, Any] | None:
-    """The job's facts, with queue_time_s (submission to start, boot included), or None.
+    """The job's facts, with queue_time_s and boot_time_s, or None.
 
-    None outside Slurm or if the controller does not answer: a run is not lost for that.
+    From the controller or else, without boot_time_s, from accounting. None outside Slurm, and the
+    bare id if neither answers: a run is not lost for that.
     """
     number = job_id(environ)
     if number is None:
         return None
-    try:
-        shown = subprocess.run(
-            ["scontrol", "show", "job", "--oneliner", number],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return {"id": number}
-    return parse(shown.stdout)
+    if shown := _answer("scontrol", "show", "job", "--oneliner", number):
+        job = parse(shown)
+        if job["boot_time_s"] and (_config() or {}).get("ResumeProgram") == "(null)":
+            # this Slurm powers no nodes up: its scheduler was slow
+            job["queue_time_s"] += job["boot_time_s"]
+            job["boot_time_s"] = 0.0
+        return job
+    fields = ",".join(_OF_ACCOUNTING)
+    options = ("--allocations", "--noheader", "--parsable2", f"--format={fields}")
+    if shown := _answer("sacct", *options, f"--jobs={number}"):
+        return parse_accounting(shown)
+    return {"id": number}
 
 
 def settings(environ: Mapping[str, str]) -> dict[str, str] | None:
     """Slurm's settings that can change how a run goes, `SETTINGS`; None outside Slurm."""
-    if job_id(environ) is None:
+    if job_id(environ) is None or (found := _config()) is None:
         return None
-    try:
-        command = ["scontrol", "show", "config"]
-        shown = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    pairs = (line.split("=", 1) for line in shown.stdout.splitlines() if "=" in line)
-    found = {name.strip(): value.strip() for name, value in pairs}
     return {name: found[name] for name in SETTINGS if name in found}
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The wanted fields of one `scontrol show job --oneliner`."""
+    """The wanted fields of one `scontrol show job --oneliner`, and the times that follow.
+
+    Slurm looks at a job for the last time when it allocates the nodes (LastSchedEval). If it has to
+    boot some of them, it sets the start (StartTime) anew once all are up.
+    """
     fields = dict(word.split("=", 1) for word in text.split() if "=" in word)
     job: dict[str, Any] = {new: fields[old] for old, new in _WANTED.items() if old in fields}
+    waited = _seconds(job.get("submit"), job.get("start"))
+    boot = _seconds(fields.get("LastSchedEval"), job.get("start"))
+    if waited is not None and boot is not None:
+        # the scheduler reads the clock once for many jobs, perhaps before this one was submitted
+        boot = min(boot, waited) if boot > _SCHEDULING_S else 0.0
+        waited -= boot
+    return {**job, "queue_time_s": waited, "boot_time_s": boot}
+
+
+def parse_accounting(text: str) -> dict[str, Any]:
+    """The wanted fields of one line of `sacct`; its queue_time_s has the boot in it."""
+    values = text.splitlines()[0].split("|")
+    job: dict[str, Any] = dict(zip(_OF_ACCOUNTING.values(), values, strict=False))
+    waited = _seconds(job.get("submit"), job.get("start"))
+    return {**job, "queue_time_s": waited, "boot_time_s": None}
+
+
+def _config() -> dict[str, str] | None:
+    shown = _answer("scontrol", "show", "config")
+    if shown is None:
+        return None
+    pairs = (line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def _answer(*command: str) -> str | None:
+    """What one of Slurm's programs prints; None if it is missing, fails, or is silent."""
     try:
-        submit, start = (datetime.fromisoformat(job[key]) for key in ("submit", "start"))
-        job["queue_time_s"] = (start - submit).total_seconds()
-    except (KeyError, ValueError):
-        job["queue_time_s"] = None
-    return job
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def _seconds(begin: str | None, end: str | None) -> float | None:
+    """Seconds between two of Slurm's times; None if one is not known."""
+    try:
+        moments = [datetime.fromisoformat(text) for text in (begin or "", end or "")]
+    except ValueError:
+        return None
+    return (moments[1] - moments[0]).total_seconds()

@@ -50,6 +50,18 @@ def _devices(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
     return f"asked devices {expected} on each worker, got {wrong}" if wrong else None
 
 
+def _gpus(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+    """Also with logical devices: a rank without its GPUs would go unnoticed there."""
+    given = {r["rank"]: r.get("gpus_given") for r in reports if r["job"] == "worker"}
+    if not asked["gpus_per_task"] or set(given.values()) == {None}:
+        return None  # Slurm was asked for no GPUs, or names them in another maker's variable
+    # each task sees all GPUs of its node, or only its own where Slurm binds them
+    per_node, per_task = asked["gpus_per_node"], asked["gpus_per_task"]
+    if set(given.values()) in ({per_node}, {per_task}):
+        return None
+    return f"asked {per_node} GPUs per node and {per_task} per task, Slurm gave the ranks {given}"
+
+
 def _cpus(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
     if asked["launcher"] == "local":
         return None  # processes on one machine share its CPUs
@@ -96,6 +108,7 @@ CHECKS: dict[str, Check] = {
     "nodes": _nodes,
     "jobs": _jobs,
     "devices": _devices,
+    "gpus": _gpus,
     "cpus": _cpus,
     "replicas": _replicas,
     "cluster": _same("the cluster", "cluster_hash"),
@@ -106,7 +119,7 @@ CHECKS: dict[str, Check] = {
 }
 #: Those that any job of ranks must pass, whatever its ranks do.
 PLACE_CHECKS = (
-    *("tasks", "nodes", "jobs", "devices", "cpus", "replicas"),
+    *("tasks", "nodes", "jobs", "devices", "gpus", "cpus", "replicas"),
     *("cluster", "tensorflow_version"),
 )
 
