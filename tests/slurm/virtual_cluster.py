@@ -38,4 +38,5 @@ class Cluster:
     def processes(self, node: str) -> list[str]:
         """What runs on a node besides Slurm itself."""
         shown = self.tool("exec", node, "ps", "-eo", "comm,args", "--no-headers").splitlines()
-        return [line for line in shown if "train.py" in line or "launch.py" in line]
+        ours = ("train.py", "launch.py", "all_reduce.py")
+        return [line for line in shown if any(name in line for name in ours)]

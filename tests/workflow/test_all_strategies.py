@@ -1,12 +1,16 @@
-"""Every distribution strategy by the local launcher: learning, compared, ended."""
+"""Every distribution strategy by the local launcher: learning, compared, timed, ended."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from project import TINY, Project
+from project import BIN, REPOSITORY, TINY, Project
+
+SIZES = [4, 1024, 65536, 262144, 4194304]
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +29,7 @@ def swept(new_project: Callable[[str], Project]) -> Project:
                 {**base, "strategy": "multi_worker_mirrored", "nodes": 2},
             ],
             "recipes": {"strong": strong},
+            "yardstick": {"enabled": True, "sizes_bytes": SIZES, "repetitions": 7},
         }
     )  # fmt: skip
     project.snakemake()
@@ -46,6 +51,62 @@ def test_synchronous_strategies_give_the_same_model(swept: Project) -> None:
     del loss["parameter_server"]
     alone = loss.pop("single")
     assert loss == {strategy: pytest.approx(alone, rel=1e-4) for strategy in loss}
+
+
+def yardsticks(project: Project) -> dict[str, dict[str, Any]]:
+    """Strategy → record of its yardstick."""
+    paths = project.folder.glob("results/yardsticks/**/all_reduce.json")
+    found = [json.loads(path.read_text()) for path in paths]
+    return {record["axes"]["strategy"]: record for record in found}
+
+
+def test_all_reduces_are_timed_where_the_strategy_trains_by_them(swept: Project) -> None:
+    found = yardsticks(swept)
+    assert set(found) == {"mirrored", "multi_worker_mirrored"}
+    for strategy, record in found.items():
+        assert len(record["ranks"]) == (1 if strategy == "mirrored" else 2)
+        assert {rank["replicas"] for rank in record["ranks"]} == {2}
+        sizes = [(row["payload"], row["bytes"]) for row in record["all_reduces"]]
+        assert sizes == [("gradient", 2_770_634 * 4), *(("sweep", size) for size in SIZES)]
+        for row in record["all_reduces"]:
+            assert len(row["slowest_s"]) == 7
+        smallest, largest = (record["all_reduces"][n]["slowest_s"] for n in (1, -1))
+        assert min(smallest) < min(largest)
+    (csv,) = swept.folder.glob("results/yardsticks/**/strategy=multi*/**/all_reduce.csv")
+    assert len(csv.read_text().splitlines()) == 1 + 2 * 6 * 7
+
+
+def test_a_step_stands_beside_computation_plus_all_reduce(swept: Project) -> None:
+    rows = {row["strategy"]: row for row in swept.table("results/tables/communication.csv")}
+    assert {name: row["status"] for name, row in rows.items()} == {
+        "single": "single replica", "mirrored": "ok", "multi_worker_mirrored": "ok",
+        "parameter_server": "no all-reduce", "synchronous_parameter_server": "no all-reduce",
+    }  # fmt: skip
+    for name in ("mirrored", "multi_worker_mirrored"):
+        row = rows[name]
+        assert float(row["all_reduce_time_s_low"]) <= float(row["all_reduce_time_s_high"])
+        assert (row["latency_s"] != "") == (row["fit_reason"] == "")
+        parts = float(row["compute_time_s"]) + float(row["all_reduce_time_s"])
+        assert float(row["step_bound_s"]) == pytest.approx(parts)
+        # nothing here is exact on a busy machine, but a wrong unit or a forgotten part would show
+        assert 0.1 < float(row["step_time_over_bound"]) < 20
+    assert rows["single"]["step_bound_s"] == rows["single"]["compute_time_s"]
+    assert "computation plus all-reduce" in (swept.folder / "results/tables/method.md").read_text()
+    assert 'id="communication"' in (swept.folder / "results/report.html").read_text()
+
+
+def test_a_yardstick_that_fails_leaves_its_cause(swept: Project) -> None:
+    record = yardsticks(swept)["multi_worker_mirrored"]
+    (log,) = swept.folder.glob("results/yardsticks/**/strategy=multi*/**/launch.log")
+    flags = [w for w in log.read_text().splitlines()[0].split() if w.startswith("--")]
+    flags = [flag for flag in flags if flag != "--folder"]
+    script, failed = REPOSITORY / "workflow/scripts/time_all_reduce.py", swept.folder / "failed"
+    words = [*flags, "--setup=exit 3", "--record", str(failed / "all_reduce.json")]
+    done = subprocess.run([str(BIN / "python"), str(script), *words], check=False)
+    assert done.returncode == 1
+    failure = json.loads((failed / "failure.json").read_text())
+    assert (failure["cause"]["kind"], failure["axes"]) == ("rank_died", record["axes"])
+    assert not (failed / "all_reduce.json").exists()
 
 
 def test_coordinator_servers_and_workers_have_ended(swept: Project) -> None:

@@ -49,8 +49,9 @@ NOTES = (
     "factor between a size's time and the fit's.",
     "step_bound_s = compute_time_s + all_reduce_time_s: a yardstick without overlap, each part "
     "measured alone. A step below it (step_time_over_bound < 1) overlaps communication with "
-    "computation. What a step takes above it is something else: waiting for the slowest rank of "
-    "the step, the update of the variables, ranks that disturb each other.",
+    "computation. What a step takes above it is something else: the update of the variables (and "
+    "nothing else with a single replica), waiting for the slowest rank of the step, ranks that "
+    "disturb each other.",
 )
 
 Row = dict[str, Any]
