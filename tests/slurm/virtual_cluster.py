@@ -39,3 +39,12 @@ class Cluster:
         """What runs on a node besides Slurm itself."""
         shown = self.tool("exec", node, "ps", "-eo", "comm,args", "--no-headers").splitlines()
         return [line for line in shown if "train.py" in line or "launch.py" in line]
+
+
+def start(root: Path, *shape: str) -> Cluster:
+    """Bring a cluster up; who asks for it takes it down."""
+    up = subprocess.run(
+        [str(TOOL), "up", "--root", str(root), *shape], capture_output=True, text=True, check=False
+    )
+    assert up.returncode == 0, up.stdout + up.stderr
+    return Cluster(root)
