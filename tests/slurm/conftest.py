@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 from project import Project
-from virtual_cluster import TOOL, Cluster
+from virtual_cluster import Cluster, start
 
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The cluster, up; taken down whatever happens."""
-    cluster = Cluster(tmp_path_factory.mktemp("vc"))
-    up = subprocess.run(
-        [str(TOOL), "up", "--root", str(cluster.root), "--nodes", "12", "--cpus-per-node", "2"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert up.returncode == 0, up.stdout + up.stderr
+    root = tmp_path_factory.mktemp("vc")
+    cluster = start(root, "--nodes", "12", "--cpus-per-node", "2")
     try:
         yield cluster
     finally:

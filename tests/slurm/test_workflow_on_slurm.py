@@ -185,6 +185,7 @@ def test_gres_is_as_asked(shaped: tuple[Project, int]) -> None:
         record = records["logical", nodes, 2]
         assert record["environment"]["slurm_job"]["tres_per_node"].endswith("gpu:2")
         assert {tuple(rank["devices"]) for rank in record["ranks"]} == {("CPU:0", "CPU:1")}
+        assert {rank["gpus_given"] for rank in record["ranks"]} == {2}
         assert record["derived"]["replicas"] == 2 * nodes
     assert "tres_per_node" not in records["gpu", 3, 0]["environment"]["slurm_job"]
 

@@ -40,3 +40,13 @@ class Cluster:
         shown = self.tool("exec", node, "ps", "-eo", "comm,args", "--no-headers").splitlines()
         ours = ("train.py", "launch.py", "all_reduce.py")
         return [line for line in shown if any(name in line for name in ours)]
+
+
+
+def start(root: Path, *shape: str) -> Cluster:
+    """Bring a cluster up; who asks for it takes it down."""
+    up = subprocess.run(
+        [str(TOOL), "up", "--root", str(root), *shape], capture_output=True, text=True, check=False
+    )
+    assert up.returncode == 0, up.stdout + up.stderr
+    return Cluster(root)

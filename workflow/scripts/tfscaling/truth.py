@@ -52,6 +52,8 @@ def _devices(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
 
 def _gpus(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
     """Also with logical devices: a rank without its GPUs would go unnoticed there."""
+    if asked["launcher"] == "local":
+        return None  # inside a Slurm job its processes share all the job's GPUs
     given = {r["rank"]: r.get("gpus_given") for r in reports if r["job"] == "worker"}
     if not asked["gpus_per_task"] or set(given.values()) == {None}:
         return None  # Slurm was asked for no GPUs, or names them in another maker's variable
