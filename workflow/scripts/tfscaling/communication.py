@@ -49,9 +49,10 @@ NOTES = (
     "factor between a size's time and the fit's.",
     "step_bound_s = compute_time_s + all_reduce_time_s: a yardstick without overlap, each part "
     "measured alone. A step below it (step_time_over_bound < 1) overlaps communication with "
-    "computation. What a step takes above it is something else: the update of the variables (and "
+    "computation; what a step takes above it is something else: the update of the variables (and "
     "nothing else with a single replica), waiting for the slowest rank of the step, ranks that "
-    "disturb each other.",
+    "disturb each other. The yardstick is a job of its own: if machines or network were busier "
+    "then than during the runs, or less busy, the ratio is off by that.",
 )
 
 Row = dict[str, Any]

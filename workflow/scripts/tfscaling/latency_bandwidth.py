@@ -79,9 +79,9 @@ def fit(sizes_bytes: Sequence[float], times_s: Sequence[float]) -> Fit | Refusal
             f"{sizes[worst]:.0f} bytes take {ratios[worst]:.2f} times as long as a latency and a "
             "bandwidth explain: the times do not follow the model"
         )
+    whole = (latency_s, bandwidth)
     left = [_parameters(np.delete(sizes, n), np.delete(times, n)) for n in range(len(sizes))]
     ranges = [(min(values), max(values)) for values in zip(*left, strict=True)]
-    whole = (latency_s, bandwidth)
     for name, (low, high), value in zip(("latency", "bandwidth"), ranges, whole, strict=True):
         if high > CHANGE_MAX * value or low < value / CHANGE_MAX:
             return Refusal(
