@@ -42,7 +42,6 @@ class Cluster:
         return [line for line in shown if any(name in line for name in ours)]
 
 
-
 def start(root: Path, *shape: str) -> Cluster:
     """Bring a cluster up; who asks for it takes it down."""
     up = subprocess.run(
