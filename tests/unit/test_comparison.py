@@ -328,6 +328,8 @@ def test_the_steady_state_has_a_speedup_of_its_own(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps(record))
     base, row = (point(compare(expected, tmp_path), nodes=nodes) for nodes in (1, 2))
+    # total over median time: not 102.5, the mean of the two rates in the middle
+    assert base["throughput_examples_per_s"] == pytest.approx(2 / (1 / 102 + 1 / 103))
     assert (row["speedup"], row["steady_state_speedup"]) == (1.0, pytest.approx(3.0))
     assert 2.8 < row["steady_state_speedup_low"] < 3.0 < row["steady_state_speedup_high"] < 3.2
     assert base["steady_state_speedup"] == 1.0

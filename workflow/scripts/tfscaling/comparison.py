@@ -5,7 +5,7 @@ Layer 4 (view).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -16,6 +16,8 @@ from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
 from tfscaling.statistics import median_interval, ratio_interval
 from tfscaling.tables import RUN_METRICS, SERIES_AXES, SIZES
+
+Row = dict[str, Any]
 
 #: Metrics that come with minimum, maximum and the interval of the median over a point's runs.
 SPREAD = (
@@ -28,6 +30,11 @@ OF_ALL_RUNS = ("time_to_accuracy_s", "cost_to_accuracy_usd")
 #: Metrics that come with a bootstrap interval.
 RATIOS = ("speedup", "scaling_efficiency", "steady_state_speedup")
 RATE = "throughput_examples_per_s"
+#: Speed-up → the seconds of a run that it is a ratio of: of the whole, and per example of training.
+TIMES: dict[str, Callable[[Row], float]] = {
+    "speedup": lambda run: run["execution_time_s"],
+    "steady_state_speedup": lambda run: 1 / run[RATE],
+}
 WHOLE = ("runs_asked", "runs_at_target", *(size for size in SIZES if size != "batch_scaling"))
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
 COLUMNS = (
@@ -47,8 +54,6 @@ COLUMNS = (
     "runs_at_target",
     "reason",
 )
-
-Row = dict[str, Any]
 
 
 def comparison_table(
@@ -110,6 +115,9 @@ def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None
             low, high = median_interval(values) or (None, None)
             row |= {f"{name}_min": min(values), f"{name}_max": max(values)}
             row |= {f"{name}_low": low, f"{name}_high": high}
+    if row[RATE] is not None:
+        # total examples over the median time, not a mean of rates in the middle
+        row[RATE] = 1 / median(_known(valid, TIMES["steady_state_speedup"]))
     if row["straggler_ratio"] is not None:
         # a ratio of medians, not a median of ratios: the slowest ranks' over the median ranks'
         slowest = [run["straggler_ratio"] * run["compute_time_s"] for run in valid]
@@ -148,38 +156,23 @@ def _add_speedup(
         shown = [*baseline, *(a for a in POINT_AXES if a not in (*SERIES_AXES, *baseline))]
         row["baseline"] = " ".join(f"{axis}={base[axis]}" for axis in shown)
         row["baseline_execution_time_s"] = base["execution_time_s"]
-        own = points[_key(row)] if row is not base else None
-        of_base = points[_key(base)]
-        _add_ratio(row, "speedup", base, of_base, row, own, "execution_time_s")
-        _add_ratio(row, "steady_state_speedup", row, own, base, of_base, RATE)
+        for name, seconds in TIMES.items():
+            times = [_known(points[_key(point)], seconds) for point in (base, row)]
+            if not all(times):
+                continue
+            row[name] = median(times[0]) / median(times[1])
+            interval = ratio_interval(*times)
+            if interval is not None and row is not base:  # compared with itself: no uncertainty
+                row[f"{name}_low"], row[f"{name}_high"] = interval
         share = base["replicas"] / row["replicas"]
         for end in ("", "_low", "_high"):
             if f"speedup{end}" in row:
                 row[f"scaling_efficiency{end}"] = row[f"speedup{end}"] * share
 
 
-def _add_ratio(
-    row: Row,
-    name: str,
-    above: Row,
-    runs_above: Sequence[Row] | None,
-    below: Row,
-    runs_below: Sequence[Row] | None,
-    metric: str,
-) -> None:
-    """The ratio of two points' medians of a metric; with interval unless they are one point."""
-    if above[metric] is None or below[metric] is None:
-        return
-    row[name] = above[metric] / below[metric]
-    if runs_above is None or runs_below is None:
-        return
-    interval = ratio_interval(_valid(runs_above, metric), _valid(runs_below, metric))
-    if interval is not None:
-        row[f"{name}_low"], row[f"{name}_high"] = interval
-
-
-def _valid(group: Sequence[Row], metric: str) -> list[float]:
-    return [r[metric] for r in group if r["status"] == "ok" and not pd.isna(r[metric])]
+def _known(group: Sequence[Row], value: Callable[[Row], float]) -> list[float]:
+    found = (value(run) for run in group if run["status"] == "ok")
+    return [number for number in found if not pd.isna(number)]
 
 
 def _add_published(
