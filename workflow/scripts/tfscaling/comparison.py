@@ -157,11 +157,11 @@ def _add_speedup(
         row["baseline"] = " ".join(f"{axis}={base[axis]}" for axis in shown)
         row["baseline_execution_time_s"] = base["execution_time_s"]
         for name, seconds in TIMES.items():
-            times = [_known(points[_key(point)], seconds) for point in (base, row)]
-            if not all(times):
+            of_base, own = (_known(points[_key(point)], seconds) for point in (base, row))
+            if not (of_base and own):
                 continue
-            row[name] = median(times[0]) / median(times[1])
-            interval = ratio_interval(*times)
+            row[name] = median(of_base) / median(own)
+            interval = ratio_interval(of_base, own)
             if interval is not None and row is not base:  # compared with itself: no uncertainty
                 row[f"{name}_low"], row[f"{name}_high"] = interval
         share = base["replicas"] / row["replicas"]
