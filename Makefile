@@ -12,8 +12,7 @@ demo: setup
 
 test: setup lint
 	provision/virtual/install
-	pytest --numprocesses auto --maxprocesses 8 --dist loadgroup tests/unit
-	pytest tests/workflow tests/slurm
+	pytest --numprocesses auto --maxprocesses 8 --dist loadgroup tests/slurm tests/workflow tests/unit
 
 setup: .venv/.installed$(CUDA)
 

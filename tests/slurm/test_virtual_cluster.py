@@ -17,7 +17,7 @@ CLUSTER = Path(__file__).resolve().parents[2] / "provision" / "virtual" / "clust
 INSTALL = CLUSTER.with_name("install")
 SHAPE = ("--nodes", "4")
 NODES = ["cpu1", "cpu2", "gpu1", "gpu2"]
-UP_SECONDS = 15
+UP_SECONDS = 30
 
 
 class Cluster:

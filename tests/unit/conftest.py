@@ -27,13 +27,6 @@ TRAININGS = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes a file's tests stay together, and so do all that need `trainings`."""
-    for item in items:
-        shared = "trainings" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("trainings" if shared else item.path.name))
-
-
 @pytest.fixture(scope="session")
 def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """Name of a training → what each of its ranks found; all processes run at the same time."""

@@ -63,7 +63,7 @@ def records_after_round(number):
 
     They come in the order in which the runs are to start.
     """
-    further = further_runs(number)["runs"] if number else []
+    further = set(further_runs(number)["runs"]) if number else set()
     wanted = (RUNS[path] for path in PRIORITY if not RUNS[path].further or path in further)
     selected = (run for run in wanted if plan.is_selected(CONFIG, run.platform))
     return [f"results/runs/{run.path}/run.json" for run in selected]

@@ -35,9 +35,9 @@ def next_round(
     for entry in expected["runs"]:
         if entry["relative_interval"] is not None:
             points.setdefault(tuple(entry["axes"][a] for a in POINT_AXES), []).append(entry)
-    found, runs = [], list(asked)
+    found, runs, before = [], list(asked), set(asked)
     for axes, entries in points.items():
-        due = [entry for entry in entries if not entry["further"] or entry["path"] in asked]
+        due = [entry for entry in entries if not entry["further"] or entry["path"] in before]
         times = [_time_s(entry, runs_dir) for entry in due]
         known = [time for time in times if time is not None]
         if len(known) < len(times):
