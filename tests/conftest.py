@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from project import Project
 
-
 #: Fixture of the whole session that takes long to make → the process that has the tests with it.
 GROUPS = {"trainings": "trainings", "finished": "finished", "fetched": "slurm"}
 
