@@ -106,7 +106,7 @@ def test_the_plan_on_this_machine(project: Project) -> None:
     project.snakemake("plan")
     (row,) = project.table("results/plan.csv")
     assert row["submission"] == "runs on this machine"
-    assert "assumption, no bound" in (project.folder / "results/plan.md").read_text()
+    assert "Only Slurm enforces runtime_min" in (project.folder / "results/plan.md").read_text()
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
