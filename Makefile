@@ -12,7 +12,8 @@ demo: setup
 
 test: setup lint
 	provision/virtual/install
-	pytest --numprocesses auto --maxprocesses 8 --dist loadgroup tests/slurm tests/workflow tests/unit
+	pytest --numprocesses auto --maxprocesses 8 --dist loadgroup tests/unit
+	pytest tests/workflow tests/slurm
 
 setup: .venv/.installed$(CUDA)
 

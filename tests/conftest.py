@@ -13,6 +13,7 @@ from project import Project
 GROUPS = {"trainings": "trainings", "finished": "finished", "fetched": "slurm"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before the plugin that reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several processes: all on Slurm in one, what shares a dear fixture, what is one file."""
     for item in items:
