@@ -12,8 +12,8 @@ demo: setup
 
 test: setup lint
 	provision/virtual/install
-	pytest --numprocesses auto --maxprocesses 8 --dist loadgroup tests/unit
-	pytest tests/workflow tests/slurm
+	pytest --numprocesses auto --maxprocesses 4 --dist loadfile tests/workflow tests/unit
+	pytest tests/slurm
 
 setup: .venv/.installed$(CUDA)
 

@@ -9,19 +9,6 @@ from pathlib import Path
 import pytest
 from project import Project
 
-#: Fixture of the whole session that takes long to make → the process that has the tests with it.
-GROUPS = {"trainings": "trainings", "finished": "finished", "fetched": "slurm"}
-
-
-@pytest.hookimpl(tryfirst=True)  # before the plugin that reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes: all on Slurm in one, what shares a dear fixture, what is one file."""
-    for item in items:
-        names = getattr(item, "fixturenames", ())
-        groups = [group for name, group in GROUPS.items() if name in names]
-        groups += ["slurm" if item.path.parent.name == "slurm" else item.path.name]
-        item.add_marker(pytest.mark.xdist_group(groups[0]))
-
 
 @pytest.fixture(scope="session")
 def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
