@@ -12,7 +12,8 @@ demo: setup
 
 test: setup lint
 	provision/virtual/install
-	pytest --numprocesses auto --maxprocesses 4 --dist loadfile tests/workflow tests/unit
+	pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
+	    tests/workflow tests/unit
 	pytest tests/slurm
 
 setup: .venv/.installed$(CUDA)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import hashlib
 import json
 import os
@@ -66,8 +67,13 @@ def prepare(
 ) -> tuple[list[str], dict[str, Any]]:
     """Load TensorFlow, take this rank's devices: (their names, the facts for its report)."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    # TensorFlow's half a million objects stay: to search them for garbage again and again takes
+    # a quarter of the import, more when Python ends, and falls into the steps that are timed
+    gc.disable()
     import tensorflow as tf
 
+    gc.freeze()
+    gc.enable()
     events.add("imported")
     # parameter servers and coordinators compute nothing that a GPU would help with
     gpus = Geometry.of(axes).gpus_per_task if own.job == "worker" else 0
