@@ -13,7 +13,7 @@ demo: setup
 test: setup lint
 	provision/virtual/install
 	pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
-	    tests/workflow tests/unit
+	    tests/workflow tests/scheduler tests/unit
 	pytest tests/slurm
 
 setup: .venv/.installed$(CUDA)

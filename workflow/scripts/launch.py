@@ -66,6 +66,11 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | N
         events.on_launcher_clock(events.read(attempt.scratch / f"rank-{r['rank']}.events.jsonl"))
         for r in reports
     ]
+    environment = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ))
+    merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
+    events.write(path.with_name(records.EVENTS), merged)
+    records.write_steps(path.parent, reports)
+    records.follows_schema("run_record")  # compiled now, within the wall time
     record = records.build(
         axes,
         derived,
@@ -73,13 +78,11 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | N
         parameters.parameters_hash(axes, settings),
         attempt.number,
         reports,
+        # the wall time ends here: what is left is to check the record and to write it
         records.phases(rank_events, LAUNCH_S, time.time(), job),
-        provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ)),
+        environment,
         list(truth.CHECKS),
     )
-    merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
-    events.write(path.with_name(records.EVENTS), merged)
-    records.write_steps(path.parent, reports)
     records.write_json(path, record)
     shown = record["metrics"]
     print(

@@ -53,8 +53,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 @functools.cache
-def _follows_schema(name: str) -> Callable[[Mapping[str, Any]], Any]:
-    """A compiled check: tables of thousands of runs are made in seconds."""
+def follows_schema(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    """The compiled check of this schema: tables of thousands of runs are made in seconds."""
     schema = {key: value for key, value in load_schema(name).items() if key != "$schema"}
     check: Callable[[Mapping[str, Any]], Any] = fastjsonschema.compile(schema)
     return check
@@ -63,7 +63,7 @@ def _follows_schema(name: str) -> Callable[[Mapping[str, Any]], Any]:
 def check(record: Mapping[str, Any], where: object, schema: str = "run_record") -> None:
     """Raise RecordError, with the key, if `record` does not follow the schema."""
     try:
-        _follows_schema(schema)(record)
+        follows_schema(schema)(record)
         return
     except fastjsonschema.JsonSchemaValueException:
         pass  # said below in the words of the other checks
@@ -82,7 +82,7 @@ def phases(
 
     A boundary between two phases is when the last rank passes it, so the phases follow one another
     without gap and their sum from launch to teardown is the wall time. `launch_s` is when the
-    launcher began, `end_s` when all ranks had ended and were checked.
+    launcher began, `end_s` when all but the record was checked and written.
     """
     passed = [times(dict(event) for event in events) for events in rank_events]
     last = {name: max(p[name] for p in passed if name in p) for name in passed[0]}
