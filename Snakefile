@@ -11,6 +11,7 @@ configfile: "config/platforms.yaml"
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/functions.smk"
+include: "workflow/rules/wanted.smk"
 include: "workflow/rules/expand.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/plan.smk"

@@ -1,0 +1,59 @@
+"""The records that the tables wait for: those of all runs, of further repeats, of yardsticks.
+
+INPUTS   what common.smk made of the configuration; the rounds of repeats.smk
+OUTPUTS  input functions
+"""
+
+import json
+import shlex
+
+from tfscaling import plan, yardstick
+
+
+def wanted_records(wildcards):
+    """The records that the tables wait for; a sweep beyond the budget ends here, a plan does not."""
+    if refusal := plan.refusal(CONFIG, Path("results/runs"), SOURCES):
+        sys.exit(refusal)  # one line; Snakemake would show an exception with a traceback
+    if not any(run.further for run in GRID.runs):
+        return records_after_round(0)
+    number = 1
+    while further_runs(number)["added"]:
+        number += 1
+    return records_after_round(number)
+
+
+def further_runs(number):
+    """What round `number` asks for; Snakemake makes the rounds that are not there yet."""
+    return json.loads(Path(checkpoints.assess_repeats.get(round=number).output.wanted).read_text())
+
+
+def records_after_round(number):
+    """The records of all runs that every point has, and of those that rounds up to this one add.
+
+    They come in the order in which the runs are to start.
+    """
+    further = set(further_runs(number)["runs"]) if number else set()
+    wanted = (RUNS[path] for path in PRIORITY if not RUNS[path].further or path in further)
+    selected = (run for run in wanted if plan.is_selected(CONFIG, run.platform))
+    return [f"results/runs/{run.path}/run.json" for run in selected]
+
+
+def records_before_round(wildcards):
+    return records_after_round(int(wildcards.round) - 1)
+
+
+def round_before(wildcards):
+    number = int(wildcards.round) - 1
+    return f"results/repeats/round={number}.json" if number else []
+
+
+def previous_flag(wildcards, input):
+    """`--previous FILE` from the second round on."""
+    return shlex.join(["--previous", input.previous]) if input.previous else ""
+
+
+def wanted_yardsticks(wildcards):
+    """The yardsticks that the tables wait for, if they are enabled."""
+    wanted = yardstick.entries(CONFIG, GRID.runs, STRATEGIES)
+    timed = (e for e in wanted if plan.is_selected(CONFIG, e["axes"]["platform"]))
+    return [f"results/yardsticks/{e['path']}/all_reduce.json" for e in timed if not e["refusal"]]
