@@ -24,7 +24,8 @@ def swept(
     for file in fetched.glob("cifar10.*"):
         os.link(file, project.folder / "results/datasets" / file.name)
     cifar = {**TINY, "per_replica_batch_size": 64, "learning_rate": 0.002, "epochs": 4,
-             "train_examples_max": 6400, "test_examples_max": 1000}  # fmt: skip
+             "evaluation_interval_epochs": 3, "train_examples_max": 6400,
+             "test_examples_max": 1000}  # fmt: skip
     project.overlay(
         {
             "grid": [
@@ -70,6 +71,17 @@ def test_parameter_servers_learn(strategy: str, swept: Project) -> None:
         assert len({rank["host"] for rank in record["ranks"]}) == 4
         assert record["derived"]["replicas"] == 2
         assert record["metrics"]["test_accuracy"] > LEARNED[record["axes"]["model"]]
+
+
+def test_parameter_servers_evaluate_between_epochs(swept: Project) -> None:
+    found = [r for r in swept.records() if r["axes"]["recipe"] == "cifar"]
+    assert len(found) == 2
+    for record in found:
+        epochs, phases = record["metrics"]["epochs"], record["phases"]
+        assert [epoch["epoch"] for epoch in epochs if "test_accuracy" in epoch] == [3, 4]
+        assert epochs[3]["test_accuracy"] == record["metrics"]["test_accuracy"]
+        spent_s = sum(epoch.get("evaluation_time_s", 0.0) for epoch in epochs)
+        assert phases["evaluation_time_s"] == pytest.approx(spent_s, abs=1.0)
 
 
 def test_strategies_stand_beside_each_other_in_the_comparison(swept: Project) -> None:

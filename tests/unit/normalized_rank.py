@@ -47,9 +47,10 @@ def main() -> None:
         local = strategy.experimental_local_results
         return [[value.numpy().tolist() for value in local(v.value)] for v in variables]
 
-    result = trainer.train(EventLog(output.with_suffix(".events.jsonl"), 0), print)
+    events = EventLog(output.with_suffix(".events.jsonl"), 0)
+    result = trainer.train(events, print)
     trained = statistics()
-    trainer.evaluate(result)
+    trainer.evaluate(result, events, "evaluated")
     found = {
         "epochs": [[epoch["loss"], epoch["accuracy"]] for epoch in result.epochs],
         "test": [result.test_loss, result.test_accuracy],

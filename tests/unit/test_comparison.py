@@ -161,9 +161,10 @@ def at_target(
         path = write_record(folder, entry, 20.0)
         record = json.loads(path.read_text())
         record["metrics"]["epochs"] = [
-            {"epoch": number, "loss": 1.0, "accuracy": value, "duration_s": 5.0}
+            {"epoch": number, "loss": 1.0, "accuracy": 0.99, "duration_s": 5.0,
+             "test_accuracy": value, "evaluation_time_s": 0.25}
             for number, value in enumerate(run, 1)
-        ]
+        ]  # fmt: skip
         path.write_text(json.dumps(record))
     return compare(expected, folder)
 
@@ -172,19 +173,20 @@ def test_time_and_cost_to_the_target_are_medians_if_all_runs_reached_it(tmp_path
     first, second, third = [0.9, 0.9, 0.9], [0.1, 0.95, 0.9], [0.1, 0.2, 0.9]
     row = point(at_target(tmp_path, [first, second, third, third]), nodes=2)
     assert (row["target_accuracy"], row["runs_at_target"]) == (0.9, 4)
-    assert row["time_to_accuracy_s"] == 17.5  # of 10, 15, 20 and 20 s
-    assert row["cost_to_accuracy_usd"] == pytest.approx(0.002 * 17.5)
+    # of 10, 15, 20 and 20 s, and of one, two, three and three evaluations
+    assert row["time_to_accuracy_s"] == (15.5 + 20.75) / 2
+    assert row["cost_to_accuracy_usd"] == pytest.approx(0.002 * 18.125)
     ends = [row[f"time_to_accuracy_s_{end}"] for end in ("min", "max")]
-    assert ends == [10.0, 20.0]
+    assert ends == [10.25, 20.75]
     assert pd.isna(row["time_to_accuracy_s_low"])
 
 
 def test_from_six_runs_on_the_time_to_the_target_has_an_interval(tmp_path: Path) -> None:
     row = point(at_target(tmp_path, [[0.9, 0.9]] * 3 + [[0.1, 0.9]] * 3), nodes=2)
     ends = [row[f"time_to_accuracy_s_{end}"] for end in ("low", "high")]
-    assert ends == [15.0, 20.0]
+    assert ends == [15.25, 20.5]
     costs = [row[f"cost_to_accuracy_usd_{end}"] for end in ("low", "high")]
-    assert costs == pytest.approx([0.03, 0.04])
+    assert costs == pytest.approx([0.0305, 0.041])
 
 
 def test_a_point_of_which_only_some_runs_reached_the_target_has_no_time_to_it(
@@ -202,14 +204,14 @@ def test_without_a_target_nothing_is_said_of_it(tmp_path: Path) -> None:
     table = at_target(tmp_path, [[0.9]], None)
     assert table[["target_accuracy", "runs_at_target", "time_to_accuracy_s"]].isna().all(axis=None)
     shown = display.comparison(table, "Title", ["time_to_accuracy_s"])
-    assert not any("accuracy is at least" in note for note in shown.notes)
+    assert not any("examples is at least" in note for note in shown.notes)
 
 
 def test_a_note_says_how_many_runs_reached_the_target(tmp_path: Path) -> None:
     table = at_target(tmp_path, [[0.9], [0.9], [0.1]])
     shown = display.comparison(table, "Title", ["execution_time_s", "time_to_accuracy_s"])
     assert "time_to_accuracy_s" not in shown.cells  # it has no value
-    assert any("training accuracy is at least 0.9;" in note for note in shown.notes)
+    assert any("held-out examples is at least 0.9;" in note for note in shown.notes)
     end = "was not reached by every run: nodes 2: reached by 2 of 3 runs."
     assert f"Accuracy 0.9 {end}" in shown.notes
     # it belongs to columns that are not shown here
@@ -218,7 +220,7 @@ def test_a_note_says_how_many_runs_reached_the_target(tmp_path: Path) -> None:
 
 def test_no_note_names_points_that_reached_the_target(tmp_path: Path) -> None:
     shown = display.comparison(at_target(tmp_path, [[0.9]]), "T", ["cost_to_accuracy_usd"])
-    assert shown.cells["cost_to_accuracy_usd"].tolist() == ["0.0400"]
+    assert shown.cells["cost_to_accuracy_usd"].tolist() == ["0.0405"]
     assert not any("not reached" in note for note in shown.notes)
 
 

@@ -239,11 +239,31 @@ def test_known_names_pass() -> None:
     assert configuration.check_names(config, METRICS, PLOTS, DATASETS) is None
 
 
-@pytest.mark.parametrize("name", ["config", "platform", "recipe", "run_record", "comparison"])
+SCHEMAS = ["config", "platform", "recipe", "run_record", "yardstick_record", "comparison"]
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
 def test_schemas_are_valid_and_closed(name: str) -> None:
     schema = configuration.load_schema(name)
     configuration.validator(name).check_schema(schema)
     assert schema["additionalProperties"] is False
+
+
+def keys_without_a_value(schema: Any) -> list[str]:
+    """What is left of a text with a comma that stands unquoted in a flow mapping."""
+    if isinstance(schema, list):
+        return [key for item in schema for key in keys_without_a_value(item)]
+    if not isinstance(schema, dict):
+        return []
+    own = [
+        key for key, value in schema.items() if value is None and key not in ("default", "const")
+    ]
+    return own + keys_without_a_value(list(schema.values()))
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_descriptions_are_not_cut_off_at_a_comma(name: str) -> None:
+    assert keys_without_a_value(configuration.load_schema(name)) == []
 
 
 @pytest.mark.parametrize("name", ["config", "platform", "recipe"])

@@ -199,7 +199,7 @@ def test_the_sooner_at_the_target_is_chosen_though_it_trains_longer() -> None:
     tables = to_target(times, {("east", 1): around(25.0), ("east", 2): around(10.0)})
     assert taken(choice(tables)) == ("east", 1)
     found = choice(tables, "time_to_accuracy_s")
-    assert found.title == "Shortest time to training accuracy 0.97"
+    assert found.title == "Shortest time to held-out accuracy 0.97"
     assert found.text.startswith(f"Use 2 nodes {EAST}: 10.0 (9.9–10.1) s.")
     found = choice(tables, "cost_to_accuracy_usd")
     assert taken(found) == ("east", 2)

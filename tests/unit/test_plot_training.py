@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from matplotlib.text import Text
 from test_plot_style import crosses, failed, legend_of, point, points_of, tables_of
 from tfscaling import plot_style, plot_training
 
@@ -127,6 +128,23 @@ def test_many_points_are_thin_lines_in_the_colours_of_their_platforms() -> None:
     assert {line.get_color() for line in lines} == set(plot_style.COLOURS[:2])
     assert all(line.get_linewidth() < 1 for line in lines)
     assert legend_of(figure)[:2] == ["a", "b"]
+
+
+def test_what_was_held_out_is_a_hollow_mark_where_it_was_evaluated() -> None:
+    row = point(1)
+    epochs = epochs_of(row, 0.5, 0.3, 0.2)
+    for number, loss in ((1, 0.6), (2, 0.4)):
+        epochs[number] |= {"test_loss": loss, "test_accuracy": 1 - loss}
+    figure = plot_training.epochs(tables_of(row, epochs=epochs), "T")
+    for panel, values in ((0, [0.6, 0.4]), (1, [0.4, 0.6])):
+        line, marks = figure.axes[panel].lines
+        assert [list(data) for data in marks.get_data()] == [[2, 3], pytest.approx(values)]
+        assert (marks.get_markerfacecolor(), marks.get_linestyle()) == ("none", "None")
+        assert marks.get_color() == line.get_color()
+    assert list(points_of(figure)) == ["cluster"]  # no line of its own in the legend
+    assert any("held-out" in text.get_text() for text in figure.findobj(Text))
+    alone = plot_training.epochs(tables_of(row, epochs=epochs_of(row, 0.5, 0.3)), "T")
+    assert not any("held-out" in text.get_text() for text in alone.findobj(Text))
 
 
 def test_a_single_epoch_is_visible() -> None:

@@ -66,6 +66,20 @@ def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
     }
 
 
+def test_evaluations_between_epochs_are_evaluation_and_no_part_of_the_training() -> None:
+    ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
+    for events_of_rank in ranks:
+        place = next(i for i, e in enumerate(events_of_rank) if e["event"] == "trained")
+        events_of_rank[place:place] = [
+            {"time_s": time_s, "rank": 0, "event": "epoch_evaluated", "evaluation_time_s": 1.5}
+            for time_s in (115.0, 120.0)
+        ]
+    found, without = records.phases(ranks, LAUNCH_S, END_S, None), phases()
+    moved = {"train_time_s": -3.0, "evaluation_time_s": 3.0, "execution_time_s": -3.0}
+    for name in set(without) - set(WAITING):
+        assert found[name] == pytest.approx((without[name] or 0.0) + moved.get(name, 0.0))
+
+
 def test_phases_follow_one_another_without_gap_and_add_up_to_the_wall_time() -> None:
     found = phases()
     assert set(records.WALL_PHASES) == set(found) - {*WAITING, "execution_time_s"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,22 @@ def test_a_valid_run_has_its_measurements_hosts_and_record(tmp_path: Path) -> No
 ACCURACIES = (0.5, 0.7, 0.9, 0.88, 0.91, 0.92, 0.93, 0.94)
 
 
-def to_target(folder: Path, target: float | None, **platform: Any) -> dict[str, Any]:
-    """The row of a run of 100 s on two nodes, whose epoch k has taken k seconds."""
+def to_target(
+    folder: Path, target: float | None, unevaluated: Sequence[int] = (), **platform: Any
+) -> dict[str, Any]:
+    """The row of a run of 100 s on two nodes, whose epoch k has taken k seconds.
+
+    Evaluations after the epochs are no part of the 100 s, and take half a second each.
+    """
     expected = expected_of({"nodes": 2}, **platform)
     expected["target_accuracy"] = target
     path = write_record(folder, expected["runs"][0], 100.0)
     record = json.loads(path.read_text())
     record["metrics"]["epochs"] = [
-        {"epoch": number, "loss": 1.0, "accuracy": accuracy, "duration_s": number}
+        {"epoch": number, "loss": 1.0, "accuracy": 0.99, "duration_s": number,
+         **({} if number in unevaluated else {"test_accuracy": accuracy, "evaluation_time_s": 0.5})}
         for number, accuracy in enumerate(ACCURACIES, 1)
-    ]
+    ]  # fmt: skip
     path.write_text(json.dumps(record))
     return point(runs_of(expected, folder), nodes=2)
 
@@ -57,12 +64,12 @@ def to_target(folder: Path, target: float | None, **platform: Any) -> dict[str, 
 @pytest.mark.parametrize(
     ("target", "seconds"),
     [
-        (0.9, 100.0 - (4 + 5 + 6 + 7 + 8)),  # in epoch 3 of 8, though 4 falls short of it again
-        (0.4, 100.0 - sum(range(2, 9))),  # at once: initialisation counts
-        (0.94, 100.0),  # in the last
+        (0.9, 101.5 - (4 + 5 + 6 + 7 + 8)),  # after epoch 3 of 8, though 4 falls short of it again
+        (0.4, 100.5 - sum(range(2, 9))),  # at once: initialisation counts
+        (0.94, 104.0),  # after the last
     ],
 )
-def test_the_clock_to_the_target_stops_after_the_first_epoch_that_reached_it(
+def test_the_clock_to_the_target_stops_after_the_first_evaluation_that_found_it(
     tmp_path: Path, target: float, seconds: float
 ) -> None:
     row = to_target(tmp_path, target, usd_per_node_hour=3.6)
@@ -80,9 +87,16 @@ def test_a_run_that_never_reached_the_target_has_no_time_to_it(
     assert pd.isna(row["time_to_accuracy_s"]) and pd.isna(row["cost_to_accuracy_usd"])
 
 
+def test_a_target_counts_as_reached_when_an_evaluation_found_it(tmp_path: Path) -> None:
+    """Epoch 3 would have reached it, but nobody looked before epoch 5 - or before the last."""
+    assert to_target(tmp_path / "a", 0.9, [1, 2, 3, 4])["time_to_accuracy_s"] == 100.0 - 21 + 0.5
+    assert to_target(tmp_path / "b", 0.9, range(1, 8))["time_to_accuracy_s"] == 100.5
+    assert pd.isna(to_target(tmp_path / "c", 0.9, range(1, 9))["time_to_accuracy_s"])
+
+
 def test_without_a_price_there_is_a_time_to_the_target_but_no_cost(tmp_path: Path) -> None:
     row = to_target(tmp_path, 0.9)
-    assert row["time_to_accuracy_s"] == 70.0
+    assert row["time_to_accuracy_s"] == 71.5
     assert pd.isna(row["cost_to_accuracy_usd"])
 
 
@@ -170,7 +184,7 @@ def test_every_epoch_of_a_valid_run_is_a_row_with_its_axes(tmp_path: Path) -> No
     expected = expected_of({"nodes": [1, 2], "repeats": 2})
     write_all(expected, tmp_path, 40.0, 41.0, 30.0, 31.0)
     epochs = tables.run_tables(expected, tmp_path)[1]
-    assert tuple(epochs.columns) == tables.EPOCH_COLUMNS == (*AXES, *tables.EPOCH_COLUMNS[-4:])
+    assert tuple(epochs.columns) == tables.EPOCH_COLUMNS == (*AXES, *tables.EPOCH_COLUMNS[-7:])
     found = [(row["nodes"], row["repeat"], row["epoch"]) for row in rows_of(epochs)]
     assert found == [(n, r, e) for n in (1, 2) for r in (1, 2) for e in (1, 2)]
     values = epochs[["loss", "accuracy", "duration_s"]].drop_duplicates().to_numpy().tolist()

@@ -34,8 +34,13 @@ def make_trainer(
 
 
 def train(folder: Path, report: Callable[[str], None] = print, **changes: Any) -> tuple[Any, Any]:
+    folder.mkdir(exist_ok=True)
     trainer = make_trainer(**changes)
     return trainer, trainer.train(EventLog(folder / "events", 0), report)
+
+
+#: What an evaluation adds to its epoch.
+EVALUATED = {"test_loss", "test_accuracy", "evaluation_time_s"}
 
 
 def curve(result: Result) -> list[tuple[float, float]]:
@@ -134,11 +139,12 @@ def test_computation_alone_takes_part_in_no_sum(tmp_path: Path) -> None:
     """An evaluation after it counts no example of it."""
     trainer, result = train(tmp_path)
     trainer.compute_steps()
-    trainer.evaluate(result)
+    trainer.evaluate(result, EventLog(tmp_path / "events", 0), "evaluated")
     _, other = train(tmp_path)
     again = make_trainer()
-    again.train(EventLog(tmp_path / "again", 0), print)
-    again.evaluate(other)
+    log = EventLog(tmp_path / "again", 0)
+    again.train(log, print)
+    again.evaluate(other, log, "evaluated")
     assert result.test_accuracy == other.test_accuracy
 
 
@@ -178,26 +184,61 @@ def test_phases_and_epochs_are_told_as_they_pass(tmp_path: Path) -> None:
     _, result = train(tmp_path, lines.append)
     passed = events.read(tmp_path / "events")
     names = [event["event"] for event in passed if event["event"] != "progress"]
-    assert names == ["first_step", "epoch", "epoch", "epoch", "trained"]
+    assert names == ["first_step", "epoch", "epoch", "epoch_evaluated", "epoch", "trained"]
     told = [(event["loss"], event["accuracy"]) for event in passed if event["event"] == "epoch"]
     assert told == curve(result)
-    assert [line.split(":")[0] for line in lines] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
-    assert f"loss {result.epochs[2]['loss']:.4f}" in lines[2]
+    titles = [line.split(":")[0] for line in lines]
+    assert titles == ["epoch 1/3", "epoch 2/3", "held-out", "epoch 3/3"]
+    assert f"loss {result.epochs[2]['loss']:.4f}" in lines[3]
 
 
 @pytest.mark.parametrize("examples", [1, 499, 500, 501, 1203])
-def test_each_held_out_example_is_counted_exactly_once(examples: int) -> None:
+def test_each_held_out_example_is_counted_exactly_once(examples: int, tmp_path: Path) -> None:
     whole = synthetic_arrays()
     arrays = Arrays(whole.x_train, whole.y_train, whole.x_test[:examples], whole.y_test[:examples])
-    trainer, result = make_trainer(arrays), Result()
-    trainer.evaluate(result)
+    trainer, log = make_trainer(arrays), EventLog(tmp_path / "events", 0)
+
+    def evaluated() -> Result:
+        result = Result(epochs=[{"epoch": 1}])
+        trainer.evaluate(result, log, "evaluated")
+        return result
+
+    result = evaluated()
     logits = np.asarray(trainer.model(arrays.x_test / np.float32(255)))
     cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     assert result.test_loss == pytest.approx(float(cross_entropy(arrays.y_test, logits)), rel=1e-4)
     correct = int((np.argmax(logits, axis=1) == arrays.y_test).sum())
     assert result.test_accuracy == correct / examples
-    trainer.evaluate(again := Result())
-    assert again.test_accuracy == result.test_accuracy
+    assert evaluated().test_accuracy == result.test_accuracy
+
+
+def test_evaluations_between_epochs_change_nothing_of_the_training(tmp_path: Path) -> None:
+    """The model is evaluated after every epoch or never: the same curve, the same weights."""
+    trainer, result = train(tmp_path / "each", evaluation_interval_epochs=1)
+    other, without = train(tmp_path / "none", evaluation_interval_epochs=None)
+    assert curve(result) == curve(without)
+    for weights, same in zip(trainer.model.get_weights(), other.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(weights, same)
+    assert [sorted(EVALUATED & set(epoch)) for epoch in without.epochs] == [[], [], []]
+
+    # the last epoch is left to the caller
+    assert [set(epoch) >= EVALUATED for epoch in result.epochs] == [True, True, False]
+    trainer.evaluate(result, EventLog(tmp_path / "last", 0), "evaluated")
+    assert set(result.epochs[-1]) >= EVALUATED
+    told = events.read(tmp_path / "each/events") + events.read(tmp_path / "last")
+    evaluations = [event for event in told if event["event"].endswith("evaluated")]
+    assert [event["epoch"] for event in evaluations] == [1, 2, 3]
+    for event, epoch in zip(evaluations, result.epochs, strict=True):
+        assert {key: event[key] for key in EVALUATED} == {key: epoch[key] for key in EVALUATED}
+        assert event["evaluation_time_s"] > 0
+
+
+def test_a_model_is_evaluated_between_epochs_as_it_would_be_after_them(tmp_path: Path) -> None:
+    _, result = train(tmp_path / "three", evaluation_interval_epochs=1)
+    trainer, short = train(tmp_path / "two", epochs=2, evaluation_interval_epochs=None)
+    trainer.evaluate(short, EventLog(tmp_path / "last", 0), "evaluated")
+    assert short.test_loss == pytest.approx(result.epochs[1]["test_loss"], rel=1e-6)
+    assert short.test_accuracy == result.epochs[1]["test_accuracy"]
 
 
 @pytest.mark.parametrize("training", ["mirrored", "one_worker_with_two_devices", "two_workers"])

@@ -29,6 +29,7 @@ PARAMETERS = {
     "learning_rate": 0.1,
     "learning_rate_scaling": "none",
     "momentum": 0.9,
+    "evaluation_interval_epochs": 2,
     "steps_per_execution": 2,
     "communication": "ring",
     "precision": "float32",
@@ -86,7 +87,7 @@ def main() -> None:
     else:
         trainer = Trainer(strategy, small_model, synthetic_arrays(), batch, PARAMETERS)
     result = trainer.train(events, print)
-    trainer.evaluate(result)
+    trainer.evaluate(result, events, "evaluated")
     found = {
         "job": own.job,
         "strategy": type(strategy).__name__,
@@ -97,6 +98,7 @@ def main() -> None:
         "epochs": [[epoch["loss"], epoch["accuracy"]] for epoch in result.epochs],
         "steps": [row[:3] for row in result.steps],
         "test": [result.test_loss, result.test_accuracy],
+        "tests": [[e.get("test_loss"), e.get("test_accuracy")] for e in result.epochs],
         "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
     }
     output.write_text(json.dumps(found))

@@ -16,7 +16,8 @@ SIZES = [4, 1024, 65536, 262144, 4194304]
 @pytest.fixture(scope="module")
 def swept(new_project: Callable[[str], Project]) -> Project:
     project = new_project("strategies")
-    strong = {**TINY, "per_replica_batch_size": None, "global_batch_size": 64}
+    strong = {**TINY, "per_replica_batch_size": None, "global_batch_size": 64, "epochs": 2,
+              "evaluation_interval_epochs": 1}  # fmt: skip
     base = {"platform": "laptop", "model": "mnist_cnn", "recipe": "strong"}
     project.overlay(
         {
@@ -29,6 +30,7 @@ def swept(new_project: Callable[[str], Project]) -> Project:
                 {**base, "strategy": "multi_worker_mirrored", "nodes": 2},
             ],
             "recipes": {"strong": strong},
+            "comparison": {"target_accuracy": 0.6},
             "yardstick": {"enabled": True, "sizes_bytes": SIZES, "repetitions": 7},
         }
     )  # fmt: skip
@@ -43,6 +45,21 @@ def test_all_strategies_learn(swept: Project) -> None:
         assert row["status"] == "ok"
         assert row["global_batch_size"] == "64"
         assert float(row["test_accuracy"]) > 0.6  # chance is 0.1
+
+
+def test_time_to_the_target_is_that_of_the_first_evaluation_at_it(swept: Project) -> None:
+    rows = {row["strategy"]: row for row in swept.table()}
+    epochs = swept.table("results/tables/epochs.csv")
+    for strategy, row in rows.items():
+        first, last = [epoch for epoch in epochs if epoch["strategy"] == strategy]
+        assert last["test_accuracy"] == row["test_accuracy"]
+        assert float(first["evaluation_time_s"]) > 0
+        expected_s = float(row["execution_time_s"]) + float(first["evaluation_time_s"])
+        if float(first["test_accuracy"]) >= 0.6:
+            expected_s -= float(last["duration_s"])
+        else:
+            expected_s += float(last["evaluation_time_s"])
+        assert float(row["time_to_accuracy_s"]) == pytest.approx(expected_s, abs=0.01)
 
 
 def test_synchronous_strategies_give_the_same_model(swept: Project) -> None:

@@ -37,8 +37,8 @@ GOALS = {
     "execution_time_s": "Shortest time",
     "cost_usd": "Lowest cost",
     "test_accuracy": "Best accuracy on held-out examples",
-    "time_to_accuracy_s": "Shortest time to training accuracy",
-    "cost_to_accuracy_usd": "Lowest cost to training accuracy",
+    "time_to_accuracy_s": "Shortest time to held-out accuracy",
+    "cost_to_accuracy_usd": "Lowest cost to held-out accuracy",
 }
 #: Metric → the cost that decides between points that it cannot tell apart.
 _COST = {

@@ -87,8 +87,9 @@ def _target_notes(
         return
     target = f"{known['target_accuracy'].iloc[0]:g}"
     yield (
-        f"time_to_accuracy_s is the trainer's first line to the end of the first epoch whose "
-        f"training accuracy is at least {target}; it has a value only where all runs reached it."
+        f"time_to_accuracy_s is the trainer's first line to the end of the first evaluation whose "
+        f"accuracy on held-out examples is at least {target}; it has a value only where all runs "
+        "reached it."
     )
     short = [
         f"{', '.join(f'{axis} {row[axis]}' for axis in axes)}: reached by "

@@ -148,7 +148,7 @@ def _target(data: Data) -> Iterator[Part]:
         return found == INCONCLUSIVE or (found == SUPPORTED and row[TEST] >= base[TEST])
 
     if (target := data.points[0].get("target_accuracy")) and not math.isnan(target):
-        text = f"points reached the training accuracy {target:g} in all runs"
+        text = f"points reached the held-out accuracy {target:g} in all runs"
         yield data.share(data.points, lambda r: r["runs_at_target"] == r["runs"], text, "did not")
     text = "points are not shown to err more on held-out data than their baseline"
     yield data.share(data.compared, is_no_worse, text, "err more or have too few runs to tell")

@@ -65,13 +65,13 @@ def loss_accuracy(tables: Tables, title: str) -> Figure:
 
 
 def epochs(tables: Tables, title: str) -> Figure:
-    """Loss and accuracy after each epoch, one line per point."""
+    """Loss and accuracy of each epoch, one line per point, and hollow marks where held out."""
     from matplotlib.ticker import MaxNLocator
 
     table, measured = tables.comparison, tables.epochs
     figure, panels = plot_style.panels(title, "epoch", NAMES)
     lines = _lines(table, measured)
-    repeated = False
+    repeated = evaluated = False
     for axes, name in zip(panels, NAMES, strict=True):
         for label, style, rows in lines:
             by_epoch = rows.assign(**{name: values(rows, name)}).groupby("epoch")[name]
@@ -84,6 +84,11 @@ def epochs(tables: Tables, title: str) -> Figure:
                 axes.fill_between(
                     middle.index, *ends, color=style["color"], alpha=alpha, linewidth=0
                 )
+            held_out = rows.assign(value=values(rows, f"test_{name}")).groupby("epoch")["value"]
+            if not (marks := held_out.median().dropna()).empty:
+                evaluated = True
+                hollow = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
+                axes.plot(marks.index, marks, **style | hollow)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if not lines:
             axes.set_xticks([])
@@ -92,6 +97,8 @@ def epochs(tables: Tables, title: str) -> Figure:
         _value_axis(axes, len(lines) > 0)
     plot_style.mark_absent(panels[0], table)
     notes = ["lines: median over the repeats; bands: their range"] if repeated else []
+    if evaluated:
+        notes.append("hollow: on held-out examples after the epoch")
     if len(lines) > MANY:
         notes.append(f"{len(lines)} points, one line each")
     plot_style.finish(figure, panels[0], notes)

@@ -121,13 +121,15 @@ def run(
         trainer = Trainer(strategy, build, arrays, batch, settings)
     events.add("built", model_parameters=int(trainer.model.count_params()))
     chatty = own.rank == 0  # the chief's log has the progress
-    result = trainer.train(events, lambda line: print(line, flush=True) if chatty else None)
-    trainer.evaluate(result)
-    events.add("evaluated", test_loss=result.test_loss, test_accuracy=result.test_accuracy)
+
+    def report_line(line: str) -> None:
+        if chatty:
+            print(line, flush=True)
+
+    result = trainer.train(events, report_line)
+    report_line(trainer.evaluate(result, events, "evaluated"))
     compute_steps = trainer.compute_steps()
     events.add("probed", steps=len(compute_steps))
-    if chatty:
-        print(f"held-out: loss {result.test_loss:.4f}, accuracy {result.test_accuracy:.4f}")
     return report | {
         "host_facts": host_facts.describe(),
         "replicas": trainer.replicas,

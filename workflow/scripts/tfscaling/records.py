@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def check(record: Mapping[str, Any], where: object, schema: str = "run_record") 
 
 
 def phases(
-    rank_events: Sequence[Iterable[Mapping[str, Any]]],
+    rank_events: Sequence[Sequence[Mapping[str, Any]]],
     launch_s: float,
     end_s: float,
     slurm_job: Mapping[str, Any] | None,
@@ -81,13 +81,21 @@ def phases(
     """Durations in seconds from the events of all ranks, by the launcher's clock.
 
     A boundary between two phases is when the last rank passes it, so the phases follow one another
-    without gap and their sum from launch to teardown is the wall time. `launch_s` is when the
+    without gap and their sum from launch to teardown is the wall time; evaluations between epochs
+    belong to `evaluation_time_s` and not to the training. `launch_s` is when the
     launcher began, `end_s` when all but the record was checked and written.
     """
+    chief = rank_events[0]
     passed = [times(dict(event) for event in events) for events in rank_events]
     last = {name: max(p[name] for p in passed if name in p) for name in passed[0]}
     first_line = min(p["start"] for p in passed)
     job = slurm_job or {}
+    # evaluations between epochs: all ranks take part in them, and the chief has timed them
+    between_s = sum(
+        event.get("evaluation_time_s", 0.0)
+        for event in chief
+        if event["event"] == "epoch_evaluated"
+    )
     return {
         "queue_time_s": job.get("queue_time_s"),
         "boot_time_s": job.get("boot_time_s"),
@@ -97,11 +105,11 @@ def phases(
         "data_time_s": last["data"] - last["rendezvous"],
         "build_time_s": last["built"] - last["data"],
         "first_step_time_s": last["first_step"] - last["built"],
-        "train_time_s": last["trained"] - last["first_step"],
-        "evaluation_time_s": last["evaluated"] - last["trained"],
+        "train_time_s": last["trained"] - last["first_step"] - between_s,
+        "evaluation_time_s": last["evaluated"] - last["trained"] + between_s,
         "probe_time_s": last["probed"] - last["evaluated"],
         "teardown_time_s": end_s - last["probed"],
-        "execution_time_s": last["trained"] - first_line,
+        "execution_time_s": last["trained"] - first_line - between_s,
     }
 
 

@@ -57,14 +57,13 @@ MEANINGS = {
     "scaling_efficiency": "Speed-up per replica, relative to the baseline: see below.",
     "cost_usd": "nodes × price of a node and hour × execution_time_s / 3600: what the training "
     "itself costs, prorated by the second, without minimum charges, queue or boot.",
-    "time_to_accuracy_s": "From the trainer's first line to the end of the first epoch whose "
-    "training accuracy is at least comparison.target_accuracy: execution_time_s less the epochs "
-    "after it. The accuracy is that of an epoch while it is trained, and the clock is that of "
-    "execution_time_s with initialisation; MLPerf lets initialisation of up to 30 minutes out and "
-    "measures on held-out data.",
-    "cost_to_accuracy_usd": "nodes × price of a node and hour × time_to_accuracy_s / 3600. As "
-    "there, the target is the training accuracy of an epoch, and initialisation is paid for; a "
-    "point has a value only if all its valid runs reached the target.",
+    "time_to_accuracy_s": "From the trainer's first line to the end of the first evaluation on "
+    "held-out examples whose accuracy is at least comparison.target_accuracy, evaluations so far "
+    "included. Without evaluation_interval_epochs in the recipe, the only evaluation is that after "
+    "the last epoch. MLPerf's clock is the same, but lets initialisation of up to 30 minutes out.",
+    "cost_to_accuracy_usd": "nodes × price of a node and hour × time_to_accuracy_s / 3600: "
+    "initialisation and evaluations are paid for; a point has a value only if all its valid runs "
+    "reached the target.",
     "published_execution_time_s": "The published value of the same point.",
     "published_loss": "The published value of the same point.",
     "published_accuracy": "The published value of the same point.",

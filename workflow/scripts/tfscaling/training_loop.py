@@ -29,7 +29,8 @@ class Result:
     """What one rank measured.
 
     `epochs`: per epoch loss, accuracy (means over the epoch's batches while they are trained) and
-    duration_s. `steps`: one row per execution - epoch, first step, number of steps, duration_s.
+    duration_s, and where it was evaluated then, test_loss, test_accuracy and evaluation_time_s.
+    `steps`: one row per execution - epoch, first step, number of steps, duration_s.
     """
 
     epochs: list[dict[str, Any]] = field(default_factory=list)
@@ -124,9 +125,14 @@ class TrainingLoop(ABC):
         return []
 
     def train(self, events: EventLog, report: Callable[[str], None]) -> Result:
-        """Train all epochs; `report` gets one line per epoch."""
+        """Train all epochs; `report` gets one line per epoch.
+
+        Between epochs the model is evaluated where the recipe says so; after the last one it is
+        the caller's part.
+        """
         result, start_s = Result(), time.perf_counter()
         epochs, seed = self.parameters["epochs"], self.parameters["seed"]
+        interval = self.parameters["evaluation_interval_epochs"] or epochs
         for epoch in range(1, epochs + 1):
             epoch_start_s = self._reported_s = time.perf_counter()
             order = order_of_epoch(seed, epoch, self.train_examples, self.global_batch)
@@ -146,11 +152,17 @@ class TrainingLoop(ABC):
                 f"epoch {epoch}/{epochs}: loss {row['loss']:.4f}, accuracy {row['accuracy']:.4f}, "
                 f"{row['duration_s']:.1f} s, {end_s - start_s:.1f} s since the first step"
             )
+            if epoch % interval == 0 and epoch < epochs:
+                report(self.evaluate(result, events, "epoch_evaluated"))
         events.add("trained")
         return result
 
-    def evaluate(self, result: Result) -> None:
-        """Loss and accuracy on the held-out examples, each counted once, summed over replicas."""
+    def evaluate(self, result: Result, events: EventLog, event: str) -> str:
+        """Loss and accuracy on the held-out examples, each counted once, summed over replicas.
+
+        They are the result's, and those of its last epoch; `event` tells them. Returns a line.
+        """
+        start_s = time.perf_counter()
         width = self.evaluation_batch * self.replicas
         count = -(-self.test_examples // width) * width
         indices = np.full(count, -1, np.int32)
@@ -160,6 +172,14 @@ class TrainingLoop(ABC):
         loss, correct = self._sums()
         result.test_loss = loss / self.test_examples
         result.test_accuracy = correct / self.test_examples
+        found = {
+            "test_loss": result.test_loss,
+            "test_accuracy": result.test_accuracy,
+            "evaluation_time_s": time.perf_counter() - start_s,
+        }
+        result.epochs[-1] |= found
+        events.add(event, epoch=result.epochs[-1]["epoch"], **found)
+        return f"held-out: loss {result.test_loss:.4f}, accuracy {result.test_accuracy:.4f}"
 
     def _note(self, events: EventLog, result: Result, epoch: int, step: int) -> None:
         """Write the event of the very first step, or else a sign of life."""
