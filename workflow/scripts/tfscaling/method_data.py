@@ -19,14 +19,15 @@ Part = tuple[bool | None, str]
 
 
 def key_of(row: Row, axes: Iterable[str] = POINT_AXES) -> tuple[str, ...]:
-    return tuple(str(row[axis]) for axis in axes)
+    return tuple([str(row[axis]) for axis in axes])
 
 
 def is_known(row: Row, *names: str) -> bool:
-    return not any(
-        (value := row[name]) is None or value is pd.NA or value != value or value == ""
-        for name in names
-    )
+    for name in names:
+        value = row[name]
+        if value is None or value is pd.NA or value != value or value == "":
+            return False
+    return True
 
 
 def is_close(value: Any, other: Any, tolerance: float = 1e-6) -> bool:

@@ -158,7 +158,8 @@ def table(
     runs widened by `tolerance`, a fraction of the loss, or of the error 1 - accuracy.
     """
     valid = runs[runs["status"] == "ok"]
-    by_hash = dict(zip(valid["parameters_hash"], _records(valid), strict=True))
+    learned = _records(valid[["loss", "accuracy"]])
+    by_hash = dict(zip(valid["parameters_hash"], learned, strict=True))
     trained: dict[str, tuple[Row, list[Row]]] = {}
     for entry in expected["runs"]:
         if entry["parameters_hash"] in by_hash:
@@ -168,10 +169,9 @@ def table(
     names = {
         name: platform["published_as"] or name for name, platform in expected["platforms"].items()
     }
+    beside = comparison[comparison["execution_time_ratio"].notna()]
     measured = {
-        point_of(point, names.get(str(point["platform"]))): point
-        for point in _records(comparison)
-        if pd.notna(point.get("execution_time_ratio"))
+        point_of(point, names.get(str(point["platform"]))): point for point in _records(beside)
     }
     results = []
     for row in rows:
