@@ -7,6 +7,7 @@ rules 5 and 6: nonparametric intervals, because run times are not normally distr
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,12 +28,12 @@ def median_rank(runs: int, confidence: float = CONFIDENCE) -> int | None:
     The interval holds the median with at least `confidence`, whatever the distribution; None if
     even the whole range does not.
     """
-    from scipy.stats import binom
-
-    k = int(binom.ppf((1 - confidence) / 2, runs, 0.5))
-    if binom.cdf(k - 1, runs, 0.5) > (1 - confidence) / 2:
-        k -= 1
-    return k if k >= 1 else None
+    # of 2**runs equally likely ways to lie below or above the median, those with at most k below;
+    # the binomial distribution of scipy.stats is the same, but takes most of a second to load
+    k = ways = 0
+    while (ways := ways + math.comb(runs, k)) / 2**runs <= (1 - confidence) / 2:
+        k += 1
+    return k or None
 
 
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
