@@ -187,6 +187,17 @@ def test_durations_may_differ_between_ranks() -> None:
     assert truth.violations(ASKED, [report(0), report(1, epochs=slow)]) == []
 
 
+def test_ranks_that_disagree_between_epochs_only_are_found() -> None:
+    """The last evaluation agrees, the one after the first epoch does not."""
+    reports = []
+    for rank, accuracy in enumerate((0.5, 0.6)):
+        first, last = report(rank)["epochs"]
+        reports.append(report(rank, epochs=[{**first, "test_accuracy": accuracy}, last]))
+    assert truth.violations(ASKED, reports) == [
+        "ranks disagree on the accuracy on held-out examples: {0: [0.5, 0.88], 1: [0.6, 0.88]}"
+    ]
+
+
 PS_ASKED = {**ASKED, "nodes": 4, "tasks": 4, "jobs": {"chief": 1, "ps": 1, "worker": 2}}
 
 

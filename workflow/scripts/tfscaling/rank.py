@@ -67,8 +67,8 @@ def prepare(
 ) -> tuple[list[str], dict[str, Any]]:
     """Load TensorFlow, take this rank's devices: (their names, the facts for its report)."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    # TensorFlow's half a million objects stay: to search them for garbage again and again takes
-    # a quarter of the import, more when Python ends, and falls into the steps that are timed
+    # TensorFlow's half a million objects stay: to search them for garbage takes a quarter of the
+    # import, and a second when Python ends
     gc.disable()
     import tensorflow as tf
 

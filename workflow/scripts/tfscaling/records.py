@@ -92,9 +92,7 @@ def phases(
     job = slurm_job or {}
     # evaluations between epochs: all ranks take part in them, and the chief has timed them
     between_s = sum(
-        event.get("evaluation_time_s", 0.0)
-        for event in chief
-        if event["event"] == "epoch_evaluated"
+        event["evaluation_time_s"] for event in chief if event["event"] == "epoch_evaluated"
     )
     return {
         "queue_time_s": job.get("queue_time_s"),
