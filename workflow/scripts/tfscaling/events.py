@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
+from tfscaling import files
+
 #: The events that end a phase, in the order in which a rank passes them.
 PHASES = (
     *("start", "imported", "rendezvous", "data", "built", "first_step", "trained", "evaluated"),
@@ -70,4 +72,4 @@ def times(events: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 def write(path: Path, events: Iterable[dict[str, Any]]) -> None:
     """Write the events of all ranks as one file."""
-    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    files.write_text(path, "".join(json.dumps(event) + "\n" for event in events))

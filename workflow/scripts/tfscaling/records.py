@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import fastjsonschema
 
+from tfscaling import files
 from tfscaling.configuration import load_schema, validator
 from tfscaling.events import times
 
@@ -34,9 +34,7 @@ class RecordError(ValueError):
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write the whole file or nothing: readers never see half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=1, default=str) + "\n")
-    os.replace(temporary, path)
+    files.write_text(path, json.dumps(content, indent=1, default=str) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -208,6 +206,4 @@ def write_steps(folder: Path, reports: Sequence[Mapping[str, Any]]) -> None:
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
     """Write the whole text file or nothing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text("\n".join(lines) + "\n")
-    os.replace(temporary, path)
+    files.write_text(path, "\n".join(lines) + "\n")
