@@ -22,9 +22,14 @@ def test_the_file_appears_whole_and_nothing_is_left(tmp_path: Path) -> None:
 def test_a_failure_leaves_the_earlier_file_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("earlier")
-    with pytest.raises(OSError, match="disk is full"), files.whole(path) as temporary:
-        temporary.write_text("half")
-        raise OSError("disk is full")
+
+    def fail() -> None:
+        with files.whole(path) as temporary:
+            temporary.write_text("half")
+            raise OSError("disk is full")
+
+    with pytest.raises(OSError, match="disk is full"):
+        fail()
     assert (path.read_text(), os.listdir(tmp_path)) == ("earlier", ["table.csv"])
 
 
