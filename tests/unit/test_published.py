@@ -101,7 +101,7 @@ def test_an_empty_file_lacks_all_columns(tmp_path: Path) -> None:
         ("nodes", "two"), ("nodes", "2.5"), ("nodes", ""), ("gpus_per_node", "none"),
         ("epochs", "8 epochs"), ("global_batch_size", "64k"), ("learning_rate", "0,2"),
         ("execution_time_s", "6 min"), ("loss", "low"), ("accuracy", "99 %"),
-        ("accuracy", "nan"), ("execution_time_s", "inf"),
+        ("accuracy", "nan"), ("execution_time_s", "inf"), ("execution_time_s", "0"),
     ],
 )  # fmt: skip
 def test_a_word_where_a_number_belongs_is_named_with_line_and_column(
@@ -111,6 +111,7 @@ def test_a_word_where_a_number_belongs_is_named_with_line_and_column(
     path = write_csv(tmp_path / "p.csv", *rows)
     assert error_of(published.check, str(path)) == (
         f"{path}: line 3: {column}: {value!r} is not allowed; allowed: a number"
+        + (" above 0" if column == "execution_time_s" else "")
     )
 
 

@@ -93,7 +93,8 @@ def test_runs_are_counted_by_status_and_points_by_the_size_of_their_samples(
     validity = report_sections.validity(made.runs, made.comparison)
     counts = {row[0].text: row[1].text for row in validity["statuses"].rows}
     assert counts == {
-        "ok": "7", "failed": "2", "unfinished": "0", "stale": "0", "missing": "1", "excluded": "1",
+        "ok": "7", "diverged": "0", "failed": "2", "unfinished": "0", "stale": "0",
+        "missing": "1", "excluded": "1",
     }  # fmt: skip
     assert validity["samples"].startswith(
         "0 points with at least 6 valid runs, 4 with fewer, 1 with none"

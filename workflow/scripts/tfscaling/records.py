@@ -158,7 +158,7 @@ def computation(reports: Sequence[Mapping[str, Any]], step_time_s: float | None)
         "compute_time_s": middle,
         # both are medians of their own samples: the rest can come out a little below nothing
         "synchronisation_time_s": None if step_time_s is None else max(0.0, step_time_s - middle),
-        "straggler_ratio": medians[slowest] / middle,
+        "straggler_ratio": medians[slowest] / middle if middle else None,
         "slowest_rank": slowest[0],
         "slowest_host": slowest[1],
     }
