@@ -140,3 +140,11 @@ def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path)
     assert cluster["usd_per_node_hour"] == "3.5"
     assert (cluster["price_date"], cluster["price_source"]) == ("2026-01", "a list")
     assert found["example"].startswith("runs/platform=cluster/")
+
+
+def test_the_summary_counts_the_runs_that_diverged(tmp_path: Path) -> None:
+    made = study(tmp_path)
+    assert "diverged" not in report_sections.summary(made.expected, made.runs, made.comparison)
+    made.runs.loc[made.runs["status"] == "failed", "status"] = "diverged"
+    text = report_sections.summary(made.expected, made.runs, made.comparison)
+    assert "7 of 10 runs valid, 2 diverged, " in text

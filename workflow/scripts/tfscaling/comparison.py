@@ -130,9 +130,9 @@ def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None
             low, high = median_interval(values) or (None, None)
             row |= {f"{name}_min": min(values), f"{name}_max": max(values)}
             row |= {f"{name}_low": low, f"{name}_high": high}
-    if row[RATE] is not None:
+    if of_examples_s := _known(valid, TIMES["steady_state_speedup"]):
         # total examples over the median time, not a mean of rates in the middle
-        row[RATE] = 1 / median(_known(valid, TIMES["steady_state_speedup"]))
+        row[RATE] = 1 / median(of_examples_s)
     if row["straggler_ratio"] is not None:
         # a ratio of medians, not a median of ratios: the slowest ranks' over the median ranks'
         slowest = _known(valid, lambda run: run["straggler_ratio"] * run["compute_time_s"])

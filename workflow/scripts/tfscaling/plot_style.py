@@ -30,7 +30,7 @@ COLOURS = (
 MARKERS = ("o", "s", "^", "D", "v", "P", "<", "p", ">", "h")
 #: Dotted lines are for published values.
 LINESTYLES: tuple[Any, ...] = ("-", "--", "-.", (0, (6, 2, 1, 2, 1, 2)))
-ABSENT = "diverged, failed, missing or excluded: see the table"
+ABSENT = "without a valid run: see the table"
 NOTHING = "nothing measured yet"
 INTERVAL_OF_MEDIAN = (
     f"bars: {CONFIDENCE:.0%} interval of the median; of fewer than {RUNS_FOR_INTERVAL} runs the "

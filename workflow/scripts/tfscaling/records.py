@@ -51,6 +51,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
         content = strict_json.loads(path.read_text())
     except FileNotFoundError:
         return None
+    except strict_json.NotFiniteError as error:
+        raise RecordError(
+            f"{path}: not JSON: {error}; records made before schema_version 3 have it where a run "
+            "diverged: run it again (docs/records.md)"
+        ) from error
     except ValueError as error:
         raise RecordError(f"{path}: not JSON: {error}") from error
     if not isinstance(content, dict):
