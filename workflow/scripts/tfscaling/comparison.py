@@ -133,7 +133,7 @@ def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None
     if of_examples_s := _known(valid, TIMES["steady_state_speedup"]):
         # total examples over the median time, not a mean of rates in the middle
         row[RATE] = 1 / median(of_examples_s)
-    if row["straggler_ratio"] is not None:
+    if row["straggler_ratio"] is not None and row["compute_time_s"]:
         # a ratio of medians, not a median of ratios: the slowest ranks' over the median ranks'
         slowest = _known(valid, lambda run: run["straggler_ratio"] * run["compute_time_s"])
         row["straggler_ratio"] = median(slowest) / row["compute_time_s"]
