@@ -12,7 +12,7 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, TextIO
 
-from tfscaling import strict_json
+from tfscaling import files, strict_json
 
 #: The events that end a phase, in the order in which a rank passes them.
 PHASES = (
@@ -75,4 +75,4 @@ def times(events: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 def write(path: Path, events: Iterable[dict[str, Any]]) -> None:
     """Write the events of all ranks as one file."""
-    path.write_text("".join(strict_json.dumps(event) + "\n" for event in events))
+    files.write_text(path, "".join(strict_json.dumps(event) + "\n" for event in events))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import fastjsonschema
 
-from tfscaling import strict_json
+from tfscaling import files, strict_json
 from tfscaling.configuration import load_schema, validator
 from tfscaling.events import times
 
@@ -39,10 +38,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
     Raises ValueError if a number is NaN or infinite: that is no JSON.
     """
-    text = strict_json.dumps(content, indent=1, default=str)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text + "\n")
-    os.replace(temporary, path)
+    files.write_text(path, strict_json.dumps(content, indent=1, default=str) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -250,6 +246,4 @@ def write_steps(folder: Path, reports: Sequence[Mapping[str, Any]]) -> None:
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
     """Write the whole text file or nothing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text("\n".join(lines) + "\n")
-    os.replace(temporary, path)
+    files.write_text(path, "\n".join(lines) + "\n")
