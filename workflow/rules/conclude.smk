@@ -58,6 +58,7 @@ rule conclude:
         "../envs/environment.yaml"
     params:
         tolerance=CONFIG["published"]["tolerance"],
+        indifference=CONFIG["comparison"]["indifference"],
         published=published_flag,
     message:
         "say what the comparison supports"
@@ -67,6 +68,7 @@ rule conclude:
         " --runs {input.runs}"
         " --grid {input.grid}"
         " --tolerance {params.tolerance}"
+        " --indifference {params.indifference}"
         " {params.published}"
         " --yardsticks-dir results/yardsticks"
         " --output-dir results/tables"
