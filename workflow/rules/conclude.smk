@@ -59,6 +59,7 @@ rule conclude:
         "../envs/environment.yaml"
     params:
         tolerance=CONFIG["published"]["tolerance"],
+        indifference=CONFIG["comparison"]["indifference"],
         published=published_flag,
     message:
         "say what the comparison supports"
@@ -68,6 +69,7 @@ rule conclude:
         " --runs {input.runs}"
         " --grid {input.grid}"
         " --tolerance {params.tolerance}"
+        " --indifference {params.indifference}"
         " {params.published}"
         " --yardsticks-dir results/yardsticks"
         f" --output-dir {RESULTS}/tables"
