@@ -18,7 +18,7 @@ rule conclude:
         comparison=rules.compare.output.csv,
         runs=rules.collect.output.csv,
         grid=rules.expand.output.grid,
-        published=CONFIG["published"]["path"] or [],
+        published=PUBLISHED,
         yardsticks=wanted_yardsticks,
         code=CODE,
     output:
@@ -60,6 +60,8 @@ rule conclude:
     params:
         tolerance=CONFIG["published"]["tolerance"],
         published=published_flag,
+        yardsticks_dir=f"{ROOT}/yardsticks",
+        output_dir=f"{STUDY}/tables",
     message:
         "say what the comparison supports"
     shell:
@@ -69,6 +71,6 @@ rule conclude:
         " --grid {input.grid}"
         " --tolerance {params.tolerance}"
         " {params.published}"
-        " --yardsticks-dir results/yardsticks"
-        f" --output-dir {RESULTS}/tables"
+        " --yardsticks-dir {params.yardsticks_dir:q}"
+        " --output-dir {params.output_dir:q}"
         " >{log} 2>&1"
