@@ -18,7 +18,7 @@ rule conclude:
         comparison=rules.compare.output.csv,
         runs=rules.collect.output.csv,
         grid=rules.expand.output.grid,
-        published=CONFIG["published"]["path"] or [],
+        published=PUBLISHED,
         yardsticks=wanted_yardsticks,
         code=CODE,
     output:
@@ -61,6 +61,8 @@ rule conclude:
         tolerance=CONFIG["published"]["tolerance"],
         indifference=CONFIG["comparison"]["indifference"],
         published=published_flag,
+        yardsticks_dir=f"{ROOT}/yardsticks",
+        output_dir=f"{STUDY}/tables",
     message:
         "say what the comparison supports"
     shell:
@@ -71,6 +73,6 @@ rule conclude:
         " --tolerance {params.tolerance}"
         " --indifference {params.indifference}"
         " {params.published}"
-        " --yardsticks-dir results/yardsticks"
-        f" --output-dir {RESULTS}/tables"
+        " --yardsticks-dir {params.yardsticks_dir:q}"
+        " --output-dir {params.output_dir:q}"
         " >{log} 2>&1"
