@@ -19,7 +19,7 @@ def runs_of(*slow: tuple[int, float], **columns: Any) -> pd.DataFrame:
 
 
 def test_the_same_slow_rank_in_all_runs_is_named_with_its_host() -> None:
-    ((axes, text, support),) = stragglers.find(runs_of(*[(2, 3.0 + n / 10) for n in range(6)]))
+    ((axes, text, support, _),) = stragglers.find(runs_of(*[(2, 3.0 + n / 10) for n in range(6)]))
     assert axes["nodes"] == 4
     assert text.startswith("Rank 2 on node2 computes 3.00 to 3.50 times as long as the median rank")
     assert "in all 6 runs" in text
@@ -27,7 +27,7 @@ def test_the_same_slow_rank_in_all_runs_is_named_with_its_host() -> None:
 
 
 def test_a_single_run_names_it_without_a_claim() -> None:
-    ((_, text, support),) = stragglers.find(runs_of((1, 2.0)))
+    ((_, text, support, _),) = stragglers.find(runs_of((1, 2.0)))
     assert "Rank 1 on node1 computes 2.00 times as long" in text and "in its only run" in text
     assert support == "too few runs"
 
@@ -42,7 +42,7 @@ def test_a_rank_that_is_hardly_slower_is_not_named() -> None:
 
 def test_a_rank_that_moved_is_named_without_a_host() -> None:
     hosts = [f"node{n}" for n in range(6)]
-    ((_, text, _),) = stragglers.find(runs_of(*[(2, 3.0)] * 6, slowest_host=hosts))
+    ((_, text, _, _),) = stragglers.find(runs_of(*[(2, 3.0)] * 6, slowest_host=hosts))
     assert "Rank 2 on 6 hosts" in text
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 from tfscaling import (
     clouds,
     communication,
+    contest,
     decision,
     decision_page,
     findings,
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument(
         "--indifference",
         type=float,
-        default=decision.INDIFFERENCE,
+        default=contest.INDIFFERENCE,
         help="comparison.indifference",
     )
     parser.add_argument("--yardsticks-dir", type=Path, required=True)
@@ -62,7 +63,7 @@ def conclude(
     tolerance: float,
     yardsticks_dir: Path,
     folder: Path,
-    indifference: float = decision.INDIFFERENCE,
+    indifference: float = contest.INDIFFERENCE,
 ) -> None:
     """Write the tables into `folder`, each for programs and for people, and the decision."""
     between = clouds.table(comparison, runs, expected, published_rows)

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling import stragglers
-from tfscaling.decision import INDIFFERENCE
+from tfscaling.contest import INDIFFERENCE
 from tfscaling.display import Shown
 from tfscaling.eligibility import barred, remark, split
 from tfscaling.estimates import Estimates
