@@ -36,6 +36,19 @@ def test_another_rank_in_each_run_is_chance() -> None:
     assert not list(stragglers.find(runs_of(*[(n % 2, 3.0) for n in range(6)])))
 
 
+def test_among_many_points_of_two_ranks_the_same_slow_rank_can_be_chance() -> None:
+    """Six runs: one in 32 for each point."""
+    comparison, runs, _ = measured({("east", n): around(10.0) for n in (2, 4, 8, 16)})
+    slow = runs.assign(straggler_ratio=1.0, slowest_rank=range(len(runs)), slowest_host="a")
+    for nodes, support in ((2, "inconclusive"), (4, "supported")):
+        own = slow.copy()
+        columns = ["straggler_ratio", "slowest_rank"]
+        own.loc[own["nodes"] == nodes, columns] = [2.0, 1]
+        ((axes, _, found, comparisons),) = stragglers.find(own)
+        assert (axes["nodes"], found, comparisons) == (nodes, support, 4)
+    assert len(comparison) == 4
+
+
 def test_a_rank_that_is_hardly_slower_is_not_named() -> None:
     assert not list(stragglers.find(runs_of(*[(2, ratio) for ratio in (3, 3, 3, 3, 3, 1.2)])))
 
