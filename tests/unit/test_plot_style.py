@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tfscaling import comparison, plot_style, tables
+from tfscaling import comparison, platforms, plot_style, tables
 from tfscaling.plot_style import Tables
 
 
@@ -44,9 +44,11 @@ def failed(nodes: int, **changes: Any) -> dict[str, Any]:
 
 
 def tables_of(*points: dict[str, Any], epochs: Any = (), published: Any = ()) -> Tables:
-    """Tables of these points, with all columns that the files have."""
+    """Tables of these points, on CPU or GPUs unless they say otherwise, with all columns."""
+    kinds = [platforms.device_kind(point["gpus_per_node"], "physical") for point in points]
+    rows = [{"devices": kind, **point} for kind, point in zip(kinds, points, strict=True)]
     return Tables(
-        pd.DataFrame(points, columns=list(comparison.COLUMNS)),
+        pd.DataFrame(rows, columns=list(comparison.COLUMNS)),
         pd.DataFrame(epochs, columns=list(tables.EPOCH_COLUMNS)),
         pd.DataFrame(published),
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling import published
+from tfscaling import platforms, published
 from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
 from tfscaling.statistics import median_interval, ratio_interval
@@ -39,6 +39,7 @@ WHOLE = ("runs_asked", "runs_at_target", *(size for size in SIZES if size != "ba
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
 COLUMNS = (
     *POINT_AXES,
+    "devices",
     "platform_title",
     "cloud",
     "status",
@@ -75,10 +76,11 @@ def comparison_table(
     _add_speedup(rows, points, baseline or {})
     rows += _excluded_rows(expected["excluded"], {_key(row) for row in rows})
     _add_published(rows, expected, published_rows)
-    platforms = expected["platforms"]
     for row in rows:
-        row["platform_title"] = platforms[row["platform"]]["title"]
-        row["cloud"] = platforms[row["platform"]]["cloud"]
+        platform = expected["platforms"][row["platform"]]
+        row |= {"platform_title": platform["title"], "cloud": platform["cloud"]}
+        # an excluded point has no run that could say it
+        row["devices"] = platforms.device_kind(row["gpus_per_node"], platform["devices"])
     # a point that was not run has no sizes: whole numbers stay whole beside it
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(WHOLE, "Int64"))
 

@@ -51,9 +51,9 @@ def find(
     for subject, line in _lines(rows):
         points = sorted((row for row in line if row["runs"] > 0), key=lambda row: row["nodes"])
         found += list(_scaling(subject, points, samples))
-    titles = {row["platform"]: row["platform_title"] for row in rows}
+    points = {point_of(row): row for row in rows}
     for axes, text, support in stragglers.find(runs):
-        subject = place({**axes, "platform_title": titles[axes["platform"]]})
+        subject = place(points[point_of(axes)])
         found.append(Finding("stragglers", subject, text, support))
     if clouds is not None:
         found += _clouds(clouds)

@@ -169,7 +169,7 @@ def time_split(tables: Tables, title: str) -> Figure:
         point = rows.iloc[0]
         own = [axis for axis in POINT_AXES[1:] if axis == "nodes" or rows[axis].nunique() > 1]
         fixed = [axis for axis in plot_style.varying(table) if axis not in own]
-        texts = [plot_style.axis_text(axis, point[axis]) for axis in fixed]
+        texts = [plot_style.axis_text(axis, point) for axis in fixed]
         _bars(axes, rows, own)
         axes.set_title(", ".join([titles[str(name)], *texts]), loc="left", fontsize="medium")
     figure.suptitle(title)
@@ -191,7 +191,7 @@ def _bars(axes: Any, rows: pd.DataFrame, shown: list[str]) -> None:
         axes.barh(place, width, left=left, height=0.75, label=name, **style)
         left += width
     texts = [
-        ", ".join(plot_style.axis_text(axis, row[axis]) for axis in shown)
+        ", ".join(plot_style.axis_text(axis, row) for axis in shown)
         for row in rows.to_dict("records")
     ]
     axes.set_yticks(place, texts, fontsize="small")

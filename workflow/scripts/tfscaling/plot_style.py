@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from tfscaling.display import devices
 from tfscaling.grid import POINT_AXES
 from tfscaling.statistics import CONFIDENCE, RUNS_FOR_INTERVAL
 
@@ -108,13 +109,14 @@ def varying(table: pd.DataFrame) -> list[str]:
     return [axis for axis in POINT_AXES if axis != "platform" and rows[axis].nunique() > 1]
 
 
-def axis_text(axis: str, value: Any) -> str:
-    """A value of an axis as people say it: "4 nodes", "2 GPUs per node", "CPU"."""
+def axis_text(axis: str, point: Mapping[Any, Any]) -> str:
+    """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
+    value = point[axis]
     if axis in ("model", "strategy", "recipe"):
         return str(value)
-    plural = "" if str(value) == "1" else "s"
     if axis == "gpus_per_node":
-        return f"{value} GPU{plural} per node" if int(value) else "CPU"
+        return devices(point) + " per node" * (int(value) > 0)
+    plural = "" if str(value) == "1" else "s"
     return f"{value} node{plural}" if axis == "nodes" else f"{value} task{plural} per node"
 
 
@@ -127,7 +129,7 @@ def series(table: pd.DataFrame) -> list[Series]:
         point = dict(zip(LINE_AXES, keys, strict=True))
         name = str(point["platform"])
         number = counts[name] = counts.get(name, -1) + 1
-        texts = [axis_text(axis, point[axis]) for axis in LINE_AXES if axis in shown]
+        texts = [axis_text(axis, rows.iloc[0]) for axis in LINE_AXES if axis in shown]
         found.append(
             Series(
                 tuple(map(str, keys)),

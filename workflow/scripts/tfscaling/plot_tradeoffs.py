@@ -10,6 +10,7 @@ import pandas as pd
 
 from tfscaling import plot_style
 from tfscaling.metrics import METRICS
+from tfscaling.platforms import GPU, LOGICAL
 from tfscaling.plot_style import Tables, values
 
 if TYPE_CHECKING:
@@ -89,8 +90,10 @@ def _against_time(table: pd.DataFrame, title: str, name: str, y: str) -> Figure:
 
 
 def _notes(table: pd.DataFrame, shown: pd.DataFrame, name: str) -> list[str]:
+    nouns = {LOGICAL: "logical devices", GPU: "GPUs"}
+    kinds = " or ".join(noun for kind, noun in nouns.items() if kind in set(shown["devices"]))
     gpus = "gpus_per_node" in plot_style.varying(table)
-    notes = ["labels: nodes" + (" × GPUs per node; without GPUs the nodes alone" if gpus else "")]
+    notes = ["labels: nodes" + f" × {kinds} per node; of CPUs the nodes alone" * gpus]
     notes.append(plot_style.INTERVAL_OF_MEDIAN)
     without = set(plot_style.measured(table)["platform"]) - set(shown["platform"])
     titles = plot_style.platform_titles(table)
@@ -120,7 +123,7 @@ def _pareto_line(axes: Any, table: pd.DataFrame, shown: pd.DataFrame, name: str)
     lines = [f"Pareto set (less time, {what}):"]
     for i in best[:LISTED]:
         row = shown.iloc[i]
-        texts = [titles[str(row["platform"])], *(plot_style.axis_text(a, row[a]) for a in named)]
+        texts = [titles[str(row["platform"])], *(plot_style.axis_text(a, row) for a in named)]
         value = f"{'$' * (name == 'cost_usd')}{others[i]:.{metric.digits}f}"
         label = _short(row, "gpus_per_node" in vary)
         lines.append(f"{label} {', '.join(texts)}: {times[i]:.1f} s, {value}")

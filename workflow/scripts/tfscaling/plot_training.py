@@ -10,6 +10,7 @@ import pandas as pd
 from tfscaling import plot_style
 from tfscaling.grid import POINT_AXES
 from tfscaling.plot_style import Tables, values
+from tfscaling.samples import point_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -113,14 +114,15 @@ def _lines(
     vary = plot_style.varying(table)
     groups = list(measured.groupby([*POINT_AXES], sort=False))
     many = len(groups) > MANY
+    points = {point_of(row): row for row in table.to_dict("records")}
     counts: dict[str, int] = {}
     found = []
     for keys, rows in groups:
-        point = dict(zip(POINT_AXES, keys, strict=True))
+        point = points[keys]
         name = str(point["platform"])
         number = counts[name] = counts.get(name, -1) + 1
         style = plot_style.point_style(place[name], number)
-        texts = [plot_style.axis_text(axis, point[axis]) for axis in POINT_AXES if axis in vary]
+        texts = [plot_style.axis_text(axis, point) for axis in POINT_AXES if axis in vary]
         label: str | None = ", ".join([titles[name], *texts])
         if many:
             style |= {"linewidth": 0.7, "linestyle": "-", "marker": ".", "markersize": 3}

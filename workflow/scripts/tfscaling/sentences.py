@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfscaling.display import cell
+from tfscaling.display import cell, devices
 from tfscaling.metrics import METRICS
 from tfscaling.samples import Difference
 
@@ -18,12 +18,11 @@ Row = Mapping[Any, Any]
 def place(row: Row, also: Sequence[str] = ()) -> str:
     """`10 nodes with 2 GPUs each of AWS p3.2xlarge`, and what else tells it from others.
 
-    `also`: axes of which points differ besides nodes, GPUs, platform, model and recipe.
+    Logical devices are called so: they are no GPUs. `also`: axes of which points differ besides nodes, GPUs, platform, model and recipe.
     """
     nodes = f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}"
-    gpus = row["gpus_per_node"]
-    each = f" with {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else ""
-    each += " each" if gpus and row["nodes"] > 1 else ""
+    each = f" with {devices(row)}" if row["gpus_per_node"] else ""
+    each += " each" if each and row["nodes"] > 1 else ""
     more = "".join(f", {axis} {row[axis]}" for axis in also)
     return f"{nodes}{each} of {row['platform_title']} ({row['model']}, {row['recipe']}{more})"
 
