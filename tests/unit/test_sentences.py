@@ -9,10 +9,10 @@ from tfscaling.samples import SUPPORTED, Difference
 from tfscaling.sentences import counted, listed, place, times, value
 
 ROW: dict[str, Any] = {
-    "nodes": 1, "gpus_per_node": 0, "devices": "GPU", "platform_title": "A cluster", "model": "mnist_cnn",
-    "recipe": "weak", "strategy": "single", "tasks_per_node": "2+1", "runs": 6,
-    "execution_time_s": 21.26, "execution_time_s_low": 20.94, "execution_time_s_high": 22.18,
-    "test_accuracy": 0.98,
+    "nodes": 1, "gpus_per_node": 0, "devices": "GPU", "platform_title": "A cluster",
+    "model": "mnist_cnn", "recipe": "weak", "strategy": "single", "tasks_per_node": "2+1",
+    "runs": 6, "execution_time_s": 21.26, "execution_time_s_low": 20.94,
+    "execution_time_s_high": 22.18, "test_accuracy": 0.98,
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """What the comparison says: findings, clouds against each other, published against measured.
 
-INPUTS   results/tables/{comparison,runs}.csv, results/grid.json, published results if configured,
-         results/yardsticks/**/all_reduce.json if enabled
+INPUTS   results/tables/{comparison,runs}.csv, results/tables/warnings.json, results/grid.json,
+         published results if configured, results/yardsticks/**/all_reduce.json if enabled
 OUTPUTS  results/tables/findings.{csv,md}     sentences, each with what supports it
          results/tables/decision.{csv,md}     which point to take for which goal, and what is open
          results/tables/clouds.{csv,md}       one row per point and metric of two clouds
@@ -17,6 +17,7 @@ rule conclude:
         comparison=rules.compare.output.csv,
         runs=rules.collect.output.csv,
         grid=rules.expand.output.grid,
+        warnings=rules.compare.output.warnings,
         published=CONFIG["published"]["path"] or [],
         yardsticks=wanted_yardsticks,
         code=CODE,
@@ -66,6 +67,7 @@ rule conclude:
         " --comparison {input.comparison}"
         " --runs {input.runs}"
         " --grid {input.grid}"
+        " --warnings {input.warnings}"
         " --tolerance {params.tolerance}"
         " {params.published}"
         " --yardsticks-dir results/yardsticks"

@@ -1,6 +1,6 @@
 """The report: one self-contained page that works offline, the answer first.
 
-INPUTS   results/grid.json, results/tables/*.csv, results/plots/*.svg
+INPUTS   results/grid.json, results/tables/*.csv, results/tables/warnings.json, results/plots/*.svg
 OUTPUTS  results/report.html
 """
 
@@ -12,6 +12,7 @@ rule report:
         comparison=rules.compare.output.csv,
         decision=rules.conclude.output.decision,
         findings=rules.conclude.output.findings,
+        warnings=rules.compare.output.warnings,
         clouds=rules.conclude.output.clouds,
         published=rules.conclude.output.published,
         scaling=rules.conclude.output.scaling,
@@ -38,6 +39,7 @@ rule report:
         " --columns {params.comparison[columns]}"
         " --decision {input.decision}"
         " --findings {input.findings}"
+        " --warnings {input.warnings}"
         " --clouds {input.clouds}"
         " --published {input.published}"
         " --scaling {input.scaling}"

@@ -5,6 +5,7 @@ OUTPUTS  results/tables/runs.{csv,parquet}              one row per run, failed 
          results/tables/epochs.csv                      one row per epoch of each valid run
          results/tables/comparison.{csv,md,tex,html}    one row per point
          results/tables/{platform}.md                   nodes, time, loss, accuracy
+         results/tables/warnings.json                   what must be known before any number is read
 """
 
 
@@ -49,6 +50,7 @@ rule compare:
         html=report(
             "results/tables/comparison.html", category="Tables", caption="../report/comparison.rst"
         ),
+        warnings="results/tables/warnings.json",
         platforms=expand("results/tables/{platform}.md", platform=PLATFORMS),
     log:
         "results/logs/compare.log",
@@ -73,5 +75,6 @@ rule compare:
         " --md {output.md}"
         " --tex {output.tex}"
         " --html {output.html}"
+        " --warnings {output.warnings}"
         " --platforms {output.platforms}"
         " >{log} 2>&1"

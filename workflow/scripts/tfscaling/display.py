@@ -51,7 +51,7 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> Shown
     return Shown(title, cells, tuple(notes), above)
 
 
-def devices(row: Mapping[Any, Any]) -> str:
+def devices(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
     """What each node of a point trains on: `CPU`, `2 GPUs` or `2 logical devices`."""
     number = int(row["gpus_per_node"])
     if not number:

@@ -16,16 +16,8 @@ from tfscaling.host_facts import COMPARED, PACKAGES
 COLUMNS = (
     *("hosts", "machines", "shared_with", "slowest_rank", "slowest_host"),
     *("clock_offset_max_s", "clock_uncertainty_max_s"),
-    *(
-        "cpu_model",
-        "cpu_mhz",
-        "cpus_online",
-        "memory_gb",
-        "network_mbit_per_s",
-        "gpus",
-        "gpu_driver",
-        "kernel",
-    ),
+    *("cpu_model", "cpu_mhz", "cpus_online", "memory_gb", "network_mbit_per_s"),
+    *("gpus", "gpu_driver", "kernel"),
     *("python", *PACKAGES, "git_commit", "slurm_settings", "started", "slurm_job_id"),
 )
 #: What should be the same in all runs of a platform.

@@ -51,9 +51,9 @@ def find(
     for subject, line in _lines(rows):
         points = sorted((row for row in line if row["runs"] > 0), key=lambda row: row["nodes"])
         found += list(_scaling(subject, points, samples))
-    points = {point_of(row): row for row in rows}
+    by_point = {point_of(row): row for row in rows}
     for axes, text, support in stragglers.find(runs):
-        subject = place(points[point_of(axes)])
+        subject = place(by_point[point_of(axes)])
         found.append(Finding("stragglers", subject, text, support))
     if clouds is not None:
         found += _clouds(clouds)

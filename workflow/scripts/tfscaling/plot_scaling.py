@@ -67,21 +67,22 @@ def execution_time(tables: Tables, title: str) -> Figure:
     else:
         plot_style.say(axes)
     note = plot_style.INTERVAL_OF_MEDIAN if shown else plot_style.NOTHING
-    plot_style.finish(figure, axes, [note] if shown or any_published else [])
+    plot_style.finish(figure, axes, tables, [note] if shown or any_published else [])
     return figure
 
 
 def speedup(tables: Tables, title: str) -> Figure:
     """Speed-up over nodes, with the ideal: the replicas over those of the baseline."""
-    return _ratio(tables.comparison, title, "speedup", "speed-up over the baseline")
+    return _ratio(tables, title, "speedup", "speed-up over the baseline")
 
 
 def scaling_efficiency(tables: Tables, title: str) -> Figure:
     """Scaling efficiency over nodes: speed-up over the ideal speed-up."""
-    return _ratio(tables.comparison, title, "scaling_efficiency", "scaling efficiency")
+    return _ratio(tables, title, "scaling_efficiency", "scaling efficiency")
 
 
-def _ratio(table: pd.DataFrame, title: str, name: str, y: str) -> Figure:
+def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
+    table = tables.comparison
     figure, (axes,) = plot_style.panels(title, "nodes", [y])
     axes.set(xscale="log", yscale="log" if name == "speedup" else "linear")
     ideals = set()
@@ -115,7 +116,7 @@ def _ratio(table: pd.DataFrame, title: str, name: str, y: str) -> Figure:
         notes.append(f"not shown, no baseline measured: {'; '.join(without)}")
     if ideals and np.isfinite(values(table, f"{name}_low")).any():
         notes.append(_INTERVAL_OF_RATIO)
-    plot_style.finish(figure, axes, notes)
+    plot_style.finish(figure, axes, tables, notes)
     return figure
 
 
@@ -157,7 +158,7 @@ def time_split(tables: Tables, title: str) -> Figure:
         axes.set_xticks([])
         plot_style.mark_absent(axes, table)
         plot_style.say(axes)
-        plot_style.finish(figure, axes)
+        plot_style.finish(figure, axes, tables)
         return figure
     groups = list(asked.groupby("platform", sort=False))
     sizes = [len(rows) + 0.6 for _, rows in groups]
@@ -176,8 +177,9 @@ def time_split(tables: Tables, title: str) -> Figure:
     scales = "; every panel has its own scale" if len(groups) > 1 else ""
     panels[-1].set_xlabel(f"time (s){scales}")
     plot_style.mark_absent(panels[0], table)
-    note = "execution time is import to train; launch and evaluation are apart from it"
-    plot_style.finish(figure, panels[0], [note, "medians of the phases over the runs"], height)
+    notes = ["execution time is import to train; launch and evaluation are apart from it"]
+    notes.append("medians of the phases over the runs")
+    plot_style.finish(figure, panels[0], tables, notes, height)
     return figure
 
 

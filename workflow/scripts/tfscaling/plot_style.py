@@ -45,11 +45,15 @@ AXES_WIDTH = 6.0  # inches
 
 @dataclass(frozen=True)
 class Tables:
-    """What plots are drawn from: comparison.csv, epochs.csv and published.csv (may be empty)."""
+    """What plots are drawn from: comparison.csv, epochs.csv and published.csv (may be empty).
+
+    `footnotes` stand at the foot of every plot, before its own notes.
+    """
 
     comparison: pd.DataFrame
     epochs: pd.DataFrame
     published: pd.DataFrame
+    footnotes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def varying(table: pd.DataFrame) -> list[str]:
     return [axis for axis in POINT_AXES if axis != "platform" and rows[axis].nunique() > 1]
 
 
-def axis_text(axis: str, point: Mapping[Any, Any]) -> str:
+def axis_text(axis: str, point: Mapping[Any, Any] | pd.Series[Any]) -> str:
     """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
     value = point[axis]
     if axis in ("model", "strategy", "recipe"):
@@ -260,10 +264,13 @@ def say(axes: Any, text: str = NOTHING) -> None:
     axes.minorticks_off()
 
 
-def finish(figure: Figure, axes: Any, notes: Sequence[str] = (), rows: float = 0.0) -> None:
-    """Legend at the right and notes below, the figure as large as they need.
+def finish(
+    figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = (), rows: float = 0.0
+) -> None:
+    """Legend at the right, the footnotes of `tables` and these notes below.
 
-    The legend has what is labelled in `axes`; `rows` is the least height in inches.
+    The figure becomes as large as they need. The legend has what is labelled in `axes`; `rows` is
+    the least height in inches.
     """
     from matplotlib.lines import Line2D
 
@@ -274,7 +281,9 @@ def finish(figure: Figure, axes: Any, notes: Sequence[str] = (), rows: float = 0
     lines = [line for label in labels for line in label.split("\n")]
     beside = 0.6 + 0.066 * max(map(len, lines), default=0) if lines else 0.0
     columns = int((AXES_WIDTH + beside) / 0.068)
-    below = [line for note in notes for line in wrapped(note, columns).split("\n")]
+    below = [
+        line for note in [*tables.footnotes, *notes] for line in wrapped(note, columns).split("\n")
+    ]
     height = max(figure.get_figheight(), rows, 0.5 + 0.18 * len(lines))
     figure.set_size_inches(AXES_WIDTH + beside, height + 0.16 * len(below))
     if handles:

@@ -29,12 +29,12 @@ Box = tuple[float, float, float, float]
 
 def accuracy_time(tables: Tables, title: str) -> Figure:
     """Accuracy on held-out examples over execution time, with the Pareto set."""
-    return _against_time(tables.comparison, title, "test_accuracy", "test accuracy")
+    return _against_time(tables, title, "test_accuracy", "test accuracy")
 
 
 def cost_time(tables: Tables, title: str) -> Figure:
     """Cost of a run over execution time, with the Pareto set."""
-    return _against_time(tables.comparison, title, "cost_usd", "cost of one run (US dollars)")
+    return _against_time(tables, title, "cost_usd", "cost of one run (US dollars)")
 
 
 def pareto_set(times: Sequence[float], others: Sequence[float], direction: str) -> list[int]:
@@ -52,7 +52,8 @@ def pareto_set(times: Sequence[float], others: Sequence[float], direction: str) 
     return sorted(kept, key=lambda i: points[i])
 
 
-def _against_time(table: pd.DataFrame, title: str, name: str, y: str) -> Figure:
+def _against_time(tables: Tables, title: str, name: str, y: str) -> Figure:
+    table = tables.comparison
     figure, (axes,) = plot_style.panels(title, "execution time (s)", [y])
     known = np.isfinite(values(table, _TIME)) & np.isfinite(values(table, name))
     shown = table[known & (values(table, _TIME) > 0)]
@@ -84,7 +85,7 @@ def _against_time(table: pd.DataFrame, title: str, name: str, y: str) -> Figure:
             plot_style.plain_log(axes, "y")
         else:
             axes.ticklabel_format(axis="y", useOffset=False, style="plain")
-    plot_style.finish(figure, axes, notes)
+    plot_style.finish(figure, axes, tables, notes)
     _label_points(figure, axes, table, shown, name)
     return figure
 

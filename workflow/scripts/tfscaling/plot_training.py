@@ -61,7 +61,8 @@ def loss_accuracy(tables: Tables, title: str) -> Figure:
         plot_style.mark_absent(axes, table, batch)
     nothing = len(plot_style.measured(table)) == 0
     note = plot_style.NOTHING if nothing else plot_style.INTERVAL_OF_MEDIAN
-    plot_style.finish(figure, panels[0], [] if nothing and not len(published) else [note])
+    notes = [] if nothing and not len(published) else [note]
+    plot_style.finish(figure, panels[0], tables, notes)
     return figure
 
 
@@ -102,7 +103,7 @@ def epochs(tables: Tables, title: str) -> Figure:
         notes.append("hollow: on held-out examples after the epoch")
     if len(lines) > MANY:
         notes.append(f"{len(lines)} points, one line each")
-    plot_style.finish(figure, panels[0], notes)
+    plot_style.finish(figure, panels[0], tables, notes)
     return figure
 
 

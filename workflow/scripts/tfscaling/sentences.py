@@ -18,7 +18,8 @@ Row = Mapping[Any, Any]
 def place(row: Row, also: Sequence[str] = ()) -> str:
     """`10 nodes with 2 GPUs each of AWS p3.2xlarge`, and what else tells it from others.
 
-    Logical devices are called so: they are no GPUs. `also`: axes of which points differ besides nodes, GPUs, platform, model and recipe.
+    Logical devices are called so: they are no GPUs. `also`: axes of which points differ besides
+    nodes, GPUs, platform, model and recipe.
     """
     nodes = f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}"
     each = f" with {devices(row)}" if row["gpus_per_node"] else ""

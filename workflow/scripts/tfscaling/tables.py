@@ -60,11 +60,11 @@ EPOCH_COLUMNS = (
 def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(runs, epochs): one row per expected run, and one per epoch of every valid run.
 
-    Runs have axes, devices (CPU, GPU or logical), status, reason, sizes, metrics, hosts and the record's path. `status` is ok,
-    failed, unfinished (started, left neither a record nor a failure: still running, or killed),
-    stale (made with other parameters) or missing; further repeats (`repeat_until`) have a row once
-    they were started. Epochs have EPOCH_COLUMNS; what is of held-out examples is known where the
-    model was evaluated after the epoch.
+    Runs have axes, devices (CPU, GPU or logical), status, reason, sizes, metrics, hosts and the
+    record's path. `status` is ok, failed, unfinished (started, left neither a record nor a
+    failure: still running, or killed), stale (made with other parameters) or missing; further
+    repeats (`repeat_until`) have a row once they were started. Epochs have EPOCH_COLUMNS; what is
+    of held-out examples is known where the model was evaluated after the epoch.
     """
     runs, epochs = [], []
     target = expected.get("target_accuracy")
