@@ -199,7 +199,7 @@ def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> 
 def test_nothing_is_marked_if_all_is_measured() -> None:
     figure, (axes,) = plot_style.panels("T", "nodes", ["y"])
     assert not plot_style.mark_absent(axes, comparison_of(point()), "nodes")
-    plot_style.finish(figure, axes)
+    plot_style.finish(figure, axes, tables_of())
     assert figure.legends == []
 
 
@@ -207,7 +207,7 @@ def test_a_long_legend_is_outside_and_the_figure_grows_with_it() -> None:
     figure, (axes,) = plot_style.panels("T", "nodes", ["y"])
     for number in range(40):
         axes.plot([1, 2], [1, 2], label=f"series {number} of a platform with a long name")
-    plot_style.finish(figure, axes, ["a note"])
+    plot_style.finish(figure, axes, tables_of(), ["a note"])
     figure.draw_without_rendering()
     series, notes = (legend.get_window_extent() for legend in figure.legends)
     area = axes.get_window_extent()

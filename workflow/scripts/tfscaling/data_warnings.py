@@ -17,7 +17,7 @@ from tfscaling import environments
 from tfscaling.grid import POINT_AXES
 from tfscaling.platforms import LOGICAL
 from tfscaling.samples import Point, point_of
-from tfscaling.sentences import NAMED_MAX, place
+from tfscaling.sentences import NAMED_MAX
 from tfscaling.statistics import RUNS_FOR_INTERVAL
 
 SCHEMA_VERSION = 1
@@ -63,19 +63,26 @@ class Tables:
         return str(titles.get(platform, platform))
 
     def of_points(self, points: Sequence[Point], among: Mapping[Point, Row], measured: str) -> str:
-        """`all 6 points`; `2 of 6 points (1 node of A; 2 nodes of A)`; `9 of 20 points of A`."""
+        """`all 6 points`; `2 of 6 points (nodes 1; nodes 2)`; `9 of 20 points of A`."""
         noun = f"{measured} point" if measured else "point"
         if len(points) == len(among):
-            return f"all {len(points)} {noun}s" if len(points) > 1 else f"the only {noun}"
+            return _all(len(points), noun)
         counted = f"{len(points)} of {len(among)} {noun}s"
         if len(points) <= NAMED_MAX:
-            return f"{counted} ({'; '.join(place(self.points[point]) for point in points)})"
+            return f"{counted} ({'; '.join(self._name(point) for point in points)})"
         return f"{counted}{self._of_platforms([self.points[point] for point in points])}"
+
+    def _name(self, point: Point) -> str:
+        """The axes in which the points of the data set differ, as the tables have them."""
+        every = zip(*self.points, strict=True)
+        varying = [len({str(value) for value in values}) > 1 for values in every]
+        named = zip(POINT_AXES, point, varying, strict=True)
+        return ", ".join(f"{axis} {value}" for axis, value, varies in named if varies)
 
     def of_runs(self, some: Sequence[Row], among: Sequence[Row]) -> str:
         """`all 24 runs` or `3 of 24 runs of A`."""
         if len(some) == len(among):
-            return f"all {len(some)} runs" if len(some) > 1 else "the only run"
+            return _all(len(some), "run")
         return f"{len(some)} of {len(among)} runs{self._of_platforms(some)}"
 
     def _of_platforms(self, rows: Sequence[Row]) -> str:
@@ -95,12 +102,13 @@ def find(comparison: pd.DataFrame, runs: pd.DataFrame) -> list[DataWarning]:
 
 def _logical_devices(tables: Tables) -> Iterator[DataWarning]:
     points = [point for point, row in tables.asked.items() if row["devices"] == LOGICAL]
+    counted = f"{len(points)} of {len(tables.asked)}"
     if points:
         yield DataWarning(
             "logical_devices",
             SERIOUS,
-            f"No GPU took part: logical devices, which are parts of a CPU, stand for GPUs at "
-            f"{tables.of_points(points, tables.asked, '')}. The times say nothing of any GPU.",
+            f"No GPU took part: {counted} points train on logical devices, which are parts of a "
+            "CPU. Their times say nothing of any GPU.",
             "logical devices are parts of a CPU, no GPU took part",
             tuple(points),
             sum(int(tables.asked[point]["runs"]) for point in points),
@@ -115,20 +123,20 @@ def _one_machine(tables: Tables) -> Iterator[DataWarning]:
         machines = {machine for run in runs for machine in _machines(run)}
         cpus = {f"{run['cpus_online']:.0f}" for run in runs if pd.notna(run.get("cpus_online"))}
         with_cpus = f" with {cpus.pop()} CPUs" if len(cpus) == 1 else ""
-        where = f"one machine{with_cpus}" if len(machines) == 1 else "fewer machines than nodes"
+        one = f"one machine{with_cpus}" if len(machines) == 1 else "fewer machines than nodes"
         yield DataWarning(
             "one_machine",
             SERIOUS,
-            f"The nodes were processes on {where} in {tables.of_runs(runs, several)} on several "
-            "nodes. They shared its cores: the times say nothing of a cluster.",
-            f"nodes were processes on {where}",
+            f"{one[0].upper()}{one[1:]} stood for the nodes of {tables.of_runs(runs, several)} on "
+            "several nodes: they shared cores, and the times say nothing of a cluster.",
+            f"{one} stood for the nodes",
             _points(runs),
             len(runs),
         )
 
 
 def _shared_machine(tables: Tables) -> Iterator[DataWarning]:
-    runs = [run for run in tables.valid if run["shared_with"] > 0]
+    runs = [run for run in tables.valid if pd.notna(run["shared_with"]) and run["shared_with"] > 0]
     if runs:
         yield DataWarning(
             "shared_machine",
@@ -220,8 +228,8 @@ def _few_runs(tables: Tables) -> Iterator[DataWarning]:
             f"Fewer than {RUNS_FOR_INTERVAL} valid runs at "
             f"{tables.of_points(points, measured, 'measured')}: no confidence interval, and "
             "nothing can be decided between them.",
-            f"{len(points)} of {_count(len(measured), 'point')} have fewer than "
-            f"{RUNS_FOR_INTERVAL} valid runs",
+            f"fewer than {RUNS_FOR_INTERVAL} valid runs at {len(points)} of "
+            f"{_count(len(measured), 'point')}",
             tuple(points),
             sum(int(measured[point]["runs"]) for point in points),
         )
@@ -250,6 +258,11 @@ def _points(runs: Sequence[Row]) -> tuple[Point, ...]:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _all(number: int, noun: str) -> str:
+    several = f"both {noun}s" if number == 2 else f"all {number} {noun}s"
+    return several if number > 1 else f"the only {noun}"
 
 
 def _listed(names: Sequence[str], last: str) -> str:

@@ -23,7 +23,7 @@ from tfscaling.samples import (
     point_of,
     weakest,
 )
-from tfscaling.sentences import Row, place, times, value
+from tfscaling.sentences import Row, axis_text, place, times, value
 
 TOPICS = ("accuracy", "scaling", "stragglers", "clouds")
 COLUMNS = ("topic", "subject", "text", "support")
@@ -74,7 +74,7 @@ def _lines(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
         lines.setdefault(tuple(row[axis] for axis in LINE_AXES), []).append(row)
     varying = [a for a in LINE_AXES[1:] if len({str(row[a]) for row in rows}) > 1]
     for line in lines.values():
-        words = [str(line[0]["platform_title"]), *(f"{a} {line[0][a]}" for a in varying)]
+        words = [str(line[0]["platform_title"]), *(axis_text(a, line[0]) for a in varying)]
         yield ", ".join(words), line
 
 

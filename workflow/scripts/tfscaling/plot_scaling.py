@@ -10,6 +10,7 @@ import pandas as pd
 from tfscaling import plot_style
 from tfscaling.grid import POINT_AXES
 from tfscaling.plot_style import Tables, values
+from tfscaling.sentences import axis_text
 from tfscaling.statistics import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables import SERIES_AXES
 
@@ -170,7 +171,7 @@ def time_split(tables: Tables, title: str) -> Figure:
         point = rows.iloc[0]
         own = [axis for axis in POINT_AXES[1:] if axis == "nodes" or rows[axis].nunique() > 1]
         fixed = [axis for axis in plot_style.varying(table) if axis not in own]
-        texts = [plot_style.axis_text(axis, point) for axis in fixed]
+        texts = [axis_text(axis, point) for axis in fixed]
         _bars(axes, rows, own)
         axes.set_title(", ".join([titles[str(name)], *texts]), loc="left", fontsize="medium")
     figure.suptitle(title)
@@ -192,10 +193,7 @@ def _bars(axes: Any, rows: pd.DataFrame, shown: list[str]) -> None:
         style = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.3}
         axes.barh(place, width, left=left, height=0.75, label=name, **style)
         left += width
-    texts = [
-        ", ".join(plot_style.axis_text(axis, row) for axis in shown)
-        for row in rows.to_dict("records")
-    ]
+    texts = [", ".join(axis_text(axis, row) for axis in shown) for row in rows.to_dict("records")]
     axes.set_yticks(place, texts, fontsize="small")
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.02 * left.max() or 1.0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfscaling.display import devices
 from tfscaling.grid import POINT_AXES
+from tfscaling.sentences import axis_text
 from tfscaling.statistics import CONFIDENCE, RUNS_FOR_INTERVAL
 
 if TYPE_CHECKING:
@@ -111,17 +111,6 @@ def varying(table: pd.DataFrame) -> list[str]:
     """The axes in which the measured points differ, without the platform."""
     rows = measured(table)
     return [axis for axis in POINT_AXES if axis != "platform" and rows[axis].nunique() > 1]
-
-
-def axis_text(axis: str, point: Mapping[Any, Any] | pd.Series[Any]) -> str:
-    """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
-    value = point[axis]
-    if axis in ("model", "strategy", "recipe"):
-        return str(value)
-    if axis == "gpus_per_node":
-        return devices(point) + " per node" * (int(value) > 0)
-    plural = "" if str(value) == "1" else "s"
-    return f"{value} node{plural}" if axis == "nodes" else f"{value} task{plural} per node"
 
 
 def series(table: pd.DataFrame) -> list[Series]:

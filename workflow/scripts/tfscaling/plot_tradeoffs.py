@@ -12,6 +12,7 @@ from tfscaling import plot_style
 from tfscaling.metrics import METRICS
 from tfscaling.platforms import GPU, LOGICAL
 from tfscaling.plot_style import Tables, values
+from tfscaling.sentences import axis_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -124,7 +125,7 @@ def _pareto_line(axes: Any, table: pd.DataFrame, shown: pd.DataFrame, name: str)
     lines = [f"Pareto set (less time, {what}):"]
     for i in best[:LISTED]:
         row = shown.iloc[i]
-        texts = [titles[str(row["platform"])], *(plot_style.axis_text(a, row) for a in named)]
+        texts = [titles[str(row["platform"])], *(axis_text(a, row) for a in named)]
         value = f"{'$' * (name == 'cost_usd')}{others[i]:.{metric.digits}f}"
         label = _short(row, "gpus_per_node" in vary)
         lines.append(f"{label} {', '.join(texts)}: {times[i]:.1f} s, {value}")

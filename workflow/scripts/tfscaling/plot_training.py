@@ -11,6 +11,7 @@ from tfscaling import plot_style
 from tfscaling.grid import POINT_AXES
 from tfscaling.plot_style import Tables, values
 from tfscaling.samples import point_of
+from tfscaling.sentences import axis_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -123,7 +124,7 @@ def _lines(
         name = str(point["platform"])
         number = counts[name] = counts.get(name, -1) + 1
         style = plot_style.point_style(place[name], number)
-        texts = [plot_style.axis_text(axis, point) for axis in POINT_AXES if axis in vary]
+        texts = [axis_text(axis, point) for axis in POINT_AXES if axis in vary]
         label: str | None = ", ".join([titles[name], *texts])
         if many:
             style |= {"linewidth": 0.7, "linestyle": "-", "marker": ".", "markersize": 3}

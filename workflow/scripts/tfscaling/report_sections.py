@@ -99,7 +99,10 @@ def warnings(found: Sequence[DataWarning]) -> dict[str, Any]:
     """What must be known before any number is read: `first` at the top of the page, then `all`."""
     first, others = placed(found)
     return {
-        "first": first,
+        "first": [
+            {"text": text, "severity": warning.severity}
+            for text, warning in zip(first, found, strict=False)
+        ],
         "more": _count(len(others), "more warning") if others else "",
         "all": [
             {"text": w.text, "tone": TONES.get(w.severity, "doubt"), "severity": w.severity}

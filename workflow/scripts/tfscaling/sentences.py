@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from tfscaling.display import cell, devices
 from tfscaling.metrics import METRICS
 from tfscaling.samples import Difference
@@ -26,6 +28,17 @@ def place(row: Row, also: Sequence[str] = ()) -> str:
     each += " each" if each and row["nodes"] > 1 else ""
     more = "".join(f", {axis} {row[axis]}" for axis in also)
     return f"{nodes}{each} of {row['platform_title']} ({row['model']}, {row['recipe']}{more})"
+
+
+def axis_text(axis: str, point: Mapping[Any, Any] | pd.Series[Any]) -> str:
+    """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
+    value = point[axis]
+    if axis in ("model", "strategy", "recipe"):
+        return str(value)
+    if axis == "gpus_per_node":
+        return devices(point) + " per node" * (int(value) > 0)
+    plural = "" if str(value) == "1" else "s"
+    return f"{value} node{plural}" if axis == "nodes" else f"{value} task{plural} per node"
 
 
 def listed(names: Sequence[str]) -> str:
