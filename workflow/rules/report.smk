@@ -1,7 +1,8 @@
 """The report: one self-contained page that works offline, the answer first.
 
-INPUTS   results/grid.json, results/tables/*.csv, results/tables/warnings.json, results/plots/*.svg
-OUTPUTS  results/report.html
+INPUTS   results/{study}/grid.json, results/{study}/tables/{*.csv,warnings.json},
+         results/{study}/plots/*.svg
+OUTPUTS  results/{study}/report.html
 """
 
 
@@ -21,9 +22,9 @@ rule report:
         plots=rules.plot.output.svg,
         code=[*CODE, *PAGE],
     output:
-        html="results/report.html",
+        html=f"{RESULTS}/report.html",
     log:
-        "results/logs/report.log",
+        f"{RESULTS}/logs/report.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
