@@ -162,6 +162,30 @@ def test_what_runs_warn_of_themselves_is_said_once_for_all_of_them(tmp_path: Pat
     assert [warning.runs for warning in (first, second)] == [6, 6]
 
 
+def test_what_no_check_could_compare_is_said(tmp_path: Path) -> None:
+    comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
+    runs["unchecked"] = ["the model of the GPU"] * 12
+    (only,) = data_warnings.find(comparison, runs)
+    assert (only.kind, only.severity, only.runs) == ("unchecked", LIMITED, 12)
+    assert "the model of the GPU" in only.text
+
+
+@pytest.mark.parametrize(("recipes", "differ"), [("same", True), ("other", False)])
+def test_points_that_are_compared_must_be_of_the_same_data(
+    tmp_path: Path, recipes: str, differ: bool
+) -> None:
+    """Points of other recipes are never compared: they may have data of their own."""
+    comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
+    is_second = runs["nodes"] == 2
+    runs["dataset_sha256"] = is_second.map({False: "a" * 64, True: "b" * 64})
+    if recipes == "other":
+        runs.loc[is_second, "recipe"] = "other"
+    found = {w.kind: w for w in data_warnings.find(comparison, runs)}
+    assert ("other_data" in found) == differ
+    if differ:
+        assert (found["other_data"].severity, found["other_data"].runs) == (SERIOUS, 12)
+
+
 def test_an_excluded_point_is_no_warning(tmp_path: Path) -> None:
     config = config_of(nodes=[1, 2, 9])
     assert found(written(config, tmp_path), tmp_path) == {}

@@ -168,7 +168,8 @@ def _other_work(tables: Tables) -> Iterator[DataWarning]:
 def _environments(tables: Tables) -> Iterator[DataWarning]:
     facts: dict[str, list[str]] = {}
     for row in environments.differences(tables.runs).to_dict("records"):
-        facts.setdefault(row["platform"], []).append(row["fact"])
+        if row["fact"] in environments.ALIKE:
+            facts.setdefault(row["platform"], []).append(row["fact"])
     if facts:
         named = "; ".join(f"{tables.title(name)}: {', '.join(own)}" for name, own in facts.items())
         runs = [run for run in tables.valid if run["platform"] in facts]
@@ -183,22 +184,50 @@ def _environments(tables: Tables) -> Iterator[DataWarning]:
         )
 
 
-def _own_warnings(tables: Tables) -> Iterator[DataWarning]:
-    """What the runs themselves warn of, once each."""
-    said: dict[str, list[Row]] = {}
+def _other_data(tables: Tables) -> Iterator[DataWarning]:
+    """Runs of the same work must have read the same data, whoever made them."""
+    by_work: dict[tuple[str, str], dict[str, list[Row]]] = {}
     for run in tables.valid:
-        text = run.get("warnings")
-        for part in text.split(environments.SEPARATOR) if isinstance(text, str) else ():
-            said.setdefault(part, []).append(run)
-    for part, runs in said.items():
+        if isinstance(data := run.get("dataset_sha256"), str):
+            by_work.setdefault((run["model"], run["recipe"]), {}).setdefault(data, []).append(run)
+    mixed = {work: data for work, data in by_work.items() if len(data) > 1}
+    if mixed:
+        named = "; ".join(f"{', '.join(work)}: {len(data)}" for work, data in mixed.items())
+        runs = [run for data in mixed.values() for own in data.values() for run in own]
         yield DataWarning(
-            "of_runs",
+            "other_data",
             SERIOUS,
-            f"Of {tables.of_runs(runs, tables.valid)}: {part.rstrip('.')}.",
-            part.rstrip("."),
+            f"Points that are compared were trained on different data (model, recipe: number of "
+            f"data sets: {named}; column dataset_sha256 of runs.csv).",
+            "compared points were trained on different data",
             _points(runs),
             len(runs),
         )
+
+
+def _own_warnings(tables: Tables) -> Iterator[DataWarning]:
+    """What the runs themselves warn of, once each."""
+    for text, runs in _said(tables.valid, "warnings").items():
+        of = tables.of_runs(runs, tables.valid)
+        yield DataWarning("of_runs", SERIOUS, f"{text} ({of}).", text, _points(runs), len(runs))
+
+
+def _unchecked(tables: Tables) -> Iterator[DataWarning]:
+    """What of the request no check of the runs could compare."""
+    for text, runs in _said(tables.valid, "unchecked").items():
+        said = f"Not checked in {tables.of_runs(runs, tables.valid)}: {text}."
+        short = f"not checked: {text}"
+        yield DataWarning("unchecked", LIMITED, said, short, _points(runs), len(runs))
+
+
+def _said(runs: Sequence[Row], column: str) -> dict[str, list[Row]]:
+    """Each of the texts in a column → the runs that say it."""
+    found: dict[str, list[Row]] = {}
+    for run in runs:
+        texts = run.get(column)
+        for text in texts.split(environments.SEPARATOR) if isinstance(texts, str) else ():
+            found.setdefault(text.rstrip("."), []).append(run)
+    return found
 
 
 def _not_valid(tables: Tables) -> Iterator[DataWarning]:
@@ -237,8 +266,8 @@ def _few_runs(tables: Tables) -> Iterator[DataWarning]:
 
 #: Every kind of warning, in the order in which they are given.
 RULES: tuple[Callable[[Tables], Iterator[DataWarning]], ...] = (
-    *(_logical_devices, _one_machine, _shared_machine, _other_work, _own_warnings),
-    *(_not_valid, _few_runs, _environments),
+    *(_logical_devices, _one_machine, _shared_machine, _other_work, _other_data, _own_warnings),
+    *(_not_valid, _few_runs, _environments, _unchecked),
 )
 
 
