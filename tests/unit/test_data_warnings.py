@@ -130,7 +130,7 @@ def test_different_environments_are_named_by_platform_and_fact(tmp_path: Path) -
 
     (only,) = found(written(config_of(), tmp_path, upgrade), tmp_path).values()
     assert (only.kind, only.severity) == ("environments", LIMITED)
-    assert "cluster: kernel" in only.text
+    assert "kernel: cluster" in only.text
 
 
 def test_runs_that_do_not_count_are_counted_by_status(tmp_path: Path) -> None:

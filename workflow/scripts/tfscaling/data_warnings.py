@@ -102,14 +102,17 @@ def find(comparison: pd.DataFrame, runs: pd.DataFrame) -> list[DataWarning]:
 
 def _logical_devices(tables: Tables) -> Iterator[DataWarning]:
     points = [point for point, row in tables.asked.items() if row["devices"] == LOGICAL]
-    counted = f"{len(points)} of {len(tables.asked)}"
+    every = len(points) == len(tables.asked)
+    counted = (
+        _all(len(points), "point") if every else f"{len(points)} of {len(tables.asked)} points"
+    )
     if points:
         yield DataWarning(
             "logical_devices",
             SERIOUS,
-            f"No GPU took part: {counted} points train on logical devices, which are parts of a "
-            "CPU. Their times say nothing of any GPU.",
-            "logical devices are parts of a CPU, no GPU took part",
+            f"Logical devices, which are parts of a CPU, stand for GPUs at {counted}: no GPU took "
+            "part there, and the times say nothing of any GPU.",
+            f"logical devices, parts of a CPU, at {counted}",
             tuple(points),
             sum(int(tables.asked[point]["runs"]) for point in points),
         )
@@ -166,13 +169,19 @@ def _other_work(tables: Tables) -> Iterator[DataWarning]:
 
 
 def _environments(tables: Tables) -> Iterator[DataWarning]:
-    facts: dict[str, list[str]] = {}
+    facts: dict[str, list[str]] = {}  # fact → the platforms in whose runs it differs
     for row in environments.differences(tables.runs).to_dict("records"):
         if row["fact"] in environments.ALIKE:
-            facts.setdefault(row["platform"], []).append(row["fact"])
+            facts.setdefault(row["fact"], []).append(row["platform"])
     if facts:
-        named = "; ".join(f"{tables.title(name)}: {', '.join(own)}" for name, own in facts.items())
-        runs = [run for run in tables.valid if run["platform"] in facts]
+        named = "; ".join(
+            f"{fact}: {_listed([tables.title(name) for name in names], 'and')}"
+            if len(names) <= NAMED_MAX
+            else f"{fact}: {len(names)} platforms"
+            for fact, names in facts.items()
+        )
+        differing = {name for names in facts.values() for name in names}
+        runs = [run for run in tables.valid if run["platform"] in differing]
         yield DataWarning(
             "environments",
             LIMITED,
