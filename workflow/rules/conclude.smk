@@ -20,7 +20,7 @@ rule conclude:
         runs=rules.collect.output.csv,
         grid=rules.expand.output.grid,
         warnings=rules.compare.output.warnings,
-        published=CONFIG["published"]["path"] or [],
+        published=PUBLISHED,
         yardsticks=wanted_yardsticks,
         code=CODE,
     output:
@@ -61,7 +61,10 @@ rule conclude:
         "../envs/environment.yaml"
     params:
         tolerance=CONFIG["published"]["tolerance"],
+        indifference=CONFIG["comparison"]["indifference"],
         published=published_flag,
+        yardsticks_dir=f"{ROOT}/yardsticks",
+        output_dir=f"{STUDY}/tables",
     message:
         "say what the comparison supports"
     shell:
@@ -71,7 +74,8 @@ rule conclude:
         " --grid {input.grid}"
         " --warnings {input.warnings}"
         " --tolerance {params.tolerance}"
+        " --indifference {params.indifference}"
         " {params.published}"
-        " --yardsticks-dir results/yardsticks"
-        f" --output-dir {RESULTS}/tables"
+        " --yardsticks-dir {params.yardsticks_dir:q}"
+        " --output-dir {params.output_dir:q}"
         " >{log} 2>&1"

@@ -24,12 +24,14 @@ rule collect:
     localrule: True
     conda:
         "../envs/environment.yaml"
+    params:
+        runs_dir=f"{ROOT}/runs",
     message:
         "collect the run records"
     shell:
         "collect.py"
         " --grid {input.grid}"
-        " --runs-dir results/runs"
+        " --runs-dir {params.runs_dir:q}"
         " --csv {output.csv}"
         " --parquet {output.parquet}"
         " --epochs {output.epochs}"
@@ -41,7 +43,7 @@ rule compare:
         runs=rules.collect.output.csv,
         code=CODE,
         grid=rules.expand.output.grid,
-        published=CONFIG["published"]["path"] or [],
+        published=PUBLISHED,
     output:
         csv=f"{RESULTS}/tables/comparison.csv",
         md=report(

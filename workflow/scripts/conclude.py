@@ -36,6 +36,12 @@ def main() -> None:
     parser.add_argument("--warnings", type=Path, required=True, help="warnings.json")
     parser.add_argument("--published", type=Path, help="published results")
     parser.add_argument("--tolerance", type=float, default=0.25, help="published.tolerance")
+    parser.add_argument(
+        "--indifference",
+        type=float,
+        default=decision.INDIFFERENCE,
+        help="comparison.indifference",
+    )
     parser.add_argument("--yardsticks-dir", type=Path, required=True)
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
@@ -48,6 +54,7 @@ def main() -> None:
         args.yardsticks_dir,
         data_warnings.from_json(records.read_json(args.warnings)),
         args.output_dir,
+        args.indifference,
     )
 
 
@@ -60,6 +67,7 @@ def conclude(
     yardsticks_dir: Path,
     warnings: Sequence[data_warnings.DataWarning],
     folder: Path,
+    indifference: float = decision.INDIFFERENCE,
 ) -> None:
     """Write the tables into `folder`, each for programs and for people, and the decision.
 
@@ -73,15 +81,16 @@ def conclude(
 
     between = clouds.table(comparison, runs, expected, published_rows)
     pairs = [formats.markdown(pair, 2) for pair in clouds.all_shown(between)]
-    notes = [f"- {note}" for note in clouds.NOTES] if pairs else ["No two clouds to compare."]
+    told = [f"- {note}" for note in clouds.notes(between, comparison, runs)]
+    notes = told if pairs else ["No two clouds to compare."]
     write("clouds", between, "# Clouds against each other\n", *pairs, *notes)
-    found = findings.find(comparison, runs, between)
+    found = findings.find(comparison, runs, between, indifference)
     topics = [topic for topic in findings.TOPICS if topic in set(found["topic"])]
     parts = [formats.markdown(findings.shown(found, topic), 2) for topic in topics]
     write("findings", found, "# Findings\n", *parts)
-    choices = decision.decide(comparison, runs)
-    write("decision", decision.table(choices), decision_page.markdown(comparison, choices))
-    laws = scaling_laws.table(runs)
+    choices = decision.decide(comparison, runs, indifference)
+    write("decision", decision.table(choices), decision_page.markdown(comparison, runs, choices))
+    laws = scaling_laws.table(runs, comparison)
     write("scaling", laws, formats.markdown(scaling_laws.shown(laws)))
     timed = communication.table(comparison, expected, yardsticks_dir)
     write("communication", timed, formats.markdown(communication.shown(timed)))

@@ -62,8 +62,17 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
     )
     tolerance = config["published"]["tolerance"]
     timed = yardstick.folder_beside(runs_dir)
-    table = tables.read_table(comparison)
-    conclude(table, runs, expected, rows, tolerance, timed, warnings, folder)
+    conclude(
+        tables.read_table(comparison),
+        runs,
+        expected,
+        rows,
+        tolerance,
+        timed,
+        warnings,
+        folder,
+        shown["indifference"],
+    )
 
 
 def draw(config: dict, folder: Path) -> None:

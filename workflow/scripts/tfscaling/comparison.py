@@ -5,6 +5,7 @@ Layer 4 (view).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -24,8 +25,8 @@ SPREAD = (
     *("execution_time_s", "loss", "accuracy", "test_accuracy", "cost_usd"),
     *("time_to_accuracy_s", "cost_to_accuracy_usd"),
 )
-#: Metrics that a point has only if all its valid runs have: the others did not get so far, and a
-#: median without them would make the point look better than it is.
+#: Metrics that a point has only if all its valid runs have and none diverged: the others did not
+#: get so far, and a median without them would make the point look better than it is.
 OF_ALL_RUNS = ("time_to_accuracy_s", "cost_to_accuracy_usd")
 #: Metrics that come with a bootstrap interval.
 RATIOS = ("speedup", "scaling_efficiency", "steady_state_speedup")
@@ -33,7 +34,7 @@ RATE = "throughput_examples_per_s"
 #: Speed-up → the seconds of a run that it is a ratio of: of the whole, and per example of training.
 TIMES: dict[str, Callable[[Row], float]] = {
     "speedup": lambda run: run["execution_time_s"],
-    "steady_state_speedup": lambda run: 1 / run[RATE],
+    "steady_state_speedup": lambda run: 1 / run[RATE] if run[RATE] else math.nan,
 }
 WHOLE = (
     *("runs_asked", "runs_at_target", "runs_diverged", "examples_trained"),
@@ -113,7 +114,8 @@ def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None
     row |= {size: group[0][size] for size in SIZES}
     diverged = [run for run in others if run["status"] == records.DIVERGED]
     row |= {"runs": len(valid), "runs_asked": len(group), "status": _status(valid, others)}
-    row |= {"runs_diverged": len(diverged), "reason": "; ".join(_reasons(group, diverged))}
+    reasons = [*_reasons(group, diverged)]
+    row["runs_diverged"] = len(diverged)
     if trained := [int(run["examples_trained"]) for run in valid]:
         row["examples_trained"] = round(median(trained))
     if target is not None:
@@ -121,20 +123,23 @@ def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None
         row |= {"target_accuracy": target, "runs_at_target": reached}
     for name in (*RUN_METRICS, "cost_usd", *OF_ALL_RUNS):
         values = [run[name] for run in valid if not pd.isna(run[name])]
-        if name in OF_ALL_RUNS and len(values) < len(valid):
+        if name in OF_ALL_RUNS and len(values) < len(valid) + len(diverged):
             values = []
+        if 0 < len(values) < len(valid):
+            reasons.append(f"{name} is known of {len(values)} of {len(valid)} runs")
         row[name] = median(values) if values else None
         if name in SPREAD and values:
             low, high = median_interval(values) or (None, None)
             row |= {f"{name}_min": min(values), f"{name}_max": max(values)}
             row |= {f"{name}_low": low, f"{name}_high": high}
-    if row[RATE] is not None:
+    if of_examples_s := _known(valid, TIMES["steady_state_speedup"]):
         # total examples over the median time, not a mean of rates in the middle
-        row[RATE] = 1 / median(_known(valid, TIMES["steady_state_speedup"]))
-    if row["straggler_ratio"] is not None:
+        row[RATE] = 1 / median(of_examples_s)
+    if row["straggler_ratio"] is not None and row["compute_time_s"]:
         # a ratio of medians, not a median of ratios: the slowest ranks' over the median ranks'
-        slowest = [run["straggler_ratio"] * run["compute_time_s"] for run in valid]
+        slowest = _known(valid, lambda run: run["straggler_ratio"] * run["compute_time_s"])
         row["straggler_ratio"] = median(slowest) / row["compute_time_s"]
+    row["reason"] = "; ".join(reasons)
     return row
 
 
@@ -222,14 +227,20 @@ def _compare_work(row: Row, base: Row | None, most: int) -> None:
     row["same_work"] = abs(own - other) <= SAME_WORK_TOLERANCE * other
     if not row["same_work"]:
         whose = "its baseline" if of_base else "another point of its line"
-        text = f"does not do the same work: trained {own:,} examples, {whose} {other:,}"
-        row["reason"] = "; ".join(filter(None, (text, row["reason"])))
+        _say(row, f"does not do the same work: trained {own:,} examples, {whose} {other:,}")
+
+
+def _say(row: Row, reason: str) -> None:
+    row["reason"] = "; ".join(filter(None, (row["reason"], reason)))
 
 
 def _add_ratios(row: Row, base: Row, points: Mapping[tuple[Any, ...], list[Row]]) -> None:
     for name, seconds in TIMES.items():
         of_base, own = (_known(points[_key(point)], seconds) for point in (base, row))
         if not (of_base and own):
+            continue
+        if not (median(of_base) and median(own)):
+            _say(row, f"no {name}: a median time is 0")
             continue
         row[name] = median(of_base) / median(own)
         interval = ratio_interval(of_base, own)
@@ -264,6 +275,9 @@ def _add_published(
         own = training.get(_key(row))  # an excluded point has none
         same = result is not None and own is not None and published.same_training(result, own)
         row |= published.beside(row, result, same)
+        if same and row["runs"]:
+            for name in published.without_ratio(row):
+                _say(row, f"no {name}: the published value is 0")
 
 
 def _excluded_rows(excluded: Iterable[Mapping[str, Any]], run: set[tuple[Any, ...]]) -> list[Row]:

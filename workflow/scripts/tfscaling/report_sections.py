@@ -87,8 +87,10 @@ def summary(expected: Mapping[str, Any], runs: pd.DataFrame, comparison: pd.Data
     dates = "no dates" if not days else " to ".join(dict.fromkeys((days[0], days[-1])))
     commits = [str(commit)[:10] for commit in valid["git_commit"].dropna().unique()]
     commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
+    diverged = int((runs["status"] == "diverged").sum())
+    count = f"{len(valid)} of {_count(len(runs), 'run')} valid"
     return (
-        f"{_count(len(points), 'point')}, {len(valid)} of {_count(len(runs), 'run')} valid, "
+        f"{_count(len(points), 'point')}, {count}{f', {diverged} diverged' if diverged else ''}, "
         f"{_count(len(names), 'platform')} ({titles}), {dates}, {commit}."
     )
 
