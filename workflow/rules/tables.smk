@@ -6,6 +6,7 @@ OUTPUTS  below results/{study}/tables:
          epochs.csv                      one row per epoch of each valid run
          comparison.{csv,md,tex,html}    one row per point
          {platform}.md                   nodes, time, loss, accuracy
+         warnings.json                   what must be known before any number is read
 """
 
 
@@ -56,6 +57,7 @@ rule compare:
             category="Tables",
             caption="../report/comparison.rst",
         ),
+        warnings=f"{RESULTS}/tables/warnings.json",
         platforms=[f"{RESULTS}/tables/{platform}.md" for platform in PLATFORMS],
     log:
         f"{RESULTS}/logs/compare.log",
@@ -80,5 +82,6 @@ rule compare:
         " --md {output.md}"
         " --tex {output.tex}"
         " --html {output.html}"
+        " --warnings {output.warnings}"
         " --platforms {output.platforms}"
         " >{log} 2>&1"
