@@ -688,16 +688,6 @@ def test_the_default_baseline_has_the_same_kind_of_device(tmp_path: Path) -> Non
     }
 
 
-def test_logical_devices_are_a_kind_of_their_own() -> None:
-    platforms = {"a": {"devices": "physical"}, "b": {"devices": "logical"}}
-    kinds = [
-        comparison.device_kind({"platform": name, "gpus_per_node": gpus}, platforms)
-        for name in "ab"
-        for gpus in (0, 2)
-    ]
-    assert kinds == ["CPU", "GPU", "CPU", "logical"]
-
-
 @pytest.mark.parametrize(
     ("baseline", "cpu", "gpu"),
     [
