@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from tfscaling import comparison, plot_style, tables
 from tfscaling.plot_style import Tables
+from tfscaling.plots import PLOTS
 
 
 def point(nodes: int = 1, **changes: Any) -> dict[str, Any]:
@@ -223,3 +224,21 @@ def test_the_same_figure_is_the_same_file_with_text_as_text(tmp_path: Path) -> N
     assert text == (tmp_path / "b.svg").read_text()
     assert ">My title</text>" in text
     assert "sans-serif" in text and "<dc:date>" not in text
+
+
+def test_points_of_other_work_and_runs_that_diverged_stand_in_every_legend() -> None:
+    rows = [
+        point(1, same_work=True, baseline="nodes=1", speedup=1.0, scaling_efficiency=1.0),
+        point(2, same_work=False),
+        point(4, same_work=True, runs_diverged=2),
+        failed(8, status="diverged", runs_diverged=3),
+    ]
+    tables = tables_of(*rows)
+    for name, plot in PLOTS.items():
+        words = legend_of(plot.draw(tables, "T"))
+        for text in (
+            "1 point of other work than the baseline: see the table",
+            "5 runs diverged: in no median",
+            f"1 point {plot_style.ABSENT}",
+        ):
+            assert text in words, name
