@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tfscaling import comparison, plot_style, tables
+from tfscaling import comparison, platforms, plot_style, tables
 from tfscaling.plot_style import Tables
-from tfscaling.plots import PLOTS
 
 
 def point(nodes: int = 1, **changes: Any) -> dict[str, Any]:
@@ -45,9 +44,11 @@ def failed(nodes: int, **changes: Any) -> dict[str, Any]:
 
 
 def tables_of(*points: dict[str, Any], epochs: Any = (), published: Any = ()) -> Tables:
-    """Tables of these points, with all columns that the files have."""
+    """Tables of these points, on CPU or GPUs unless they say otherwise, with all columns."""
+    kinds = [platforms.device_kind(point["gpus_per_node"], "physical") for point in points]
+    rows = [{"devices": kind, **point} for kind, point in zip(kinds, points, strict=True)]
     return Tables(
-        pd.DataFrame(points, columns=list(comparison.COLUMNS)),
+        pd.DataFrame(rows, columns=list(comparison.COLUMNS)),
         pd.DataFrame(epochs, columns=list(tables.EPOCH_COLUMNS)),
         pd.DataFrame(published),
     )
@@ -198,7 +199,7 @@ def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> 
 def test_nothing_is_marked_if_all_is_measured() -> None:
     figure, (axes,) = plot_style.panels("T", "nodes", ["y"])
     assert not plot_style.mark_absent(axes, comparison_of(point()), "nodes")
-    plot_style.finish(figure, axes)
+    plot_style.finish(figure, axes, tables_of())
     assert figure.legends == []
 
 
@@ -206,7 +207,7 @@ def test_a_long_legend_is_outside_and_the_figure_grows_with_it() -> None:
     figure, (axes,) = plot_style.panels("T", "nodes", ["y"])
     for number in range(40):
         axes.plot([1, 2], [1, 2], label=f"series {number} of a platform with a long name")
-    plot_style.finish(figure, axes, ["a note"])
+    plot_style.finish(figure, axes, tables_of(), ["a note"])
     figure.draw_without_rendering()
     series, notes = (legend.get_window_extent() for legend in figure.legends)
     area = axes.get_window_extent()
@@ -224,21 +225,3 @@ def test_the_same_figure_is_the_same_file_with_text_as_text(tmp_path: Path) -> N
     assert text == (tmp_path / "b.svg").read_text()
     assert ">My title</text>" in text
     assert "sans-serif" in text and "<dc:date>" not in text
-
-
-def test_points_of_other_work_and_runs_that_diverged_stand_in_every_legend() -> None:
-    rows = [
-        point(1, same_work=True, baseline="nodes=1", speedup=1.0, scaling_efficiency=1.0),
-        point(2, same_work=False),
-        point(4, same_work=True, runs_diverged=2),
-        failed(8, status="diverged", runs_diverged=3),
-    ]
-    tables = tables_of(*rows)
-    for name, plot in PLOTS.items():
-        words = legend_of(plot.draw(tables, "T"))
-        for text in (
-            "1 point of other work than the baseline: see the table",
-            "5 runs diverged: in no median",
-            f"1 point {plot_style.ABSENT}",
-        ):
-            assert text in words, name

@@ -6,6 +6,7 @@ OUTPUTS  below results/{study}/tables:
          epochs.csv                      one row per epoch of each valid run
          comparison.{csv,md,tex,html}    one row per point
          {platform}.md                   nodes, time, loss, accuracy
+         warnings.json                   what must be known before any number is read
 """
 
 
@@ -23,12 +24,14 @@ rule collect:
     localrule: True
     conda:
         "../envs/environment.yaml"
+    params:
+        runs_dir=f"{ROOT}/runs",
     message:
         "collect the run records"
     shell:
         "collect.py"
         " --grid {input.grid}"
-        " --runs-dir results/runs"
+        " --runs-dir {params.runs_dir:q}"
         " --csv {output.csv}"
         " --parquet {output.parquet}"
         " --epochs {output.epochs}"
@@ -40,7 +43,7 @@ rule compare:
         runs=rules.collect.output.csv,
         code=CODE,
         grid=rules.expand.output.grid,
-        published=CONFIG["published"]["path"] or [],
+        published=PUBLISHED,
     output:
         csv=f"{RESULTS}/tables/comparison.csv",
         md=report(
@@ -54,6 +57,7 @@ rule compare:
             category="Tables",
             caption="../report/comparison.rst",
         ),
+        warnings=f"{RESULTS}/tables/warnings.json",
         platforms=[f"{RESULTS}/tables/{platform}.md" for platform in PLATFORMS],
     log:
         f"{RESULTS}/logs/compare.log",
@@ -78,5 +82,6 @@ rule compare:
         " --md {output.md}"
         " --tex {output.tex}"
         " --html {output.html}"
+        " --warnings {output.warnings}"
         " --platforms {output.platforms}"
         " >{log} 2>&1"
