@@ -336,6 +336,7 @@ def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:
     runs.loc[(runs["nodes"] == 2) & (runs["repeat"] < 3), "status"] = "diverged"
     found = data_warnings.find(comparison_table(runs, expected), runs)
     (warning,) = [warning for warning in found if warning.kind == "diverged"]
+    assert "not_valid" not in {warning.kind for warning in found}
     assert (warning.severity, warning.runs) == (SERIOUS, 2)
     assert [point[4] for point in warning.points] == [2]
     assert warning.short == "2 of 12 runs diverged"

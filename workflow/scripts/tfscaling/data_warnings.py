@@ -257,7 +257,8 @@ def _said(runs: Sequence[Row], column: str) -> dict[str, list[Row]]:
 
 
 def _not_valid(tables: Tables) -> Iterator[DataWarning]:
-    out = [run for run in tables.runs.to_dict("records") if run["status"] != "ok"]
+    told = (records.OK, records.DIVERGED)  # the latter by a warning of their own
+    out = [run for run in tables.runs.to_dict("records") if run["status"] not in told]
     if out:
         counts = Counter(str(run["status"]) for run in out)
         named = _listed([f"{count} {status}" for status, count in counts.items()], "and")
