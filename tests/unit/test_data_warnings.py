@@ -333,3 +333,17 @@ def test_outputs_about_good_data_warn_of_nothing(tmp_path: Path) -> None:
     markers = ("**Warning:**", "Warning: ", 'role="note"', "warnings: ")
     spoken = {name for name, text in texts.items() for mark in markers if mark in text}
     assert spoken == set()
+
+
+def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:
+    expected = written(config_of(), tmp_path)
+    comparison, runs = frames(expected, tmp_path)
+    assert "diverged" not in {warning.kind for warning in data_warnings.find(comparison, runs)}
+    runs.loc[(runs["nodes"] == 2) & (runs["repeat"] < 3), "status"] = "diverged"
+    found = data_warnings.find(comparison_table(runs, expected), runs)
+    (warning,) = [warning for warning in found if warning.kind == "diverged"]
+    assert "not_valid" not in {warning.kind for warning in found}
+    assert (warning.severity, warning.runs) == (SERIOUS, 2)
+    assert [point[4] for point in warning.points] == [2]
+    assert warning.short == "2 of 12 runs diverged"
+    assert warning.short in data_warnings.footnotes(found)[0]
