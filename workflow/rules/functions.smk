@@ -64,6 +64,19 @@ def dataset_path(wildcards):
     return shlex.join(["--path", path]) if path else ""
 
 
+def unfinished_outputs():
+    """The files that were to be made, or made anew, and were not; of plan and partial none."""
+    # jobs that have finished are not among these
+    return [Path(path) for job in workflow.dag.needrun_jobs() for path in job.output]
+
+
+def remove_outdated(paths):
+    """Remove those of the study, which the next sweep makes again; no runs, data or yardsticks."""
+    for path in paths:
+        if Path(STUDY) in path.parents:
+            path.unlink(missing_ok=True)
+
+
 def published_flag(wildcards, input):
     """`--published FILE` if the configuration names published results."""
     return shlex.join(["--published", input.published]) if input.published else ""

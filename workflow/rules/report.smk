@@ -1,7 +1,8 @@
 """The report: one self-contained page that works offline, the answer first.
 
 INPUTS   results/{study}/grid.json, results/{study}/tables/*.csv, results/{study}/plots/*.svg
-OUTPUTS  results/{study}/report.html
+OUTPUTS  results/{study}/report.html; removes results/{study}/partial and plots that are no longer
+         configured
 """
 
 
@@ -46,4 +47,5 @@ rule report:
         " --plots {input.plots}"
         " --title {params.comparison[title]:q}"
         " --output {output.html}"
+        " --remove-earlier"
         " >{log} 2>&1"
