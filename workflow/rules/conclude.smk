@@ -61,7 +61,7 @@ rule conclude:
         tolerance=CONFIG["published"]["tolerance"],
         published=published_flag,
         yardsticks_dir=f"{ROOT}/yardsticks",
-        output_dir=f"{STUDY}/tables",
+        output_dir=tables_folder,
     message:
         "say what the comparison supports"
     shell:

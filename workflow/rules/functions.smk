@@ -64,6 +64,11 @@ def dataset_path(wildcards):
     return shlex.join(["--path", path]) if path else ""
 
 
+def tables_folder(wildcards, output):
+    """The folder that the tables of `conclude` go to."""
+    return os.path.dirname(output.findings)
+
+
 def unfinished_outputs():
     """The files that were to be made, or made anew, and were not; of plan and partial none."""
     # jobs that have finished are not among these
