@@ -7,6 +7,7 @@ OUTPUTS  below results/{study}/tables:
          comparison.{csv,md,tex,html}    one row per point
          {platform}.md                   nodes, time, loss, accuracy; those of platforms that
                                          the grid no longer has are removed
+         warnings.json                   what must be known before any number is read
 """
 
 
@@ -57,6 +58,7 @@ rule compare:
             category="Tables",
             caption="../report/comparison.rst",
         ),
+        warnings=f"{RESULTS}/tables/warnings.json",
         platforms=[f"{RESULTS}/tables/{platform}.md" for platform in PLATFORMS],
     log:
         f"{RESULTS}/logs/compare.log",
@@ -81,6 +83,7 @@ rule compare:
         " --md {output.md}"
         " --tex {output.tex}"
         " --html {output.html}"
+        " --warnings {output.warnings}"
         " --platforms {output.platforms}"
         " --remove-earlier"
         " >{log} 2>&1"
