@@ -48,7 +48,7 @@ def run_priority(wildcards):
 
 def plan_submission(wildcards):
     """How jobs leave this machine, as JSON."""
-    return json.dumps(submission.describe(workflow), default=str)
+    return json.dumps(submission.describe(workflow, rules.train.rule.name), default=str)
 
 
 def grid_config(wildcards):
