@@ -13,7 +13,7 @@ import re
 _MAKERS = {"nvidia", "tesla", "quadro", "geforce", "amd", "instinct", "radeon", "gpu"}
 #: Words that make another model of the one whose name they follow.
 _VARIANTS = {"ti", "super", "ada", "pro", "max", "laptop", "mobile", "mig"}
-#: A part of a GPU with so many slices, as in "a100_3g.20gb"; the driver says "A100 ... MIG 3g.20gb".
+#: So many slices of a GPU, as in "a100_3g.20gb"; the driver says "A100-SXM4-40GB MIG 3g.20gb".
 _SLICES = re.compile(r"\d+g")
 
 

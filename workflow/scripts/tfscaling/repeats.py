@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tfscaling import records
-from tfscaling.grid import POINT_AXES
+from tfscaling import tables
+from tfscaling.grid import AXES, POINT_AXES
 from tfscaling.statistics import RUNS_FOR_INTERVAL, median_interval, median_rank
 
 Entry = Mapping[str, Any]
@@ -29,19 +29,20 @@ def next_round(
 
     `runs`: paths of all further runs asked for up to now, `added`: how many of them are new,
     `points`: axes, repeats, median_s, relative_interval (None below 6 runs) and verdict of every
-    point that has an interval to reach and whose runs are all there.
+    point that has an interval to reach and whose runs are all there and count.
     """
     points: dict[tuple[Any, ...], list[Entry]] = {}
     for entry in expected["runs"]:
         if entry["relative_interval"] is not None:
             points.setdefault(tuple(entry["axes"][a] for a in POINT_AXES), []).append(entry)
+    times_s = _times_s(expected, runs_dir)
     found, runs, before = [], list(asked), set(asked)
     for axes, entries in points.items():
         due = [entry for entry in entries if not entry["further"] or entry["path"] in before]
-        times = [_time_s(entry, runs_dir) for entry in due]
-        known = [time for time in times if time is not None]
-        if len(known) < len(times):
-            continue  # on another cluster than the chosen one
+        made_s = [times_s.get(_key(entry["axes"])) for entry in due]
+        known = [time for time in made_s if time is not None]
+        if len(known) < len(due):
+            continue  # some are failed, stale, or on another cluster than the chosen one
         width = relative_interval(known)
         wide = width is None or width > entries[0]["relative_interval"]
         more = entries[len(due) : next_number(len(due))] if wide else []
@@ -74,9 +75,12 @@ def next_number(runs: int) -> int:
     return more
 
 
-def _time_s(entry: Entry, runs_dir: Path) -> float | None:
-    record = records.read_json(runs_dir / entry["path"] / records.RECORD)
-    if record is None:
-        return None
-    time_s: float = record["phases"][METRIC]
-    return time_s
+def _times_s(expected: Entry, runs_dir: Path) -> dict[tuple[str, ...], float]:
+    """Axes → time of the runs that count, as the tables have them: stale records do not."""
+    runs, _ = tables.run_tables(expected, runs_dir)
+    valid = runs[runs["status"] == "ok"].to_dict("records")
+    return {_key(run): run[METRIC] for run in valid}
+
+
+def _key(axes: Mapping[Any, Any]) -> tuple[str, ...]:
+    return tuple(str(axes[axis]) for axis in AXES)
