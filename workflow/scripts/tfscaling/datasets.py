@@ -6,7 +6,6 @@ Fetching happens once, on the machine of the workflow; ranks only read the prepa
 from __future__ import annotations
 
 import hashlib
-import json
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tfscaling import cifar10, fashion_mnist, files, idx, mnist, synthetic, user_code
+from tfscaling import cifar10, fashion_mnist, files, idx, mnist, strict_json, synthetic, user_code
 from tfscaling.prepared_data import SHA256
 
 
@@ -147,7 +146,7 @@ def fetch(name: str, path: Path | None, output: Path, provenance: Path) -> str:
             SHA256: checksum,
             "examples": {part: len(array) for part, array in arrays.items()},
         }
-        files.write_text(provenance, json.dumps(facts, indent=2) + "\n")
+        files.write_text(provenance, strict_json.dumps(facts, indent=2) + "\n")
         with files.whole(output) as temporary, temporary.open("wb") as opened:
             np.savez(opened, **arrays, **{SHA256: np.array(checksum)})  # type: ignore[arg-type]
         return source

@@ -17,6 +17,7 @@ from tfscaling import (
     costs,
     expectations,
     parameters,
+    platforms,
     records,
     tables,
     yardstick,
@@ -30,7 +31,7 @@ Row = dict[str, Any]
 
 COLUMNS = (
     *AXES,
-    *("feasibility", "reason", "tasks", "gpus", "cpus_per_task"),
+    *("devices", "feasibility", "reason", "tasks", "gpus", "cpus_per_task"),
     *("duration_s", "duration_from", "node_hours", "cost_usd", "submission"),
 )
 YARDSTICK_COLUMNS = ("platform", "duration_s", "node_hours", "cost_usd")
@@ -77,7 +78,8 @@ class Total:
 def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
     """The plan of a validated configuration; `submission` is left to `add_submission`.
 
-    A run is still to do unless its record is valid and was made with the expected parameters.
+    A run is still to do unless it has a record, valid or diverged, made with the expected
+    parameters.
     """
     expected = expectations.expected_runs(config)
     selected = [e for e in expected["runs"] if is_selected(config, e["axes"]["platform"])]
@@ -85,7 +87,7 @@ def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
     estimates: dict[tuple[Any, ...], tuple[float, str]] = {}
     rows = []
     for entry, status, reason in zip(selected, table["status"], table["reason"], strict=True):
-        if status == "ok":
+        if status in (records.OK, records.DIVERGED):
             continue
         point = tuple(entry["axes"][axis] for axis in POINT_AXES)
         if point not in estimates:
@@ -96,6 +98,10 @@ def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
     for out in expected["excluded"]:
         if is_selected(config, out["axes"]["platform"]):
             why = {"feasibility": EXCLUDED, "reason": out["reason"]}
+            why["devices"] = platforms.device_kind(
+                out["axes"]["gpus_per_node"],
+                config["platforms"][out["axes"]["platform"]]["devices"],
+            )
             rows.append({**dict.fromkeys(COLUMNS), **out["axes"], **why})
     yardsticks = communication.to_do(expected, yardstick.folder_beside(runs_dir))
     elsewhere = len(expected["runs"]) - len(selected)
@@ -125,6 +131,7 @@ def _row(entry: Mapping[str, Any], reason: str, duration_s: float, source: str) 
     shape = Geometry.of(axes)
     return {
         **axes,
+        "devices": platforms.device_kind(shape.gpus_per_node, entry["parameters"]["devices"]),
         "feasibility": IF_NEEDED if entry["further"] else RUNS,
         "reason": reason,
         "tasks": shape.tasks,
@@ -156,11 +163,10 @@ def measured_s(entry: Mapping[str, Any], runs_dir: Path) -> list[float]:
     times = []
     for path in sorted((runs_dir / entry["path"]).parent.glob(f"repeat=*/{records.RECORD}")):
         try:
-            record = records.read_json(path)
-            if record is None:
-                continue
-            records.check(record, path)
+            record = records.read(path)
         except records.RecordError:
+            continue
+        if record is None or not records.is_valid(record):
             continue
         same_point = {**record["axes"], "repeat": None} == {**entry["axes"], "repeat": None}
         made, asked = record["parameters"], entry["parameters"]

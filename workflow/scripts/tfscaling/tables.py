@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling import costs, environments, parameters, prepared_data, records
+from tfscaling import costs, environments, parameters, platforms, prepared_data, records
 from tfscaling.grid import AXES
 from tfscaling.metrics import METRICS
 
@@ -22,11 +22,12 @@ SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scali
 #: Points that share these are compared with each other: the same work on the same platform.
 SERIES_AXES = ("platform", "model", "strategy", "recipe")
 _NUMBERS = {
-    *("shared_with", "slowest_rank", "clock_offset_max_s", "clock_uncertainty_max_s", "cpu_mhz")
+    *("shared_with", "slowest_rank", "clock_offset_max_s", "clock_uncertainty_max_s", "cpu_mhz"),
+    "cpus_online",
 }
 _TEXTS = (
     *SERIES_AXES,
-    *("tasks_per_node", "status", "parameters_hash", "record"),
+    *("tasks_per_node", "devices", "status", "parameters_hash", "record"),
     *("platform_title", "cloud", "baseline", "batch_scaling", "source"),
     *(name for name in environments.COLUMNS if name not in _NUMBERS),
 )
@@ -34,10 +35,12 @@ _TEXTS = (
 RUN_METRICS = tuple(name for name, metric in METRICS.items() if metric.value is not None)
 RUN_COLUMNS = (
     *AXES,
+    "devices",
     "status",
     "reason",
     *SIZES,
     *RUN_METRICS,
+    "examples_trained",
     "cost_usd",
     "time_to_accuracy_s",
     "cost_to_accuracy_usd",
@@ -50,19 +53,22 @@ RUN_COLUMNS = (
 )
 MISSING = "missing"
 EPOCH_COLUMNS = (
-    *AXES, "epoch", "loss", "accuracy", "duration_s",
+    *AXES, "status", "epoch", "loss", "accuracy", "duration_s",
     "test_loss", "test_accuracy", "evaluation_time_s",
 )  # fmt: skip
 
 
 def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(runs, epochs): one row per expected run, and one per epoch of every valid run.
+    """(runs, epochs): one row per expected run, and one per epoch of each run that has a record.
 
-    Runs have axes, status, reason, sizes, metrics, hosts and the record's path. `status` is ok,
-    failed, unfinished (started, left neither a record nor a failure: still running, or killed),
-    stale (made with other parameters or of other data) or missing; further repeats (`repeat_until`)
-    have a row once they were started. Epochs have EPOCH_COLUMNS; what is of held-out examples is
-    known where the model was evaluated after the epoch.
+    Runs have axes, devices (CPU, GPU or logical), status, reason, sizes, metrics, hosts and the
+    record's path. `status` is ok, diverged (the loss is NaN or infinite: a result, but without
+    metrics), failed, unfinished (started, left neither a record nor a failure: still running, or
+    killed), stale (made with other parameters or of other data) or missing; further repeats
+    (`repeat_until`) have a row once they were started.
+    Epochs have EPOCH_COLUMNS, with the `status` of their run, ok or diverged; the last epoch of a
+    run that diverged has no loss. What is of held-out examples is known where the model was
+    evaluated after the epoch.
     """
     runs, epochs = [], []
     target = expected.get("target_accuracy")
@@ -77,13 +83,14 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
             continue  # a repeat that its point did not need, or not yet
         runs.append(row)
         if record is not None:
-            epochs += [{**entry["axes"], **epoch} for epoch in record["metrics"]["epochs"]]
+            axes = {**entry["axes"], "status": row["status"]}
+            epochs += [{**axes, **epoch} for epoch in record["metrics"]["epochs"]]
     for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
         row["shared_with"] = sharing
     # "2+1" is a value of this axis too: text here as in the file
     text = {"tasks_per_node": str}
     return (
-        pd.DataFrame(runs, columns=list(RUN_COLUMNS)).astype(text),
+        pd.DataFrame(runs, columns=list(RUN_COLUMNS)).astype({**text, "examples_trained": "Int64"}),
         pd.DataFrame(epochs, columns=list(EPOCH_COLUMNS)).astype(text),
     )
 
@@ -91,13 +98,11 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
 def _run_row(
     entry: Entry, runs_dir: Path, target: float | None
 ) -> tuple[dict[str, Any], Entry | None]:
-    """The row of an expected run, and its record if the run counts."""
+    """The row of an expected run, and its record if it counts or diverged."""
     path = runs_dir / entry["path"] / records.RECORD
     row = _asked(entry)
     try:
-        record = records.read_json(path)
-        if record is not None:
-            records.check(record, path)
+        record = records.read(path)
     except records.RecordError as error:
         return {**row, "status": "failed", "reason": str(error)}, None
     if record is None:
@@ -107,7 +112,12 @@ def _run_row(
         found = {**record["axes"], **record["parameters"]}
         reason = f"made with other parameters: {parameters.differences(expected, found)}"
         return {**row, "status": "stale", "reason": reason}, None
-    row |= {"status": "ok", "reason": ""}
+    row |= {name: record["validity"][name] for name in ("status", "reason")}
+    row |= {"attempt": record["attempt"], **environments.of(record), "record": str(path)}
+    row["wall_time_s"] = sum(record["phases"][name] for name in records.WALL_PHASES)
+    row["examples_trained"] = record["metrics"]["examples_trained"]
+    if not records.is_valid(record):
+        return row, record  # the time and the loss of half a training are none of the point's
     row |= {name: METRICS[name].value(record) for name in RUN_METRICS}  # type: ignore[misc]
     price, nodes = entry["usd_per_node_hour"], entry["axes"]["nodes"]
     row["cost_usd"] = costs.run_cost_usd(price, nodes, row["execution_time_s"])
@@ -115,8 +125,6 @@ def _run_row(
     if reached_s is not None:
         row["time_to_accuracy_s"] = reached_s
         row["cost_to_accuracy_usd"] = costs.run_cost_usd(price, nodes, reached_s)
-    row |= {"attempt": record["attempt"], **environments.of(record), "record": str(path)}
-    row["wall_time_s"] = sum(record["phases"][name] for name in records.WALL_PHASES)
     return row, record
 
 
@@ -124,6 +132,9 @@ def _asked(entry: Entry) -> dict[str, Any]:
     """What is known of an expected run before it is made."""
     return {
         **entry["axes"],
+        "devices": platforms.device_kind(
+            entry["axes"]["gpus_per_node"], entry["parameters"]["devices"]
+        ),
         **{size: entry[size] for size in SIZES},
         "usd_per_node_hour": entry["usd_per_node_hour"],
         "parameters_hash": entry["parameters_hash"],

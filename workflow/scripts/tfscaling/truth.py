@@ -181,22 +181,12 @@ def _packages(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
     return None
 
 
-def _examples_trained(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    """Counted while they were trained: every example once in each epoch."""
-    wrong = {
-        r["rank"]: r["examples_trained"]
-        for r in _trained(reports)
-        if "examples_trained" in r
-        and r["examples_trained"] != asked["train_examples"] * len(r["epochs"])
-    }
-    text = f"asked {asked['train_examples']} examples in each epoch"
-    return f"{text}, trained in all {wrong}" if wrong else None
-
-
 def _epochs(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
     trained = _trained(reports)
     if not trained:
         return "no rank trained"
+    if _finite(asked, trained):
+        return None  # the training ends with the epoch that diverged, on all ranks: see "learning"
     few = {r["rank"]: len(r["epochs"]) for r in trained if len(r["epochs"]) != asked["epochs"]}
     return f"asked {asked['epochs']} epochs, finished {few}" if few else None
 
@@ -223,6 +213,19 @@ def _held_out(name: str, key: str) -> Check:
     return check
 
 
+def _finite(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+    """A loss that is NaN or infinite stands as None in a report: no JSON has it."""
+    for report in _trained(reports):
+        if report.get("diverged"):
+            return f"diverged: {report['diverged']}"
+        for epoch in report["epochs"]:
+            if None in (epoch["loss"], epoch.get("test_loss", 0.0)):
+                return f"diverged: loss is not finite from epoch {epoch['epoch']}"
+    return None
+
+
+#: The check that makes a run a diverged one; who fails another check has failed.
+FINITE = "finite"
 #: Every rule, by name; each returns what is wrong, or None.
 CHECKS: dict[str, Check] = {
     "tasks": _tasks,
@@ -249,12 +252,15 @@ CHECKS: dict[str, Check] = {
     "data": _as_asked("data with the checksum", "data_sha256", _trained),
     "train_examples": _as_asked("train_examples", "train_examples", _trained),
     "test_examples": _as_asked("test_examples", "test_examples", _trained),
-    "examples_trained": _examples_trained,
+    "examples_trained": _same(
+        "the number of examples trained", lambda r: r.get("examples_trained"), _trained
+    ),
     "model": _same("the model's size", lambda r: r.get("model_parameters"), _trained),
     "epochs": _epochs,
     "learning": _learning,
     "test_accuracy": _held_out("accuracy", "test_accuracy"),
     "test_loss": _held_out("loss", "test_loss"),
+    FINITE: _finite,
 }
 #: Those that any job of ranks must pass, whatever its ranks do.
 PLACE_CHECKS = (
