@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import signal
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ _LAST_LINES = 30
 
 
 def rank_events(folder: Path) -> dict[int, list[dict[str, Any]]]:
-    """Rank → its events, of all ranks that wrote their first one."""
+    """Rank → its events by the launcher's clock, of all ranks that wrote their first one."""
     found = {
-        int(path.name.split(".")[0].removeprefix("rank-")): events.read(path)
+        int(path.name.split(".")[0].removeprefix("rank-")): events.on_launcher_clock(
+            events.read(path)
+        )
         for path in folder.glob("rank-*.events.jsonl")
     }
     return {rank: lines for rank, lines in sorted(found.items()) if lines}
@@ -61,16 +64,36 @@ def find_cause(
     return {"kind": "launch_failed", "message": text, "rank": None, "last_lines": lines}
 
 
-def stalled(folder: Path, timeout_s: float) -> dict[str, Any]:
-    """The cause when nothing moves: the rank whose last event is the oldest."""
+def stalled(folder: Path, message: str, silent: int | None = None) -> dict[str, Any]:
+    """The cause when ranks hang: the silent rank, or else the one whose last event is the oldest.
+
+    Parameter servers and workers that a coordinator drives have no events of their own to be late.
+    """
     seen = rank_events(folder)
-    text = f"no rank made progress for {timeout_s:g} s"
+    if silent is not None:
+        return _details(folder, "stalled", silent, {}, message, seen)
     if not seen:
         lines = last_lines(folder / "srun.log")
-        return {"kind": "stalled", "message": text, "rank": None, "last_lines": lines}
+        return {"kind": "stalled", "message": message, "rank": None, "last_lines": lines}
     unfinished = [r for r in seen if seen[r][-1]["event"] != "end"] or list(seen)
     rank = min(unfinished, key=lambda r: seen[r][-1]["time_s"])
-    return _details(folder, "stalled", rank, {}, text, seen)
+    return _details(folder, "stalled", rank, {}, message, seen)
+
+
+def incomplete(folder: Path, message: str, rank: int) -> dict[str, Any]:
+    """The cause when ranks ended well, but not all of what they wrote is there."""
+    return _details(folder, "incomplete", rank, {}, message, rank_events(folder))
+
+
+def of_exception(error: Exception) -> dict[str, Any]:
+    """The cause when the launcher itself fails, as when the disk is full."""
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return {
+        "kind": "launcher_failed",
+        "message": f"{type(error).__name__}: {error}",
+        "rank": None,
+        "last_lines": lines[-_LAST_LINES:],
+    }
 
 
 def _details(
@@ -103,7 +126,10 @@ def exit_text(code: int | None) -> str:
     if code is None:
         return "the rank ended without a report"
     if code < 0:
-        return f"killed by {signal.Signals(-code).name}"
+        try:
+            return f"killed by {signal.Signals(-code).name}"
+        except ValueError:  # most of the real-time signals have no name
+            return f"killed by signal {-code}"
     return f"exit code {code}"
 
 
