@@ -244,3 +244,19 @@ def test_the_published_form_is_of_one_platform_only(tmp_path: Path) -> None:
     table["execution_time_s"] = [60.0, 50.0]
     (shown,) = display.platform(table, "laptop")
     assert shown.cells["Code execution time"].tolist() == ["50.000 seconds"]
+
+
+def test_the_published_form_shows_what_diverged_beside_the_time_and_why(tmp_path: Path) -> None:
+    raw = raw_config((("grid", 0, "repeats"), 3))
+    expected = expectations.expected_runs(configuration.validate(raw))
+    for entry in expected["runs"]:
+        axes = entry["axes"]
+        is_diverged = axes["nodes"] == 2 or axes["repeat"] == 1
+        divergence = "diverged: loss is infinite from epoch 2" if is_diverged else ""
+        write_record(tmp_path, entry, 40.0, divergence)
+    runs, _ = tables.run_tables(expected, tmp_path)
+    (shown,) = display.platform(comparison_table(runs, expected), "cluster")
+    first, second = shown.cells.to_numpy().tolist()
+    assert first[1] == "40.000 seconds (1 of 3 diverged)"
+    assert second[1].startswith("diverged: 3 of 3 diverged (repeat 1: loss is infinite from ")
+    assert shown.notes == ("1 node: 1 of 3 diverged (repeat 1: loss is infinite from epoch 2).",)

@@ -298,3 +298,12 @@ def test_the_budget_counts_yardsticks_and_the_plan_says_so(tmp_path: Path) -> No
     submission.add(made.runs, config, {"executor": "local"})
     page = script.markdown(made, config)
     assert "1 yardsticks to do, at most 1.000 node-hours and 3.60 US dollars (time" in page
+
+
+def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Path) -> None:
+    config = config_of(repeats=2)
+    write_record(tmp_path, entries(config)[0], divergence="diverged: loss is NaN from epoch 2")
+    made = plan.make(config, tmp_path)
+    assert made.finished == 1
+    assert [(row["nodes"], row["repeat"]) for row in made.runs] == [(1, 2), (2, 1), (2, 2)]
+    assert {row["duration_from"] for row in made.runs} == {"time limit"}

@@ -58,7 +58,7 @@ def test_every_plot_is_written_as_svg_whatever_is_missing(
         assert f">{PLOTS[path.stem].title}</text>" in text
         assert (plot_style.NOTHING in text) == (not times)
         number = len({4, 1, 2, 9} - times.keys())
-        assert f"{number} point{'s' if number > 1 else ''} failed, missing or excluded" in text
+        assert f"{number} point{'s' if number > 1 else ''} {plot_style.ABSENT}" in text
     assert [str(warning.message) for warning in recwarn] == []
 
 

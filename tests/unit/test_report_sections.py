@@ -93,7 +93,8 @@ def test_runs_are_counted_by_status_and_points_by_the_size_of_their_samples(
     validity = report_sections.validity(made.runs, made.comparison)
     counts = {row[0].text: row[1].text for row in validity["statuses"].rows}
     assert counts == {
-        "ok": "7", "failed": "2", "unfinished": "0", "stale": "0", "missing": "1", "excluded": "1",
+        "ok": "7", "diverged": "0", "failed": "2", "unfinished": "0", "stale": "0",
+        "missing": "1", "excluded": "1",
     }  # fmt: skip
     assert validity["samples"].startswith(
         "0 points with at least 6 valid runs, 4 with fewer, 1 with none"
@@ -139,3 +140,11 @@ def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path)
     assert cluster["usd_per_node_hour"] == "3.5"
     assert (cluster["price_date"], cluster["price_source"]) == ("2026-01", "a list")
     assert found["example"].startswith("runs/platform=cluster/")
+
+
+def test_the_summary_counts_the_runs_that_diverged(tmp_path: Path) -> None:
+    made = study(tmp_path)
+    assert "diverged" not in report_sections.summary(made.expected, made.runs, made.comparison)
+    made.runs.loc[made.runs["status"] == "failed", "status"] = "diverged"
+    text = report_sections.summary(made.expected, made.runs, made.comparison)
+    assert "7 of 10 runs valid, 2 diverged, " in text

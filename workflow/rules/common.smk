@@ -1,7 +1,8 @@
 """Configuration, grid and wildcard constraints for all stages.
 
 INPUTS   the merged configuration (config/config.yaml, config/platforms.yaml, overlays)
-OUTPUTS  CONFIG (validated, defaults filled), GRID, RUNS, PRIORITY, PLATFORMS, CODE, PAGE
+OUTPUTS  CONFIG (validated, defaults filled), RESULTS (the study's folder), GRID, RUNS, PRIORITY,
+         PLATFORMS, CODE, PAGE, PUBLISHED
 """
 
 import os
@@ -21,7 +22,7 @@ os.environ.update(
     )
 )
 
-from tfscaling import configuration, grid, order, platforms, published
+from tfscaling import configuration, folders, grid, order, platforms, published
 from tfscaling.datasets import DATASETS
 from tfscaling.metrics import METRICS
 from tfscaling.models import MODELS
@@ -41,6 +42,7 @@ def config_sources():
 SOURCES = config_sources()
 try:
     CONFIG = configuration.validate(config, SOURCES)
+    folders.check_study(CONFIG["study"], SOURCES)
     platforms.check(CONFIG["platforms"], SOURCES)
     configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, SOURCES)
     GRID = grid.expand(CONFIG, MODELS, STRATEGIES, SOURCES)
@@ -49,9 +51,14 @@ try:
 except configuration.ConfigError as error:
     raise WorkflowError(str(error)) from None
 
+#: What is made from this configuration alone. Runs, yardsticks and datasets are shared by studies.
+RESULTS = f"results/{CONFIG['study']}"
 #: Inputs of the cheap rules: new code makes new tables. Training has `trainer_version` instead.
-CODE = sorted(os.path.relpath(path) for path in SCRIPTS.glob("**/*.py"))
-PAGE = sorted(os.path.relpath(path) for path in (SCRIPTS.parent / "report").glob("page.*"))
+#: `local`: a module's `prefix` moves results, not the code.
+CODE = local(sorted(os.path.relpath(path) for path in SCRIPTS.glob("**/*.py")))
+PAGE = local(sorted(os.path.relpath(path) for path in (SCRIPTS.parent / "report").glob("page.*")))
+#: Published results lie where the configuration says, with a `prefix` too.
+PUBLISHED = local(CONFIG["published"]["path"]) if CONFIG["published"]["path"] else []
 RUNS = {run.path: run for run in GRID.runs}
 PRIORITY = order.priorities(GRID.runs, CONFIG["seed"])
 PLATFORMS = list(dict.fromkeys(run.platform for run in GRID.runs))

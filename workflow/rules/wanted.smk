@@ -12,7 +12,7 @@ from tfscaling import plan, yardstick
 
 def wanted_records(wildcards):
     """The records that the tables wait for; a sweep beyond the budget ends here, a plan does not."""
-    if refusal := plan.refusal(CONFIG, Path("results/runs"), SOURCES):
+    if refusal := plan.refusal(CONFIG, Path(ROOT, "runs"), SOURCES):
         sys.exit(refusal)  # one line; Snakemake would show an exception with a traceback
     if not any(run.further for run in GRID.runs):
         return records_after_round(0)
@@ -44,7 +44,7 @@ def records_before_round(wildcards):
 
 def round_before(wildcards):
     number = int(wildcards.round) - 1
-    return f"results/repeats/round={number}.json" if number else []
+    return f"{RESULTS}/repeats/round={number}.json" if number else []
 
 
 def previous_flag(wildcards, input):

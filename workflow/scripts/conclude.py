@@ -33,6 +33,12 @@ def main() -> None:
     parser.add_argument("--grid", type=Path, required=True)
     parser.add_argument("--published", type=Path, help="published results")
     parser.add_argument("--tolerance", type=float, default=0.25, help="published.tolerance")
+    parser.add_argument(
+        "--indifference",
+        type=float,
+        default=decision.INDIFFERENCE,
+        help="comparison.indifference",
+    )
     parser.add_argument("--yardsticks-dir", type=Path, required=True)
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
@@ -44,6 +50,7 @@ def main() -> None:
         args.tolerance,
         args.yardsticks_dir,
         args.output_dir,
+        args.indifference,
     )
 
 
@@ -55,21 +62,25 @@ def conclude(
     tolerance: float,
     yardsticks_dir: Path,
     folder: Path,
+    indifference: float = decision.INDIFFERENCE,
 ) -> None:
     """Write the tables into `folder`, each for programs and for people, and the decision."""
     between = clouds.table(comparison, runs, expected, published_rows)
     pairs = [formats.markdown(pair, 2) for pair in clouds.all_shown(between)]
-    notes = [f"- {note}" for note in clouds.NOTES] if pairs else ["No two clouds to compare."]
+    told = [f"- {note}" for note in clouds.notes(between, comparison, runs)]
+    notes = told if pairs else ["No two clouds to compare."]
     _write(folder / "clouds", between, ["# Clouds against each other\n", *pairs, *notes])
-    found = findings.find(comparison, runs, between)
+    found = findings.find(comparison, runs, between, indifference)
     topics = [topic for topic in findings.TOPICS if topic in set(found["topic"])]
     parts = [formats.markdown(findings.shown(found, topic), 2) for topic in topics]
     _write(folder / "findings", found, ["# Findings\n", *parts])
-    choices = decision.decide(comparison, runs)
+    choices = decision.decide(comparison, runs, indifference)
     _write(
-        folder / "decision", decision.table(choices), [decision_page.markdown(comparison, choices)]
+        folder / "decision",
+        decision.table(choices),
+        [decision_page.markdown(comparison, runs, choices)],
     )
-    laws = scaling_laws.table(runs)
+    laws = scaling_laws.table(runs, comparison)
     _write(folder / "scaling", laws, [formats.markdown(scaling_laws.shown(laws))])
     timed = communication.table(comparison, expected, yardsticks_dir)
     _write(folder / "communication", timed, [formats.markdown(communication.shown(timed))])

@@ -72,8 +72,11 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | N
         "global_batch_size": total,
     }
     asked = {**axes, **settings, **derived, "jobs": strategy.jobs(geometry, settings)}
-    if wrong := truth.violations(asked, reports):
+    required = [name for name in truth.CHECKS if name != truth.FINITE]
+    if wrong := truth.violations(asked, reports, required):
         return {"kind": "invalid", "message": "; ".join(wrong)}
+    # a run that diverged is a result: it has a record, and is not tried again
+    divergence = "; ".join(truth.violations(asked, reports, [truth.FINITE]))
     job = slurm_job.describe(os.environ)
     rank_events = [
         events.on_launcher_clock(events.read(rank_files.events_path(attempt.scratch, r["rank"])))
@@ -99,9 +102,13 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | N
         reports,
         durations,
         environment,
-        list(truth.CHECKS),
+        required if divergence else list(truth.CHECKS),
+        divergence,
     )
     records.write_json(path, record)
+    if divergence:
+        print(f"{divergence}: the run takes part in no median")
+        return None
     shown = record["metrics"]
     print(
         f"done: execution_time_s {record['phases']['execution_time_s']:.3f}, "

@@ -51,7 +51,16 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
     )
     tolerance = config["published"]["tolerance"]
     timed = yardstick.folder_beside(runs_dir)
-    conclude(tables.read_table(comparison), runs, expected, rows, tolerance, timed, folder)
+    conclude(
+        tables.read_table(comparison),
+        runs,
+        expected,
+        rows,
+        tolerance,
+        timed,
+        folder,
+        shown["indifference"],
+    )
 
 
 def draw(config: dict, folder: Path) -> None:

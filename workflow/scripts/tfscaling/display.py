@@ -13,6 +13,8 @@ from tfscaling.metrics import METRICS
 from tfscaling.statistics import CONFIDENCE, RUNS_FOR_INTERVAL
 
 MISSING = "–"
+#: Of a ratio to a value of 0; the reason stands in its own column.
+NO_RATIO = "no ratio"
 _TEXTS = {"platform", "model", "strategy", "recipe", "status", "reason"}
 
 
@@ -52,7 +54,8 @@ def cell(name: str, row: dict[Any, Any]) -> str:
         asked = row["runs_asked"]
         return str(value) if pd.isna(asked) else f"{value} of {asked:.0f}"
     if value is None or (not isinstance(value, str) and pd.isna(value)):
-        return MISSING
+        ratio = "speedup" if name == "scaling_efficiency" else name
+        return NO_RATIO if f"no {ratio}: " in str(row.get("reason", "")) else MISSING
     if name in METRICS:
         digits = METRICS[name].digits
         low, high = _spread(name, row)
@@ -93,8 +96,9 @@ def _target_notes(
     )
     short = [
         f"{', '.join(f'{axis} {row[axis]}' for axis in axes)}: reached by "
-        f"{row['runs_at_target']:.0f} of {row['runs']} run{'s' if row['runs'] > 1 else ''}"
-        for row in known[known["runs_at_target"] < known["runs"]].to_dict("records")
+        f"{row['runs_at_target']:.0f} of {done} run{'s' if done > 1 else ''}"
+        for row in known.to_dict("records")
+        if row["runs_at_target"] < (done := int(row["runs"] + row["runs_diverged"]))
     ]
     if short:
         yield f"Accuracy {target} was not reached by every run: {'; '.join(short)}."
@@ -126,7 +130,7 @@ def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
     notes.append(
         "loss and accuracy are means over the last epoch while it is trained; test_accuracy is "
         "of held-out examples after training; execution_time_s is the trainer's first line to the "
-        "end of training. Raw data: results/tables/runs.csv and the records it names."
+        "end of training. Raw data: tables/runs.csv and the records it names."
     )
     return notes
 
@@ -145,7 +149,12 @@ def platform(table: pd.DataFrame, name: str) -> list[Shown]:
         title = f"{model}, {strategy}, {recipe}: {devices}{per_node}"
         rows = [_published_form(row) for row in group.to_dict("records")]
         header = ["Number of nodes", "Code execution time", "Loss", "Accuracy"]
-        tables.append(Shown(title, pd.DataFrame(rows, columns=header, dtype=object)))
+        notes = [
+            f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}: {one_line(row['reason'])}."
+            for row in group.to_dict("records")
+            if row["runs"] and row["reason"]
+        ]
+        tables.append(Shown(title, pd.DataFrame(rows, columns=header, dtype=object), tuple(notes)))
     return tables
 
 
@@ -154,4 +163,6 @@ def _published_form(row: dict[Any, Any]) -> list[str]:
     if not row["runs"]:
         return [nodes, one_line(f"{row['status']}: {row['reason']}"), MISSING, MISSING]
     seconds = f"{row['execution_time_s']:.3f} seconds"
+    if row["runs_diverged"] > 0:
+        seconds += f" ({row['runs_diverged']:.0f} of {row['runs_asked']:.0f} diverged)"
     return [nodes, seconds, f"{row['loss']:.4f}", f"{row['accuracy']:.4f}"]

@@ -6,14 +6,13 @@ the launcher sees progress by the file's growth.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-from tfscaling import clock
+from tfscaling import clock, files, strict_json
 
 #: The events that end a phase, in the order in which a rank passes them.
 PHASES = (
@@ -40,12 +39,15 @@ class EventLog:
         moment, wall_s = (clock.now(), time.time()) if time_s is None else (time_s, time_s)
         line = {"time_s": round(moment, 6), "host_time_s": round(wall_s, 6), "rank": self._rank}
         with self._lock:
-            self._file.write(json.dumps({**line, "event": event, **details}) + "\n")
+            self._file.write(strict_json.dumps({**line, "event": event, **details}) + "\n")
         return moment
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """All complete events of a file; what is no event, as a half-written last line, is left out."""
+    """All complete events of a file; what is no event, as a half-written last line, is left out.
+
+    Raises ValueError if a number in it is NaN or infinite.
+    """
     try:
         lines = path.read_bytes().splitlines()
     except OSError:  # not there, or, on a shared file system, not any more
@@ -66,7 +68,9 @@ def last(path: Path) -> dict[str, Any] | None:
 
 def _event(line: bytes) -> dict[str, Any] | None:
     try:
-        event = json.loads(line)
+        event = strict_json.loads(line.decode())
+    except strict_json.NotFiniteError:
+        raise
     except ValueError:
         return None
     return event if isinstance(event, dict) and {"event", "time_s"} <= event.keys() else None
@@ -94,4 +98,4 @@ def times(events: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 def write(path: Path, events: Iterable[dict[str, Any]]) -> None:
     """Write the events of all ranks as one file."""
-    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    files.write_text(path, "".join(strict_json.dumps(event) + "\n" for event in events))

@@ -30,7 +30,7 @@ COLOURS = (
 MARKERS = ("o", "s", "^", "D", "v", "P", "<", "p", ">", "h")
 #: Dotted lines are for published values.
 LINESTYLES: tuple[Any, ...] = ("-", "--", "-.", (0, (6, 2, 1, 2, 1, 2)))
-ABSENT = "failed, missing or excluded: see the table"
+ABSENT = "without a valid run: see the table"
 NOTHING = "nothing measured yet"
 INTERVAL_OF_MEDIAN = (
     f"bars: {CONFIDENCE:.0%} interval of the median; of fewer than {RUNS_FOR_INTERVAL} runs the "
@@ -248,6 +248,9 @@ def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
     if len(rows):
         number = f"{len(rows)} point{'s' if len(rows) > 1 else ''} "
         axes.plot([], [], color="0.3", label=number + ABSENT, **usual)
+    if diverged := int(np.nansum(values(table, "runs_diverged"))):
+        text = f"{diverged} run{'s' if diverged > 1 else ''} diverged: in no median"
+        axes.plot([], [], linestyle="none", label=text)
     return len(rows) > 0
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfscaling import plot_style
+from tfscaling import plot_style, records
 from tfscaling.grid import POINT_AXES
 from tfscaling.plot_style import Tables, values
 
@@ -68,7 +68,9 @@ def epochs(tables: Tables, title: str) -> Figure:
     """Loss and accuracy of each epoch, one line per point, and hollow marks where held out."""
     from matplotlib.ticker import MaxNLocator
 
-    table, measured = tables.comparison, tables.epochs
+    table = tables.comparison
+    # the last epoch of a run that diverged has no loss; those before are of a model that fails
+    measured = tables.epochs[tables.epochs["status"] != records.DIVERGED]
     figure, panels = plot_style.panels(title, "epoch", NAMES)
     lines = _lines(table, measured)
     repeated = evaluated = False

@@ -28,6 +28,7 @@ TOPICS = {
 }
 STATUSES = {
     "ok": "valid: counts in every median",
+    "diverged": "the loss became NaN or infinite: a result that counts in no median",
     "failed": "ended with an error, or did not pass the checks",
     "unfinished": "started, left neither a record nor a failure: still running, or killed",
     "stale": "made with other parameters than those asked for now",
@@ -47,6 +48,7 @@ CHECKS = {
     "epochs": "All epochs finished on every rank that trains.",
     "learning": "All ranks that train have the same loss and accuracy in every epoch.",
     "test_accuracy": "All ranks agree on the accuracy on held-out examples.",
+    "finite": "The loss is a number in every epoch and on held-out examples; else it diverged.",
 }
 #: What the schema of the records does not say, or says in too few words.
 MEANINGS = {
@@ -84,8 +86,10 @@ def summary(expected: Mapping[str, Any], runs: pd.DataFrame, comparison: pd.Data
     dates = "no dates" if not days else " to ".join(dict.fromkeys((days[0], days[-1])))
     commits = [str(commit)[:10] for commit in valid["git_commit"].dropna().unique()]
     commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
+    diverged = int((runs["status"] == "diverged").sum())
+    count = f"{len(valid)} of {_count(len(runs), 'run')} valid"
     return (
-        f"{_count(len(points), 'point')}, {len(valid)} of {_count(len(runs), 'run')} valid, "
+        f"{_count(len(points), 'point')}, {count}{f', {diverged} diverged' if diverged else ''}, "
         f"{_count(len(names), 'platform')} ({titles}), {dates}, {commit}."
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,3 +51,19 @@ def times(found: Difference) -> str:
     if found.interval is None:
         return f"{found.ratio:.2f} times"
     return f"{found.ratio:.2f} times ({found.interval[0]:.2f}–{found.interval[1]:.2f})"
+
+
+def worse(found: Difference, noun: str, metric: str) -> str:
+    """`1.50 times (1.40–1.60) the error`; without a ratio `0.1000 (0.0900–0.1100) more error`."""
+    if found.ratio is not None:
+        return f"{times(found)} the {noun}"
+    digits = METRICS[metric].digits
+    text = f"{found.gap:.{digits}f}"
+    if found.interval is not None:
+        text += f" ({found.interval[0]:.{digits}f}–{found.interval[1]:.{digits}f})"
+    return f"{text} more {noun}"
+
+
+def percent(fraction: float) -> str:
+    """A bound to a tenth of a per cent, rounded up: `2.1%`."""
+    return f"{math.ceil(fraction * 1000 - 1e-9) / 10:.1f}%"
