@@ -186,6 +186,23 @@ def test_a_host_whose_clock_is_behind_is_not_blamed_for_that(tmp_path: Path) -> 
     assert failures.stalled(folder, "nothing moves")["rank"] == 1
 
 
+@pytest.mark.parametrize("said", [{}, {1: "Killed (on node1)"}], ids=["local", "srun"])
+def test_a_stopped_rank_comes_before_those_that_complain_about_it(
+    tmp_path: Path, said: dict[int, str]
+) -> None:
+    """It is alive when its peers end, or killed by srun because they did."""
+    folder = folder_with(tmp_path, complaining(0, 40.0), running(1, progress=9.0), running(2))
+    cause = failures.find_cause(folder, {0: 1}, said, {1})
+    assert (cause["kind"], cause["rank"], cause["host"]) == ("stalled", 1, "node1")
+    assert "UnavailableError: Socket closed" in cause["message"]
+
+
+def test_a_rank_that_complains_itself_is_not_taken_for_stopped(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, complaining(0, 3.0), running(1))
+    cause = failures.find_cause(folder, {0: 1, 1: None}, {}, {0})
+    assert (cause["kind"], cause["rank"]) == ("rank_failed", 0)
+
+
 def test_an_exception_of_the_launcher_is_a_cause() -> None:
     try:
         {}["built"]

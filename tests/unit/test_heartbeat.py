@@ -43,10 +43,8 @@ class Run:
             self.progress += events
             for _ in range(int(heartbeat.INTERVAL_S)):
                 self.now_s += 1
-                found = self.watch.look(
-                    self.now_s, self.progress, self.beats, lambda: set(self.ended)
-                )
-                if found:
+                self.watch.see(self.now_s, self.progress, self.beats)
+                if found := self.watch.stall(lambda: set(self.ended)):
                     return found
         return None
 
@@ -105,6 +103,18 @@ def test_a_rank_that_has_ended_need_not_beat() -> None:
     assert run.go(5 * TIMEOUT_S, {0: BUSY_S}) is None
     found = run.go(3 * TIMEOUT_S, {0: IDLE_S})
     assert found is not None and found.rank is None
+
+
+def test_a_rank_that_was_silent_before_others_complained_is_known() -> None:
+    run = Run()
+    run.go(TIMEOUT_S, {0: BUSY_S, 1: BUSY_S}, events=True)
+    assert run.watch.silent_before_the_last_event() == set()
+    run.go(20, {0: IDLE_S})
+    assert run.watch.silent_before_the_last_event() == set()
+    run.go(5, {0: IDLE_S}, events=True)
+    assert run.watch.silent_before_the_last_event() == {1}
+    run.go(30)  # all end, srun takes its time
+    assert run.watch.silent_before_the_last_event() == {1}
 
 
 def test_work_without_an_event_ends_at_the_longer_limit() -> None:

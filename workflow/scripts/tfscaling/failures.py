@@ -2,6 +2,7 @@
 
 When one rank dies, its peers soon raise an error of the collective, and srun ends the rest. So a
 rank that fell silent comes before those that complained, and the earliest complaint before later.
+A stopped rank does not even end: it is known by its missing heartbeats.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 import signal
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,37 +32,49 @@ def rank_events(folder: Path) -> dict[int, list[dict[str, Any]]]:
 
 
 def find_cause(
-    folder: Path, exits: Mapping[int, int | None], srun: Mapping[int, str]
+    folder: Path,
+    exits: Mapping[int, int | None],
+    srun: Mapping[int, str],
+    silent: Collection[int] = (),
 ) -> dict[str, Any]:
     """The cause of a failure: kind, message, rank, host, exit_code, reached, last_lines.
 
     `folder` has the ranks' events and logs, `exits` the exit codes of ranks that the launcher
-    started itself, `srun` its words about ranks that it started.
+    started itself, `srun` its words about ranks that it started. `silent` are ranks that gave no
+    sign of life before the first complaint.
     """
     seen = rank_events(folder)
     failed = {rank: e for rank, lines in seen.items() for e in lines if e["event"] == "failed"}
     ended = {rank for rank, lines in seen.items() if lines[-1]["event"] == "end"}
-    silent = [rank for rank in seen if rank not in failed and rank not in ended]
+    mute = [rank for rank in seen if rank not in failed and rank not in ended]
     # in srun's own order: the first that it speaks of came first, others it may have killed itself
-    named = [rank for rank in srun if rank in silent]
-    named += [rank for rank in silent if rank not in srun and exits.get(rank)]
-    died = named or ([] if failed else silent)
+    named = [rank for rank in srun if rank in mute]
+    named += [rank for rank in mute if rank not in srun and exits.get(rank)]
+    died = named or ([] if failed else mute)
     unheard = [
         rank
         for rank in {**exits, **srun}
         if rank not in seen and (exits.get(rank) or srun.get(rank))
     ]
+    complaint = min(failed, key=lambda r: failed[r]["time_s"], default=None)
+    if complaint is not None and (stopped := [rank for rank in mute if rank in silent]):
+        text = f"rank {stopped[0]} gave no sign of life until rank {complaint} complained: "
+        text += _words(failed[complaint])
+        return _details(folder, "stalled", stopped[0], exits, text, seen)
     if died:
         return _details(folder, "rank_died", died[0], exits, srun.get(died[0]), seen)
     if unheard:
         return _details(folder, "rank_died", unheard[0], exits, srun.get(unheard[0]), seen)
-    if failed:
-        rank = min(failed, key=lambda r: failed[r]["time_s"])
-        text = f"{failed[rank]['error']}: {failed[rank]['message']}"
-        return _details(folder, "rank_failed", rank, exits, text, seen)
+    if complaint is not None:
+        text = _words(failed[complaint])
+        return _details(folder, "rank_failed", complaint, exits, text, seen)
     lines = last_lines(folder / "srun.log")
     text = lines[-1] if lines else "the launcher's command failed without a word"
     return {"kind": "launch_failed", "message": text, "rank": None, "last_lines": lines}
+
+
+def _words(failed: Mapping[str, Any]) -> str:
+    return f"{failed['error']}: {failed['message']}"
 
 
 def stalled(folder: Path, message: str, silent: int | None = None) -> dict[str, Any]:

@@ -131,17 +131,10 @@ class Watch:
         self._beats: dict[int, Beat] = {}
         self._counted: dict[int, Beat] = {}
 
-    def look(
-        self,
-        now_s: float,
-        progress: object,
-        beats: Mapping[int, Beat],
-        ended: Callable[[], Collection[int]],
-    ) -> Stall | None:
-        """What is wrong, or None; `now_s` is of a monotonic clock.
+    def see(self, now_s: float, progress: object, beats: Mapping[int, Beat]) -> None:
+        """Take in what there is; `now_s` is of a monotonic clock.
 
-        `progress` changes with every event, `beats` are the ranks' last heartbeats, `ended` gives
-        the ranks that have done all their work.
+        `progress` changes with every event, `beats` are the ranks' last heartbeats.
         """
         self._watched_s += min(now_s - self._looked_s, _LOOK_MAX_S)
         self._looked_s = now_s
@@ -149,7 +142,15 @@ class Watch:
             self._progress, self._moved_s = progress, self._watched_s
         for rank, beat in beats.items():
             self._hear(rank, beat)
+
+    def stall(self, ended: Callable[[], Collection[int]]) -> Stall | None:
+        """What is wrong, or None; `ended` gives the ranks that have done all their work."""
         return self._silent(ended) or self._idle(ended) or self._busy()
+
+    def silent_before_the_last_event(self) -> set[int]:
+        """Ranks that had missed heartbeats by then: if others complain, it is about these."""
+        limit_s = 2 * INTERVAL_S
+        return {r for r, at_s in self._beat_s.items() if self._moved_s - at_s > limit_s}
 
     def _hear(self, rank: int, beat: Beat) -> None:
         if beat == self._beats.get(rank):

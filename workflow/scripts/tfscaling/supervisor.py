@@ -70,15 +70,16 @@ class Supervisor:
                 name = signal.Signals(self._signal).name
                 return {"kind": "cancelled", "message": f"the launcher received {name}"}
             codes = [process.poll() for process in self._processes]
-            if any(codes):  # neither None nor 0
-                self._wait_for_the_others()
-                return self._why()
-            if all(code == 0 for code in codes):
-                return None
             now_s = time.monotonic()
             if now_s - heard_s >= heartbeat.INTERVAL_S / 2:
                 beats, heard_s = heartbeat.read(self.folder), now_s
-            if stall := watch.look(now_s, self._progress(), beats, self._ended):
+            watch.see(now_s, self._progress(), beats)
+            if any(codes):  # neither None nor 0
+                self._wait_for_the_others()
+                return self._why(watch.silent_before_the_last_event())
+            if all(code == 0 for code in codes):
+                return None
+            if stall := watch.stall(self._ended):
                 return failures.stalled(self.folder, stall.message, stall.rank)
             time.sleep(_POLL_S)
 
@@ -108,14 +109,14 @@ class Supervisor:
             process.wait()
             _signal_group(process, signal.SIGKILL)  # children that a dead rank left behind
 
-    def _why(self) -> dict[str, Any]:
+    def _why(self, silent: set[int]) -> dict[str, Any]:
         exits = {
             command.rank: process.poll()
             for command, process in zip(self.commands, self._processes, strict=True)
             if command.rank is not None
         }
         srun = {} if exits else failures.srun_errors(self.commands[0].log)
-        return failures.find_cause(self.folder, exits, srun)
+        return failures.find_cause(self.folder, exits, srun, silent)
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
