@@ -21,7 +21,7 @@ def resources(geometry: Geometry, **settings: Any) -> dict[str, Any]:
     return platforms.slurm_resources(platform(**settings), geometry)
 
 
-ALWAYS = {"mpi": "", "runtime": 60, "stall_timeout_s": 600}
+ALWAYS = {"mpi": "", "runtime": 60, "stall_timeout_s": 600, "latency_wait_s": 60}
 GEOMETRIES: dict[str, tuple[Geometry, dict[str, Any]]] = {
     "one_node": (
         Geometry(1, 1, 0),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from builders import run_python, valid_config
 from generator import DATA_SHA256
-from tfscaling import events, grid, parameters, truth
+from tfscaling import clock, events, grid, heartbeat, parameters, truth
 from tfscaling.models import MODELS
 from tfscaling.strategies import STRATEGIES
 
@@ -25,6 +25,30 @@ log = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
 report = rank.run(own, axes, settings, folder / "data.npz", folder, log)
 report["policy"] = __import__("keras").mixed_precision.dtype_policy().name
 (folder / "report.json").write_text(json.dumps({"rank": own.rank, "job": own.job, **report}))
+"""
+
+
+#: A rank without TensorFlow whose host's wall clock is set between its events.
+STEPPED = """
+import time
+started_s = time.monotonic()
+import json, pathlib, sys
+real = time.time
+def step(seconds):
+    time.time = lambda: real() + seconds
+if sys.argv[4] == "before":
+    step(-120)
+from tfscaling import heartbeat, rank
+axes, settings, folder = json.loads(sys.argv[1]), json.loads(sys.argv[2]), pathlib.Path(sys.argv[3])
+def work(own, events):
+    for name in ("imported", "rendezvous", "data", "built", "first_step", "trained"):
+        step({"data": 120, "trained": -70}.get(name, 0))
+        events.add(name)
+    until = time.monotonic() + 30
+    while not heartbeat.read(folder) and time.monotonic() < until:
+        time.sleep(0.05)
+    return {"worked": True}
+rank.process(axes, settings, folder, started_s, work)
 """
 
 
@@ -117,3 +141,25 @@ def test_the_chief_tells_its_progress(finished: Path) -> None:
     report, words = report_of(finished), (finished / "words").read_text()
     assert "epoch 1/2: loss " in words
     assert f"held-out: loss {report['test_loss']:.4f}" in words
+
+
+@pytest.mark.parametrize("when", ["during", "before"])
+def test_a_wall_clock_that_is_set_changes_no_time_of_a_rank(tmp_path: Path, when: str) -> None:
+    run, settings = axes_and_settings()
+    config = '{"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}'
+    before_s = clock.now()
+    with clock.served("127.0.0.1") as address:
+        words = [json.dumps(run.axes), json.dumps(settings), str(tmp_path), when]
+        environment = {"TF_CONFIG": config, clock.VARIABLE: address}
+        done = run_python(STEPPED, *words, CUDA_VISIBLE_DEVICES="-1", **environment)
+    assert done.returncode == 0, done.stderr
+    passed = events.on_launcher_clock(events.read(tmp_path / "rank-0.events.jsonl"))
+    assert [e["event"] for e in passed] == [*events.PHASES[:7], "end"]
+    moments = [before_s, *(e["time_s"] for e in passed), clock.now()]
+    assert moments == sorted(moments)
+    report = json.loads((tmp_path / "rank-0.json").read_text())
+    assert report["worked"] is True
+    assert 0 < report["clock"]["uncertainty_s"] < 10
+    off_s = -120 if when == "before" else 0
+    assert report["clock"]["offset_s"] == pytest.approx(-off_s, abs=10)
+    assert heartbeat.read(tmp_path)[0].cpu_s > 0
