@@ -282,7 +282,14 @@ def test_yardsticks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) ->
     assert plan.make(config, tmp_path / "runs").yardsticks == []
     config["recipes"]["weak"]["communication"] = "ring"  # the record is of another one
     assert len(plan.make(config, tmp_path / "runs").yardsticks) == 1
+    config["platforms"]["laptop"]["cluster"] = "other"
+    config["grid"].append({**config["grid"][0], "platform": "laptop", "nodes": [1]})
     assert plan.make({**config, "cluster": "other"}, tmp_path / "runs").yardsticks == []
+
+
+def test_a_cluster_that_no_platform_is_on_has_no_plan(tmp_path: Path) -> None:
+    with pytest.raises(configuration.ConfigError, match='cluster: "other" is not allowed'):
+        plan.make({**config_of(), "cluster": "other"}, tmp_path)
 
 
 def test_the_budget_counts_yardsticks_and_the_plan_says_so(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ rule dataset:
         "../envs/environment.yaml"
     params:
         path=dataset_path,
+        checksums=dataset_checksums,  # other data under the same name is fetched anew
     message:
         "dataset {wildcards.dataset}"
     shell:

@@ -43,13 +43,14 @@ class Dataset:
 
     `sources` are tried in order; each gets the local path of the configuration or None and returns
     part → published form (bytes or a contiguous array), or raises. `decode` turns the parts into
-    arrays.
+    arrays. `train_examples` is None where it is known only once the data is there.
     """
 
     description: str
     parts: Mapping[str, str]
     sources: Mapping[str, Callable[[Path | None], Mapping[str, Any]]]
     decode: Callable[[Mapping[str, Any]], dict[str, np.ndarray]]
+    train_examples: int | None = None
 
 
 #: Every dataset, by name.
@@ -59,26 +60,35 @@ DATASETS: dict[str, Dataset] = {
         mnist.MD5,
         mnist.SOURCES,
         mnist.decode,
+        60_000,
     ),
     "fashion_mnist": Dataset(
         "60,000 + 10,000 grey images of clothes, 28 x 28.",
         fashion_mnist.MD5,
         fashion_mnist.SOURCES,
         idx.decode,
+        60_000,
     ),
     "cifar10": Dataset(
         "50,000 + 10,000 colour images of ten kinds of things, 32 x 32.",
         cifar10.MD5,
         cifar10.SOURCES,
         cifar10.decode,
+        50_000,
     ),
     "synthetic_imagenet": Dataset(
-        "1,024 + 128 images of noise in ImageNet's shape, 224 x 224 x 3, with labels of 1,000"
+        "1,536 + 128 images of noise in ImageNet's shape, 224 x 224 x 3, with labels of 1,000"
         " classes: for speed, not for accuracy.",
         synthetic.IMAGENET_MD5,
         synthetic.IMAGENET_SOURCES,
         dict,
+        synthetic.IMAGENET_EXAMPLES["train"],
     ),
+}
+
+#: Training examples of each dataset that has a name: what planning knows of them.
+TRAIN_EXAMPLES = {
+    name: dataset.train_examples for name, dataset in DATASETS.items() if dataset.train_examples
 }
 
 

@@ -17,6 +17,7 @@ from tfscaling import (
     costs,
     expectations,
     parameters,
+    platforms,
     records,
     tables,
     yardstick,
@@ -78,7 +79,9 @@ def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
     """The plan of a validated configuration; `submission` is left to `add_submission`.
 
     A run is still to do unless its record is valid and was made with the expected parameters.
+    Raises ConfigError if no platform is on the cluster that was chosen.
     """
+    platforms.check_cluster(config)
     expected = expectations.expected_runs(config)
     selected = [e for e in expected["runs"] if is_selected(config, e["axes"]["platform"])]
     table, _ = tables.run_tables({"runs": [{**e, "further": False} for e in selected]}, runs_dir)
