@@ -86,6 +86,7 @@ def report(rank: int = 0, **changes: Any) -> dict[str, Any]:
         "replicas": 2,
         "global_batch_size": 128,
         "examples_per_step": 128,
+        "examples_trained": 768,
         "model_parameters": 2770634,
         "train_examples": 384,
         "test_examples": 100,
@@ -131,8 +132,20 @@ PHASES = {
 }
 
 
-def record_of(entry: Mapping[str, Any], execution_time_s: float = 17.75) -> dict[str, Any]:
-    """A run record, checked against the schema, for an entry of `expectations.expected_runs`."""
+def record_of(
+    entry: Mapping[str, Any],
+    execution_time_s: float = 17.75,
+    divergence: str = "",
+    **of_ranks: Any,
+) -> dict[str, Any]:
+    """A run record, checked against the schema, for an entry of `expectations.expected_runs`.
+
+    `divergence` makes it a run that diverged in its second epoch; `of_ranks` changes the reports.
+    """
+    if divergence:
+        epochs = [{"epoch": 1, "loss": 0.5, "accuracy": 0.8, "duration_s": 2.3},
+                  {"epoch": 2, "loss": None, "accuracy": 0.1, "duration_s": 0.3}]  # fmt: skip
+        of_ranks = {"epochs": epochs, "test_loss": None, "test_accuracy": None, **of_ranks}
     axes, parameters = entry["axes"], entry["parameters"]
     shape = Geometry.of(axes)
     return records.build(
@@ -148,10 +161,11 @@ def record_of(entry: Mapping[str, Any], execution_time_s: float = 17.75) -> dict
         parameters,
         entry["parameters_hash"],
         1,
-        [report(rank) for rank in range(shape.tasks)],
+        [report(rank, **of_ranks) for rank in range(shape.tasks)],
         {**PHASES, "execution_time_s": execution_time_s},
         {"launcher_host": "login", "git_commit": None, "slurm_job": None, "slurm_settings": None},
-        list(truth.CHECKS),
+        [name for name in truth.CHECKS if not divergence or name != truth.FINITE],
+        divergence,
     )
 
 
@@ -161,11 +175,17 @@ def a_record() -> dict[str, Any]:
     return json.loads(json.dumps(record_of(entry)))
 
 
-def write_record(runs_dir: Path, entry: Mapping[str, Any], execution_time_s: float = 17.75) -> Path:
+def write_record(
+    runs_dir: Path,
+    entry: Mapping[str, Any],
+    execution_time_s: float = 17.75,
+    divergence: str = "",
+    **of_ranks: Any,
+) -> Path:
     folder = runs_dir / entry["path"]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / records.RECORD
-    path.write_text(json.dumps(record_of(entry, execution_time_s)))
+    path.write_text(json.dumps(record_of(entry, execution_time_s, divergence, **of_ranks)))
     return path
 
 

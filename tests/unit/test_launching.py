@@ -47,6 +47,64 @@ def test_ranks_are_started_with_their_flags(tmp_path: Path) -> None:
     assert cause is not None and (cause["kind"], cause["rank"]) == ("rank_died", 0)
 
 
+SHOW_GPUS = """
+import argparse, json, os, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--folder", type=pathlib.Path)
+args, _ = parser.parse_known_args()
+index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+found = {"rank": index, "gpus": os.environ["CUDA_VISIBLE_DEVICES"]}
+(args.folder / f"rank-{index}.json").write_text(json.dumps(found))
+"""
+TWO_NODES = {"nodes": 2, "tasks_per_node": 1, "gpus_per_node": 1}
+
+
+@pytest.mark.parametrize(
+    ("around", "platform_env", "expected"),
+    [
+        ("2,3", {}, ["2", "3"]),
+        ("2,3,5", {"CUDA_VISIBLE_DEVICES": "7,GPU-8932f937"}, ["7", "GPU-8932f937"]),
+    ],
+)
+def test_local_ranks_take_their_gpus_from_those_that_are_given(
+    around: str,
+    platform_env: dict[str, str],
+    expected: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "rank.py").write_text(SHOW_GPUS)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", around)
+    run, settings = axes_and_settings()
+    settings |= {"devices": "physical", "env": platform_env}
+    attempt = Attempt.begin(tmp_path / "job")
+    axes = {**run.axes, **TWO_NODES}
+    script, jobs = tmp_path / "rank.py", {"worker": 2}
+    assert attempt.start_ranks(script, [], axes, settings, jobs, 60) is None
+    assert [found["gpus"] for found in attempt.reports()] == expected
+
+
+@pytest.mark.parametrize("given", ["", "3", "3,3", "-1"])
+def test_no_rank_is_started_without_enough_gpus(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rank.py").write_text(SHOW_GPUS)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    run, settings = axes_and_settings()
+    attempt = Attempt.begin(tmp_path / "job")
+    cause = attempt.start_ranks(
+        tmp_path / "rank.py",
+        [],
+        {**run.axes, **TWO_NODES},
+        {**settings, "devices": "physical"},
+        {"worker": 2},
+        60,
+    )
+    assert cause is not None and cause["kind"] == "launch_failed"
+    assert "CUDA_VISIBLE_DEVICES" in cause["message"]
+    assert list(attempt.scratch.iterdir()) == []
+
+
 def test_reports_are_in_the_order_of_the_ranks(tmp_path: Path) -> None:
     attempt = Attempt.begin(tmp_path)
     for rank in (10, 2, 0):

@@ -158,7 +158,7 @@ WITH_FUNCTIONS = {"common.smk", "functions.smk", "wanted.smk"}
 LIMITS = [
     *((path, 400) for path in MODULES.values()),
     *((path, 150) for path in SCRIPT_FILES),
-    *((path, 80) for path in sorted(RULES.glob("*.smk"))),
+    *((path, 120) for path in sorted(RULES.glob("*.smk"))),
 ]
 
 

@@ -219,13 +219,13 @@ def test_a_record_with_an_unknown_key_is_refused_and_the_key_named(path: tuple[s
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("schema_version",), 3),
         (("axes", "nodes"), 0),
         (("parameters_hash",), "xyz"),
         (("metrics", "accuracy"), 1.5),
         (("metrics", "loss"), "low"),
         (("phases", "train_time_s"), None),
-        (("validity", "valid"), False),
+        (("validity", "status"), "diverged"),
+        (("validity", "valid"), None),
         (("ranks",), []),
     ],
     ids=lambda value: ".".join(value) if isinstance(value, tuple) else repr(value),

@@ -184,7 +184,7 @@ def test_every_epoch_of_a_valid_run_is_a_row_with_its_axes(tmp_path: Path) -> No
     expected = expected_of({"nodes": [1, 2], "repeats": 2})
     write_all(expected, tmp_path, 40.0, 41.0, 30.0, 31.0)
     epochs = tables.run_tables(expected, tmp_path)[1]
-    assert tuple(epochs.columns) == tables.EPOCH_COLUMNS == (*AXES, *tables.EPOCH_COLUMNS[-7:])
+    assert tuple(epochs.columns) == tables.EPOCH_COLUMNS == (*AXES, *tables.EPOCH_COLUMNS[-8:])
     found = [(row["nodes"], row["repeat"], row["epoch"]) for row in rows_of(epochs)]
     assert found == [(n, r, e) for n in (1, 2) for r in (1, 2) for e in (1, 2)]
     values = epochs[["loss", "accuracy", "duration_s"]].drop_duplicates().to_numpy().tolist()

@@ -74,7 +74,7 @@ def test_missing_doubled_and_surplus_ranks_are_found(ranks: list[int], got: str)
 
 
 def test_every_check_was_broken_once() -> None:
-    assert {*BROKEN, "gpus", "tasks", "epochs"} == set(truth.CHECKS)
+    assert {*BROKEN, "gpus", "tasks", "epochs", "finite"} == set(truth.CHECKS)
 
 
 def test_a_run_as_asked_has_nothing_wrong() -> None:

@@ -27,15 +27,15 @@ def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Pr
     assert failure["cause"]["message"] == text
     assert any(text in line for line in failure["cause"]["last_lines"])
 
-    # the tables of what has finished are there, and results/tables is as it was
-    rows = copied.table("results/partial/tables/comparison.csv")
+    # the tables of what has finished are there, and results/main/tables is as it was
+    rows = copied.table("results/main/partial/tables/comparison.csv")
     shown = {(r["recipe"], r["nodes"]): r for r in rows if r["recipe"] == "bad"}
     assert shown["bad", "1"]["status"] == "ok"
     assert shown["bad", "2"]["status"] == "failed"
     assert text in shown["bad", "2"]["reason"]
     assert shown["bad", "2"]["speedup"] == ""
     assert sum(r["status"] == "ok" for r in rows) == 6
-    markdown = (copied.folder / "results/partial/tables/comparison.md").read_text()
+    markdown = (copied.folder / "results/main/partial/tables/comparison.md").read_text()
     assert text in markdown
     assert len(copied.table()) == 7
 

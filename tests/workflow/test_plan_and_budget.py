@@ -62,7 +62,7 @@ FAST = ("--slurm-init-seconds-before-status-checks", "1")
 
 def test_the_plan_under_slurm(project: Project, slurm: dict[str, str]) -> None:
     out = project.snakemake("plan", *FAST, profile="slurm", environ=slurm).stdout
-    rows = project.table("results/plan.csv")
+    rows = project.table("results/main/plan.csv")
     assert [(r["platform"], r["nodes"], r["repeat"], r["feasibility"]) for r in rows] == [
         ("cpu", "1", "1", "runs"), ("cpu", "2", "1", "runs"),
         ("gpu", "2", "1", "runs"), ("gpu", "2", "2", "runs"), ("cpu", "8", "", "excluded"),
@@ -71,7 +71,7 @@ def test_the_plan_under_slurm(project: Project, slurm: dict[str, str]) -> None:
     assert rows[2]["node_hours"] == "1.0" and rows[2]["duration_from"] == "time limit"
     assert "-p gpu -t 30 --qos=low --nodes=2 --cpus-per-task=2" in rows[2]["submission"]
     assert "--gres=gpu:4 --wrap=" in rows[2]["submission"]
-    page = (project.folder / "results/plan.md").read_text()
+    page = (project.folder / "results/main/plan.md").read_text()
     assert page in out
     assert "10.80 + unknown" in page
     assert "- No price, so unknown dollars: gpu.\n" in page
@@ -81,7 +81,7 @@ def test_the_plan_under_slurm(project: Project, slurm: dict[str, str]) -> None:
 
 def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[str, str]) -> None:
     project.snakemake("plan", *FAST, profile="slurm", environ=slurm)
-    rows = [row for row in project.table("results/plan.csv") if row["feasibility"] == "runs"]
+    rows = [row for row in project.table("results/main/plan.csv") if row["feasibility"] == "runs"]
     records = [
         "results/runs/platform={platform}/model={model}/strategy={strategy}/recipe={recipe}/"
         "nodes={nodes}/gpus_per_node={gpus_per_node}/tasks_per_node={tasks_per_node}/"
@@ -104,9 +104,11 @@ def test_the_plan_on_this_machine(project: Project) -> None:
     laptop = {"platform": "laptop", "model": "mnist_cnn", "recipe": "tiny", "nodes": 2}
     project.overlay(content(grid=[laptop]))
     project.snakemake("plan")
-    (row,) = project.table("results/plan.csv")
+    (row,) = project.table("results/main/plan.csv")
     assert row["submission"] == "runs on this machine"
-    assert "Only Slurm enforces runtime_min" in (project.folder / "results/plan.md").read_text()
+    assert (
+        "Only Slurm enforces runtime_min" in (project.folder / "results/main/plan.md").read_text()
+    )
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
@@ -117,7 +119,9 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-@pytest.mark.parametrize("arguments", [["--dry-run"], [], ["results/tables/runs.csv"]], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [["--dry-run"], [], ["results/main/tables/runs.csv"]], ids=str
+)
 def test_a_sweep_beyond_the_budget_is_refused_before_any_submission(
     arguments: list[str], project: Project, slurm: dict[str, str]
 ) -> None:
@@ -144,7 +148,7 @@ def test_beyond_the_budget_the_plan_is_still_made_and_says_so(project: Project) 
     out = project.snakemake("plan").stdout
     assert "- The budget refuses this sweep: " in out
     assert "budget.node_hours: 4.5 is not allowed; the 4 runs still to do" in out
-    assert (project.folder / "results/plan.csv").exists()
+    assert (project.folder / "results/main/plan.csv").exists()
 
 
 def test_a_sweep_within_the_budget_starts(project: Project) -> None:

@@ -125,7 +125,9 @@ def test_price_and_title_reach_the_tables(copied: Project) -> None:
         )
     )
     copied.snakemake()
-    assert (copied.folder / "results/tables/comparison.md").read_text().startswith("# Priced\n")
+    assert (
+        (copied.folder / "results/main/tables/comparison.md").read_text().startswith("# Priced\n")
+    )
     for row in copied.table():
         if row["status"] == "ok":
             expected = 3.6 / 3600 * float(row["execution_time_s"]) * int(row["nodes"])
@@ -139,12 +141,14 @@ def test_records_of_other_parameters_are_refused(copied: Project) -> None:
     content["recipes"]["other"]["epochs"] = 2
     copied.overlay(content)
     copied.snakemake("partial")
-    rows = copied.table("results/partial/tables/runs.csv")
+    rows = copied.table("results/main/partial/tables/runs.csv")
     stale = [row for row in rows if row["status"] == "stale"]
     assert [row["recipe"] for row in stale] == ["other", "other"]
     assert stale[0]["reason"] == "made with other parameters: epochs: 1, now 2"
     shown = [
-        r for r in copied.table("results/partial/tables/comparison.csv") if r["status"] == "stale"
+        r
+        for r in copied.table("results/main/partial/tables/comparison.csv")
+        if r["status"] == "stale"
     ]
     assert [(row["recipe"], row["execution_time_s"]) for row in shown] == [("other", "")]
 
@@ -172,7 +176,7 @@ def test_a_broken_record_is_a_failed_row(copied: Project) -> None:
     del content["metrics"]["loss"]
     record.write_text(json.dumps(content))
     copied.snakemake("partial")
-    rows = copied.table("results/partial/tables/runs.csv")
+    rows = copied.table("results/main/partial/tables/runs.csv")
     (row,) = [row for row in rows if row["status"] != "ok"]
     assert (row["recipe"], row["repeat"], row["status"]) == ("other", "2", "failed")
     assert "metrics: 'loss' is a required property" in row["reason"]

@@ -1,7 +1,8 @@
 """Configuration, grid and wildcard constraints for all stages.
 
 INPUTS   the merged configuration (config/config.yaml, config/platforms.yaml, overlays)
-OUTPUTS  CONFIG (validated, defaults filled), GRID, RUNS, PRIORITY, PLATFORMS, CODE, PAGE
+OUTPUTS  CONFIG (validated, defaults filled), RESULTS (the study's folder), GRID, RUNS, PRIORITY,
+         PLATFORMS, CODE, PAGE
 """
 
 import os
@@ -20,7 +21,7 @@ os.environ.update(
     )
 )
 
-from tfscaling import config_files, configuration, grid, order, platforms, published
+from tfscaling import config_files, configuration, folders, grid, order, platforms, published
 from tfscaling.datasets import DATASETS, TRAIN_EXAMPLES
 from tfscaling.metrics import METRICS
 from tfscaling.models import MODELS
@@ -40,6 +41,7 @@ def config_sources():
 try:
     SOURCES = config_sources()
     CONFIG = configuration.validate(config, SOURCES)
+    folders.check_study(CONFIG["study"], SOURCES)
     platforms.check(CONFIG["platforms"], SOURCES)
     platforms.check_cluster(CONFIG, SOURCES)
     configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, SOURCES)
@@ -49,6 +51,8 @@ try:
 except configuration.ConfigError as error:
     raise WorkflowError(str(error)) from None
 
+#: What is made from this configuration alone. Runs, yardsticks and datasets are shared by studies.
+RESULTS = f"results/{CONFIG['study']}"
 #: Inputs of the cheap rules: new code makes new tables. Training has `trainer_version` instead.
 CODE = sorted(os.path.relpath(path) for path in SCRIPTS.glob("**/*.py"))
 PAGE = sorted(os.path.relpath(path) for path in (SCRIPTS.parent / "report").glob("page.*"))

@@ -1,7 +1,8 @@
 """Expand the grid: what the tables expect to find.
 
 INPUTS   the grid, recipes and platforms of the configuration
-OUTPUTS  results/grid.json   every run with its parameters and their hash, every excluded point
+OUTPUTS  results/{study}/grid.json   every run with its parameters and their hash, every
+                                     excluded point
 """
 
 
@@ -9,9 +10,9 @@ rule expand:
     input:
         code=CODE,
     output:
-        grid="results/grid.json",
+        grid=f"{RESULTS}/grid.json",
     log:
-        "results/logs/expand.log",
+        f"{RESULTS}/logs/expand.log",
     localrule: True
     conda:
         "../envs/environment.yaml"

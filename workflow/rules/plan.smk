@@ -1,15 +1,16 @@
 """Plan: what a sweep would still do, how it is submitted and what it costs. Nothing is submitted.
 
 INPUTS   results/runs/** as it is now; the configuration; the executor of the profile
-OUTPUTS  results/plan.csv   one row per run still to do and per excluded point
-         results/plan.md    the same to read (it is printed), with sbatch lines, sums and budget
+OUTPUTS  results/{study}/plan.csv   one row per run still to do and per excluded point
+         results/{study}/plan.md    the same to read (it is printed), with sbatch lines, sums
+                                   and budget
          not declared, because a plan is made anew each time
 """
 
 
 rule plan:
     log:
-        "results/logs/plan.log",
+        f"{RESULTS}/logs/plan.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
@@ -23,6 +24,6 @@ rule plan:
         " --config {params.config:q}"
         " --submission {params.submission:q}"
         " --runs-dir results/runs"
-        " --csv results/plan.csv"
-        " --md results/plan.md"
+        f" --csv {RESULTS}/plan.csv"
+        f" --md {RESULTS}/plan.md"
         " 2>&1 | tee {log}"

@@ -1,7 +1,7 @@
 """Plots, one SVG each.
 
-INPUTS   results/tables/{comparison,epochs,published}.csv
-OUTPUTS  results/plots/{plot}.svg    the plots that the configuration names
+INPUTS   results/{study}/tables/{comparison,epochs,published}.csv
+OUTPUTS  results/{study}/plots/{plot}.svg    the plots that the configuration names
 """
 
 
@@ -13,12 +13,12 @@ rule plot:
         code=CODE,
     output:
         svg=report(
-            expand("results/plots/{plot}.svg", plot=CONFIG["plots"]),
+            [f"{RESULTS}/plots/{plot}.svg" for plot in CONFIG["plots"]],
             category="Plots",
             caption="../report/plot.rst",
         ),
     log:
-        "results/logs/plot.log",
+        f"{RESULTS}/logs/plot.log",
     localrule: True
     conda:
         "../envs/environment.yaml"

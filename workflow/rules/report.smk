@@ -1,7 +1,7 @@
 """The report: one self-contained page that works offline, the answer first.
 
-INPUTS   results/grid.json, results/tables/*.csv, results/plots/*.svg
-OUTPUTS  results/report.html
+INPUTS   results/{study}/grid.json, results/{study}/tables/*.csv, results/{study}/plots/*.svg
+OUTPUTS  results/{study}/report.html
 """
 
 
@@ -20,9 +20,9 @@ rule report:
         plots=rules.plot.output.svg,
         code=[*CODE, *PAGE],
     output:
-        html="results/report.html",
+        html=f"{RESULTS}/report.html",
     log:
-        "results/logs/report.log",
+        f"{RESULTS}/logs/report.log",
     localrule: True
     conda:
         "../envs/environment.yaml"

@@ -44,7 +44,7 @@ def records_before_round(wildcards):
 
 def round_before(wildcards):
     number = int(wildcards.round) - 1
-    return f"results/repeats/round={number}.json" if number else []
+    return f"{RESULTS}/repeats/round={number}.json" if number else []
 
 
 def previous_flag(wildcards, input):

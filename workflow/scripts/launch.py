@@ -59,8 +59,11 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | N
         "global_batch_size": total,
     }
     asked = {**axes, **settings, **derived, "jobs": strategy.jobs(geometry, settings)}
-    if wrong := truth.violations(asked, reports):
+    required = [name for name in truth.CHECKS if name != truth.FINITE]
+    if wrong := truth.violations(asked, reports, required):
         return {"kind": "invalid", "message": "; ".join(wrong)}
+    # a run that diverged is a result: it has a record, and is not tried again
+    divergence = "; ".join(truth.violations(asked, reports, [truth.FINITE]))
     job = slurm_job.describe(os.environ)
     rank_events = [
         events.on_launcher_clock(events.read(attempt.scratch / f"rank-{r['rank']}.events.jsonl"))
@@ -81,9 +84,13 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | N
         # the wall time ends here: what is left is to check the record and to write it
         records.phases(rank_events, LAUNCH_S, time.time(), job),
         environment,
-        list(truth.CHECKS),
+        required if divergence else list(truth.CHECKS),
+        divergence,
     )
     records.write_json(path, record)
+    if divergence:
+        print(f"{divergence}: the run takes part in no median")
+        return None
     shown = record["metrics"]
     print(
         f"done: execution_time_s {record['phases']['execution_time_s']:.3f}, "

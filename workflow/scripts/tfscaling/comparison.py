@@ -5,13 +5,13 @@ Layer 4 (view).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 import pandas as pd
 
-from tfscaling import published
+from tfscaling import published, records
 from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
 from tfscaling.statistics import median_interval, ratio_interval
@@ -35,7 +35,12 @@ TIMES: dict[str, Callable[[Row], float]] = {
     "speedup": lambda run: run["execution_time_s"],
     "steady_state_speedup": lambda run: 1 / run[RATE],
 }
-WHOLE = ("runs_asked", "runs_at_target", *(size for size in SIZES if size != "batch_scaling"))
+WHOLE = (
+    *("runs_asked", "runs_at_target", "runs_diverged", "examples_trained"),
+    *(size for size in SIZES if size != "batch_scaling"),
+)
+#: Points whose numbers of examples trained differ by more than this fraction do not do the same.
+SAME_WORK_TOLERANCE = 0.001
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
 COLUMNS = (
     *POINT_AXES,
@@ -44,7 +49,10 @@ COLUMNS = (
     "status",
     "runs",
     "runs_asked",
+    "runs_diverged",
     *SIZES,
+    "examples_trained",
+    "same_work",
     *METRICS,
     *(f"{name}_{end}" for name in SPREAD for end in ("min", "max", "low", "high")),
     *(f"{name}_{end}" for name in RATIOS for end in ("low", "high")),
@@ -67,12 +75,14 @@ def comparison_table(
     Every metric is the median over the point's valid runs; time and cost to the target accuracy
     only if all of them reached it, and `runs_at_target` counts those that did. Speed-up is relative
     to the point that `baseline` names by values of axes; axes that it leaves open are the point's
-    own (platform, model, strategy, recipe) or those of the fewest replicas (the others).
+    own (platform, model, strategy, recipe) or those of the fewest replicas (the others), on the
+    same kind of device. Points that do not train as many examples as their baseline have none:
+    `same_work` says which, None where it is not known.
     """
     points = _by_point(runs)
     target = expected.get("target_accuracy")
     rows = [_point_row(axes, group, target) for axes, group in points.items()]
-    _add_speedup(rows, points, baseline or {})
+    _add_speedup(rows, points, baseline or {}, expected["platforms"])
     rows += _excluded_rows(expected["excluded"], {_key(row) for row in rows})
     _add_published(rows, expected, published_rows)
     platforms = expected["platforms"]
@@ -99,10 +109,11 @@ def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None
     others = [run for run in group if run["status"] != "ok"]
     row: Row = dict(zip(POINT_AXES, axes, strict=True))
     row |= {size: group[0][size] for size in SIZES}
+    diverged = [run for run in others if run["status"] == records.DIVERGED]
     row |= {"runs": len(valid), "runs_asked": len(group), "status": _status(valid, others)}
-    row["reason"] = "; ".join(
-        f"repeat {run['repeat']} {run['status']}: {run['reason']}" for run in others
-    )
+    row |= {"runs_diverged": len(diverged), "reason": "; ".join(_reasons(group, diverged))}
+    if trained := [int(run["examples_trained"]) for run in valid]:
+        row["examples_trained"] = round(median(trained))
     if target is not None:
         reached = sum(not pd.isna(run["time_to_accuracy_s"]) for run in valid)
         row |= {"target_accuracy": target, "runs_at_target": reached}
@@ -125,6 +136,19 @@ def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None
     return row
 
 
+def _reasons(group: Sequence[Row], diverged: Sequence[Row]) -> Iterator[str]:
+    """Why runs of a point do not count."""
+    if diverged:
+        told = (
+            f"repeat {run['repeat']}: {run['reason'].removeprefix('diverged: ')}"
+            for run in diverged
+        )
+        yield f"{len(diverged)} of {len(group)} diverged ({', '.join(told)})"
+    for run in group:
+        if run["status"] not in (records.OK, records.DIVERGED):
+            yield f"repeat {run['repeat']} {run['status']}: {run['reason']}"
+
+
 def _status(valid: Sequence[Row], others: Sequence[Row]) -> str:
     """ok, or incomplete, or with no valid run the most frequent status of the others."""
     if not others:
@@ -133,41 +157,96 @@ def _status(valid: Sequence[Row], others: Sequence[Row]) -> str:
     return "incomplete" if valid else max(statuses, key=statuses.count)
 
 
-def baseline_of(row: Row, rows: Iterable[Row], baseline: Mapping[str, Any]) -> Row | None:
-    """The point that `row` is compared with; None if the grid has none."""
-    wanted = {axis: row[axis] for axis in SERIES_AXES}
-    wanted |= {axis: str(v) if axis == "tasks_per_node" else v for axis, v in baseline.items()}
-    found = [other for other in rows if all(other[axis] == v for axis, v in wanted.items())]
+def device_kind(row: Row, platforms: Mapping[str, Any]) -> str:
+    """`CPU`, `GPU` or `logical`: a part of a CPU that stands for a GPU."""
+    if not row["gpus_per_node"]:
+        return "CPU"
+    return "logical" if platforms[row["platform"]]["devices"] == "logical" else "GPU"
+
+
+def baseline_of(
+    row: Row, rows: Iterable[Row], baseline: Mapping[str, Any], platforms: Mapping[str, Any]
+) -> Row | None:
+    """The point that `row` is compared with; None if the grid has none.
+
+    It has the same kind of device, unless `baseline` says otherwise: it names gpus_per_node, or a
+    platform that has no such device. Where no point that `baseline` names has the kind of device,
+    it is the smallest of the row's own line that has.
+    """
+    own = {axis: row[axis] for axis in SERIES_AXES}
+    named = {axis: str(v) if axis == "tasks_per_node" else v for axis, v in baseline.items()}
+    kind, everything = device_kind(row, platforms), list(rows)
+
+    def matching(wanted: Mapping[str, Any]) -> list[Row]:
+        return [other for other in everything if all(other[a] == v for a, v in wanted.items())]
+
+    def alike(points: Iterable[Row]) -> list[Row]:
+        return [other for other in points if device_kind(other, platforms) == kind]
+
+    found = matching(own | named)
+    if "gpus_per_node" not in named and found:
+        found = alike(found) or (found if "platform" in named else alike(matching(own)))
     return min(found, key=lambda r: (r["replicas"], r["nodes"], r["gpus_per_node"]), default=None)
 
 
 def _add_speedup(
-    rows: Sequence[Row], points: Mapping[tuple[Any, ...], list[Row]], baseline: Mapping[str, Any]
+    rows: Sequence[Row],
+    points: Mapping[tuple[Any, ...], list[Row]],
+    baseline: Mapping[str, Any],
+    platforms: Mapping[str, Any],
 ) -> None:
     bases: dict[tuple[Any, ...], Row | None] = {}
+    most: dict[tuple[Any, ...], int] = {}
     for row in rows:
-        series = tuple(row[axis] for axis in SERIES_AXES)
+        line = tuple(row[axis] for axis in SERIES_AXES)
+        most[line] = max(most.get(line, 0), row.get("examples_trained", 0))
+    for row in rows:
+        line = tuple(row[axis] for axis in SERIES_AXES)
+        series = (*line, device_kind(row, platforms))
         if series not in bases:
-            bases[series] = baseline_of(row, rows, baseline)
+            bases[series] = baseline_of(row, rows, baseline, platforms)
         base = bases[series]
+        _compare_work(row, base, most[line])
         if base is None:
             row["baseline"] = "no point of the grid"
             continue
         shown = [*baseline, *(a for a in POINT_AXES if a not in (*SERIES_AXES, *baseline))]
         row["baseline"] = " ".join(f"{axis}={base[axis]}" for axis in shown)
         row["baseline_execution_time_s"] = base["execution_time_s"]
-        for name, seconds in TIMES.items():
-            of_base, own = (_known(points[_key(point)], seconds) for point in (base, row))
-            if not (of_base and own):
-                continue
-            row[name] = median(of_base) / median(own)
-            interval = ratio_interval(of_base, own)
-            if interval is not None and row is not base:  # compared with itself: no uncertainty
-                row[f"{name}_low"], row[f"{name}_high"] = interval
-        share = base["replicas"] / row["replicas"]
-        for end in ("", "_low", "_high"):
-            if f"speedup{end}" in row:
-                row[f"scaling_efficiency{end}"] = row[f"speedup{end}"] * share
+        if row.get("same_work"):
+            _add_ratios(row, base, points)
+
+
+def _compare_work(row: Row, base: Row | None, most: int) -> None:
+    """Mark whether the point trains as many examples as its baseline, and say if it does not.
+
+    Without a measured baseline: as many as the point of its line that trains the most.
+    """
+    own = row.get("examples_trained")
+    if own is None:
+        return
+    of_base = (base or {}).get("examples_trained")
+    other = of_base or most
+    row["same_work"] = abs(own - other) <= SAME_WORK_TOLERANCE * other
+    if not row["same_work"]:
+        whose = "its baseline" if of_base else "another point of its line"
+        text = f"does not do the same work: trained {own:,} examples, {whose} {other:,}"
+        row["reason"] = "; ".join(filter(None, (text, row["reason"])))
+
+
+def _add_ratios(row: Row, base: Row, points: Mapping[tuple[Any, ...], list[Row]]) -> None:
+    for name, seconds in TIMES.items():
+        of_base, own = (_known(points[_key(point)], seconds) for point in (base, row))
+        if not (of_base and own):
+            continue
+        row[name] = median(of_base) / median(own)
+        interval = ratio_interval(of_base, own)
+        if interval is not None and row is not base:  # compared with itself: no uncertainty
+            row[f"{name}_low"], row[f"{name}_high"] = interval
+    share = base["replicas"] / row["replicas"]
+    for end in ("", "_low", "_high"):
+        if f"speedup{end}" in row:
+            row[f"scaling_efficiency{end}"] = row[f"speedup{end}"] * share
 
 
 def _known(group: Sequence[Row], value: Callable[[Row], float]) -> list[float]:

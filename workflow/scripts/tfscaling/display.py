@@ -126,7 +126,7 @@ def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
     notes.append(
         "loss and accuracy are means over the last epoch while it is trained; test_accuracy is "
         "of held-out examples after training; execution_time_s is the trainer's first line to the "
-        "end of training. Raw data: results/tables/runs.csv and the records it names."
+        "end of training. Raw data: tables/runs.csv and the records it names."
     )
     return notes
 

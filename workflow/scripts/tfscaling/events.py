@@ -6,11 +6,13 @@ the launcher sees progress by the file's growth.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, TextIO
+
+from tfscaling import files, strict_json
 
 #: The events that end a phase, in the order in which a rank passes them.
 PHASES = (
@@ -33,17 +35,20 @@ class EventLog:
         """Write one event, now or at `time_s`; returns its time."""
         moment = time.time() if time_s is None else time_s
         line = {"time_s": round(moment, 6), "rank": self._rank, "event": event, **details}
-        self._file.write(json.dumps(line) + "\n")
+        self._file.write(strict_json.dumps(line) + "\n")
         return moment
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """All complete events of a file; a half-written last line is left out."""
+    """All complete events of a file; a half-written last line is left out.
+
+    Raises ValueError if a number in it is NaN or infinite.
+    """
     events = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
-            events.append(json.loads(line))
-        except json.JSONDecodeError:
+            events.append(strict_json.loads(line))
+        except JSONDecodeError:
             continue
     return events
 
@@ -70,4 +75,4 @@ def times(events: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 def write(path: Path, events: Iterable[dict[str, Any]]) -> None:
     """Write the events of all ranks as one file."""
-    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    files.write_text(path, "".join(strict_json.dumps(event) + "\n" for event in events))

@@ -7,6 +7,7 @@ is theirs.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,10 @@ from typing import Any, NoReturn
 
 from tfscaling import clock, parameters, records, supervisor
 from tfscaling.geometry import Geometry
-from tfscaling.launchers import LAUNCHERS, Request, trainer_command
+from tfscaling.gpu_allocation import gpus_here
+from tfscaling.launchers import LAUNCHERS, LaunchError, Request, trainer_command
 from tfscaling.ports import ReservedPorts
+from tfscaling.task_layout import ClusterError
 
 
 @dataclass(frozen=True)
@@ -56,24 +59,35 @@ class Attempt:
         """
         geometry, is_local = Geometry.of(axes), settings["launcher"] == "local"
         flags = ["--folder", str(self.scratch), *parameters.to_arguments(axes, settings)]
+        on_gpus = geometry.gpus > 0 and settings["devices"] == "physical"
         with contextlib.ExitStack() as stack:
             own_host = "127.0.0.1" if is_local else socket.gethostname()
             time_source = stack.enter_context(clock.served(own_host))
             ports: list[int] = []
             if is_local:
                 ports = stack.enter_context(ReservedPorts(geometry.tasks)).numbers
+            try:
+                here = (
+                    gpus_here({**os.environ, **settings["env"]}) if is_local and on_gpus else None
+                )
+            except ClusterError as error:
+                return _not_started(error)
             request = Request(
                 trainer_command(script, [*arguments, *flags]),
                 geometry,
                 jobs,
                 parameters.cpus_per_task(axes, settings),
                 self.scratch,
-                gpus=geometry.gpus > 0 and settings["devices"] == "physical",
+                gpus=on_gpus,
                 setup=settings["setup"],
                 env={**settings["env"], clock.VARIABLE: time_source},
                 ports=ports,
+                gpus_here=here,
             )
-            commands = LAUNCHERS[settings["launcher"]](request)
+            try:
+                commands = LAUNCHERS[settings["launcher"]](request)
+            except LaunchError as error:
+                return _not_started(error)
             print("$", " ".join(commands[0].argv), flush=True)
             return supervisor.Supervisor(commands, self.scratch, stall_timeout_s).run()
 
@@ -97,3 +111,7 @@ class Attempt:
         print(f"FAILED: {cause['kind']}: {cause['message']}", file=sys.stderr)
         print("\n".join(f"    {line}" for line in cause.get("last_lines", [])), file=sys.stderr)
         sys.exit(1)
+
+
+def _not_started(error: Exception) -> dict[str, Any]:
+    return {"kind": "launch_failed", "message": str(error), "rank": None, "last_lines": []}

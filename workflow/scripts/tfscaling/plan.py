@@ -78,7 +78,8 @@ class Total:
 def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
     """The plan of a validated configuration; `submission` is left to `add_submission`.
 
-    A run is still to do unless its record is valid and was made with the expected parameters.
+    A run is still to do unless it has a record, valid or diverged, made with the expected
+    parameters.
     Raises ConfigError if no platform is on the cluster that was chosen.
     """
     platforms.check_cluster(config)
@@ -88,7 +89,7 @@ def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
     estimates: dict[tuple[Any, ...], tuple[float, str]] = {}
     rows = []
     for entry, status, reason in zip(selected, table["status"], table["reason"], strict=True):
-        if status == "ok":
+        if status in (records.OK, records.DIVERGED):
             continue
         point = tuple(entry["axes"][axis] for axis in POINT_AXES)
         if point not in estimates:
@@ -159,11 +160,10 @@ def measured_s(entry: Mapping[str, Any], runs_dir: Path) -> list[float]:
     times = []
     for path in sorted((runs_dir / entry["path"]).parent.glob(f"repeat=*/{records.RECORD}")):
         try:
-            record = records.read_json(path)
-            if record is None:
-                continue
-            records.check(record, path)
+            record = records.read(path)
         except records.RecordError:
+            continue
+        if record is None or not records.is_valid(record):
             continue
         same_point = {**record["axes"], "repeat": None} == {**entry["axes"], "repeat": None}
         made, asked = record["parameters"], entry["parameters"]

@@ -127,8 +127,12 @@ def run(
             print(line, flush=True)
 
     result = trainer.train(events, report_line)
-    report_line(trainer.evaluate(result, events, "evaluated"))
-    compute_steps = trainer.compute_steps()
+    compute_steps: list[float] = []
+    if result.diverged:
+        events.add("evaluated")  # the phase is there, and empty: nothing is left to evaluate
+    else:
+        report_line(trainer.evaluate(result, events, "evaluated"))
+        compute_steps = trainer.compute_steps()
     events.add("probed", steps=len(compute_steps))
     return report | {
         "host_facts": host_facts.describe(),
@@ -138,6 +142,8 @@ def run(
         "model_parameters": int(trainer.model.count_params()),
         "train_examples": trainer.train_examples,
         "test_examples": trainer.test_examples,
+        "examples_trained": result.examples_trained,
+        "diverged": result.diverged,
         "epochs": result.epochs,
         "steps": result.steps,
         "compute_steps": compute_steps,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
-import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,10 +10,13 @@ from typing import Any
 
 import fastjsonschema
 
+from tfscaling import files, strict_json
 from tfscaling.configuration import load_schema, validator
 from tfscaling.events import times
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+#: Status of a run by its record: it counts, or it is a result that takes part in no median.
+OK, DIVERGED = "ok", "diverged"
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
 COMPUTE_STEPS = "compute_steps.csv"
 #: The phases that sum to the wall time of a run.
@@ -33,16 +34,17 @@ class RecordError(ValueError):
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write the whole file or nothing: readers never see half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=1, default=str) + "\n")
-    os.replace(temporary, path)
+    """Write the whole file or nothing: readers never see half of it.
+
+    Raises ValueError if a number is NaN or infinite: that is no JSON.
+    """
+    files.write_text(path, strict_json.dumps(content, indent=1, default=str) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """The content of a JSON file, or None if there is none. Raises RecordError if it is broken."""
     try:
-        content = json.loads(path.read_text())
+        content = strict_json.loads(path.read_text())
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -60,6 +62,19 @@ def follows_schema(name: str) -> Callable[[Mapping[str, Any]], Any]:
     return check
 
 
+def read(path: Path) -> dict[str, Any] | None:
+    """A run record that follows the schema, or None if there is no file. Raises RecordError."""
+    record = read_json(path)
+    if record is not None:
+        check(record, path)
+    return record
+
+
+def is_valid(record: Mapping[str, Any]) -> bool:
+    """Whether the run of a record that was read counts; else it diverged."""
+    return bool(record["validity"]["valid"])
+
+
 def check(record: Mapping[str, Any], where: object, schema: str = "run_record") -> None:
     """Raise RecordError, with the key, if `record` does not follow the schema."""
     try:
@@ -67,6 +82,14 @@ def check(record: Mapping[str, Any], where: object, schema: str = "run_record") 
         return
     except fastjsonschema.JsonSchemaValueException:
         pass  # said below in the words of the other checks
+    version = record.get("schema_version")
+    known = load_schema(schema)["properties"]["schema_version"]["const"]
+    if isinstance(version, int) and version != known:
+        age = "an earlier" if version < known else "a later"
+        raise RecordError(
+            f"{where}: schema_version {version}, where {known} is read: made by {age} version of "
+            "this workflow; run it again, or tabulate it with that version (docs/records.md)"
+        )
     for error in validator(schema).iter_errors(record):
         key = ".".join(map(str, error.absolute_path)) or "the whole file"
         raise RecordError(f"{where}: {key}: {error.message}")
@@ -150,7 +173,8 @@ def metrics(report: Mapping[str, Any], train_time_s: float) -> dict[str, Any]:
         "test_loss": report["test_loss"],
         "test_accuracy": report["test_accuracy"],
         "step_time_s": statistics.median(per_step) if per_step else None,
-        "throughput_examples_per_s": trained / train_time_s if trained else None,
+        "throughput_examples_per_s": trained / train_time_s if trained and train_time_s else None,
+        "examples_trained": report["examples_trained"],
         "epochs": report["epochs"],
     }
 
@@ -165,8 +189,12 @@ def build(
     durations: Mapping[str, float | None],
     environment: Mapping[str, Any],
     checks: Sequence[str],
+    divergence: str = "",
 ) -> dict[str, Any]:
-    """The record of a run that passed `checks`, validated against its schema."""
+    """The record of a run that passed `checks`, validated against its schema.
+
+    `divergence` says how the training diverged: such a run is a result, but counts in no median.
+    """
     chief = reports[0]
     measured = metrics(chief, durations["train_time_s"] or 0.0)
     steps_per_epoch = sum(count for epoch, _, count, _ in chief["steps"] if epoch == 1)
@@ -184,7 +212,12 @@ def build(
             {key: value for key, value in report.items() if key not in _RAW} for report in reports
         ],
         "environment": dict(environment),
-        "validity": {"valid": True, "checks": list(checks)},
+        "validity": {
+            "valid": not divergence,
+            "status": DIVERGED if divergence else OK,
+            "reason": divergence,
+            "checks": list(checks),
+        },
     }
     check(record, RECORD)
     return record
@@ -208,6 +241,4 @@ def write_steps(folder: Path, reports: Sequence[Mapping[str, Any]]) -> None:
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
     """Write the whole text file or nothing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text("\n".join(lines) + "\n")
-    os.replace(temporary, path)
+    files.write_text(path, "\n".join(lines) + "\n")

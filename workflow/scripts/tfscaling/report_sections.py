@@ -28,6 +28,7 @@ TOPICS = {
 }
 STATUSES = {
     "ok": "valid: counts in every median",
+    "diverged": "the loss became NaN or infinite: a result that counts in no median",
     "failed": "ended with an error, or did not pass the checks",
     "unfinished": "started, left neither a record nor a failure: still running, or killed",
     "stale": "made with other parameters than those asked for now",
@@ -47,6 +48,7 @@ CHECKS = {
     "epochs": "All epochs finished on every rank that trains.",
     "learning": "All ranks that train have the same loss and accuracy in every epoch.",
     "test_accuracy": "All ranks agree on the accuracy on held-out examples.",
+    "finite": "The loss is a number in every epoch and on held-out examples; else it diverged.",
 }
 #: What the schema of the records does not say, or says in too few words.
 MEANINGS = {

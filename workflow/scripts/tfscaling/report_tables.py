@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 #: Words that must not be overlooked, by how they are coloured; "ok" is what is expected.
 TONES = {
     **dict.fromkeys(("supported", "within"), "good"),
-    **dict.fromkeys(("failed", "missing", "stale", "unfinished", "outside"), "bad"),
+    **dict.fromkeys(("diverged", "failed", "missing", "stale", "unfinished", "outside"), "bad"),
     **dict.fromkeys(
         ("incomplete", "excluded", "inconclusive", "too few runs", "not measured"), "doubt"
     ),

@@ -38,6 +38,7 @@ RUN_COLUMNS = (
     "reason",
     *SIZES,
     *RUN_METRICS,
+    "examples_trained",
     "cost_usd",
     "time_to_accuracy_s",
     "cost_to_accuracy_usd",
@@ -50,19 +51,21 @@ RUN_COLUMNS = (
 )
 MISSING = "missing"
 EPOCH_COLUMNS = (
-    *AXES, "epoch", "loss", "accuracy", "duration_s",
+    *AXES, "status", "epoch", "loss", "accuracy", "duration_s",
     "test_loss", "test_accuracy", "evaluation_time_s",
 )  # fmt: skip
 
 
 def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(runs, epochs): one row per expected run, and one per epoch of every valid run.
+    """(runs, epochs): one row per expected run, and one per epoch of each run that has a record.
 
     Runs have axes, status, reason, sizes, metrics, hosts and the record's path. `status` is ok,
-    failed, unfinished (started, left neither a record nor a failure: still running, or killed),
-    stale (made with other parameters) or missing; further repeats (`repeat_until`) have a row once
-    they were started. Epochs have EPOCH_COLUMNS; what is of held-out examples is known where the
-    model was evaluated after the epoch.
+    diverged (the loss is NaN or infinite: a result, but without metrics), failed, unfinished
+    (started, left neither a record nor a failure: still running, or killed), stale (made with other
+    parameters) or missing; further repeats (`repeat_until`) have a row once they were started.
+    Epochs have EPOCH_COLUMNS, with the `status` of their run, ok or diverged; the last epoch of a
+    run that diverged has no loss. What is of held-out examples is known where the model was
+    evaluated after the epoch.
     """
     runs, epochs = [], []
     target = expected.get("target_accuracy")
@@ -72,13 +75,14 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
             continue  # a repeat that its point did not need, or not yet
         runs.append(row)
         if record is not None:
-            epochs += [{**entry["axes"], **epoch} for epoch in record["metrics"]["epochs"]]
+            axes = {**entry["axes"], "status": row["status"]}
+            epochs += [{**axes, **epoch} for epoch in record["metrics"]["epochs"]]
     for row, others in zip(runs, environments.shared_with(runs), strict=True):
         row["shared_with"] = others
     # "2+1" is a value of this axis too: text here as in the file
     text = {"tasks_per_node": str}
     return (
-        pd.DataFrame(runs, columns=list(RUN_COLUMNS)).astype(text),
+        pd.DataFrame(runs, columns=list(RUN_COLUMNS)).astype({**text, "examples_trained": "Int64"}),
         pd.DataFrame(epochs, columns=list(EPOCH_COLUMNS)).astype(text),
     )
 
@@ -86,7 +90,7 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
 def _run_row(
     entry: Entry, runs_dir: Path, target: float | None
 ) -> tuple[dict[str, Any], Entry | None]:
-    """The row of an expected run, and its record if the run counts."""
+    """The row of an expected run, and its record if it counts or diverged."""
     path = runs_dir / entry["path"] / records.RECORD
     row: dict[str, Any] = {
         **entry["axes"],
@@ -95,9 +99,7 @@ def _run_row(
         "parameters_hash": entry["parameters_hash"],
     }
     try:
-        record = records.read_json(path)
-        if record is not None:
-            records.check(record, path)
+        record = records.read(path)
     except records.RecordError as error:
         return {**row, "status": "failed", "reason": str(error)}, None
     if record is None:
@@ -107,7 +109,12 @@ def _run_row(
         found = {**record["axes"], **record["parameters"]}
         reason = f"made with other parameters: {parameters.differences(expected, found)}"
         return {**row, "status": "stale", "reason": reason}, None
-    row |= {"status": "ok", "reason": ""}
+    row |= {name: record["validity"][name] for name in ("status", "reason")}
+    row |= {"attempt": record["attempt"], **environments.of(record), "record": str(path)}
+    row["wall_time_s"] = sum(record["phases"][name] for name in records.WALL_PHASES)
+    row["examples_trained"] = record["metrics"]["examples_trained"]
+    if not records.is_valid(record):
+        return row, record  # the time and the loss of half a training are none of the point's
     row |= {name: METRICS[name].value(record) for name in RUN_METRICS}  # type: ignore[misc]
     price, nodes = entry["usd_per_node_hour"], entry["axes"]["nodes"]
     row["cost_usd"] = costs.run_cost_usd(price, nodes, row["execution_time_s"])
@@ -115,8 +122,6 @@ def _run_row(
     if reached_s is not None:
         row["time_to_accuracy_s"] = reached_s
         row["cost_to_accuracy_usd"] = costs.run_cost_usd(price, nodes, reached_s)
-    row |= {"attempt": record["attempt"], **environments.of(record), "record": str(path)}
-    row["wall_time_s"] = sum(record["phases"][name] for name in records.WALL_PHASES)
     return row, record
 
 

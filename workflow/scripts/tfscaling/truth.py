@@ -91,6 +91,8 @@ def _epochs(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
     trained = _trained(reports)
     if not trained:
         return "no rank trained"
+    if _finite(asked, trained):
+        return None  # the training ends with the epoch that diverged, on all ranks: see "learning"
     few = {r["rank"]: len(r["epochs"]) for r in trained if len(r["epochs"]) != asked["epochs"]}
     return f"asked {asked['epochs']} epochs, finished {few}" if few else None
 
@@ -114,6 +116,19 @@ def _held_out(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
     return f"ranks disagree on the accuracy on held-out examples: {found}"
 
 
+def _finite(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+    """A loss that is NaN or infinite stands as None in a report: no JSON has it."""
+    for report in _trained(reports):
+        if report.get("diverged"):
+            return f"diverged: {report['diverged']}"
+        for epoch in report["epochs"]:
+            if None in (epoch["loss"], epoch.get("test_loss", 0.0)):
+                return f"diverged: loss is not finite from epoch {epoch['epoch']}"
+    return None
+
+
+#: The check that makes a run a diverged one; who fails another check has failed.
+FINITE = "finite"
 #: Every rule, by name; each returns what is wrong, or None.
 CHECKS: dict[str, Check] = {
     "tasks": _tasks,
@@ -128,6 +143,7 @@ CHECKS: dict[str, Check] = {
     "epochs": _epochs,
     "learning": _learning,
     "test_accuracy": _held_out,
+    FINITE: _finite,
 }
 #: Those that any job of ranks must pass, whatever its ranks do.
 PLACE_CHECKS = (
