@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import raw_config
-from tfscaling import configuration, datasets, expectations, grid, models
+from tfscaling import configuration, datasets, expectations, grid, models, own_model
 from tfscaling.configuration import ConfigError
 from tfscaling.datasets import DATASETS
 from tfscaling.metrics import METRICS
@@ -54,6 +54,18 @@ def texts():
     return (["a", "b"], [0, 1]), (["a", "b"], [0, 1])
 
 
+def weighted():
+    return (images[:3], labels[:3], [1, 2, 3]), (images[3:], labels[3:])
+
+
+def negative():
+    return (images[:3], labels[:3] - 1), (images[3:], labels[3:])
+
+
+def not_a_number():
+    return (images[:3] * np.nan, labels[:3]), (images[3:], labels[3:])
+
+
 def broken():
     raise OSError("disk is away")
 """
@@ -81,7 +93,8 @@ def test_a_function_is_a_model_of_the_grid() -> None:
     run = expand(["mnist_cnn", "mine:model"], "mnist").runs[2]
     assert run.model == "mine:model"
     assert run.path.startswith("platform=cluster/model=mine:model/strategy=")
-    assert models.get("mine:model").build() == "a model"
+    with pytest.raises(own_model.ModelError, match="model mine:model: the function returns str"):
+        models.get("mine:model").build()
 
 
 def test_the_parameters_name_the_function_that_made_the_data() -> None:
@@ -143,6 +156,9 @@ def test_images_that_are_no_bytes_are_not_scaled() -> None:
         ("without_test", "ValueError: x_test has 0 examples, y_test has 0"),
         ("one_hot", "ValueError: y_train has the type float64 and the shape (5, 5); it must have"),
         ("texts", "ValueError: x_train has the type <U1, not of numbers"),
+        ("weighted", "ValueError: the training data has 3 parts; allowed: images and labels"),
+        ("negative", "ValueError: y_train has the label -1; allowed: from 0 on"),
+        ("not_a_number", "ValueError: x_train has values that are NaN or infinite"),
         ("broken", "OSError: disk is away"),
         ("model", "ValueError: "),
     ],

@@ -78,6 +78,7 @@ def test_the_report_says_what_the_rank_got(finished: Path) -> None:
         "train_examples": TRAIN_EXAMPLES,
         "test_examples": TEST_EXAMPLES,
         "policy": "mixed_bfloat16",
+        "warnings": [],
     }
     assert {key: report[key] for key in expected} == expected
     assert len(report["cluster_hash"]) == 16

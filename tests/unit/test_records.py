@@ -333,3 +333,16 @@ def test_steps_of_every_rank_are_written_as_csv(tmp_path: Path) -> None:
     assert compute[:3] == ["rank,step,duration_s", "0,1,0.080000", "0,2,0.060000"]
     assert len(compute) == 1 + 2 * 3
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_warnings_of_the_ranks_are_in_the_record_once_each() -> None:
+    reports = [report(0, warnings=["a", "b"]), report(1, warnings=["b", "c"]), report(2)]
+    assert records.warnings(reports) == ["a", "b", "c"]
+    assert a_record()["warnings"] == []
+
+
+def test_a_record_without_warnings_is_of_another_version() -> None:
+    record = a_record()
+    del record["warnings"]
+    with pytest.raises(RecordError, match="'warnings' is a required property"):
+        records.check(record, "run.json")

@@ -103,10 +103,17 @@ def get(name: str) -> Dataset:
 def _own_arrays(name: str) -> dict[str, np.ndarray]:
     """What the user's function returns, checked; labels become int32."""
     try:
-        (x_train, y_train), (x_test, y_test) = user_code.load(name)()
+        train, test = user_code.load(name)()
     except Exception:
         traceback.print_exc()  # the way through the user's code is for the log
         raise
+    for part, given in (("training", train), ("test", test)):
+        if len(given) != 2:
+            raise ValueError(
+                f"the {part} data has {len(given)} parts; allowed: images and labels, for weights "
+                "of examples would not be used"
+            )
+    (x_train, y_train), (x_test, y_test) = train, test
     arrays = {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
     arrays = {part: np.ascontiguousarray(array) for part, array in arrays.items()}
     for part in ("train", "test"):
@@ -120,6 +127,10 @@ def _own_arrays(name: str) -> dict[str, np.ndarray]:
             )
         if len(images) != len(labels) or not len(labels):
             raise ValueError(f"x_{part} has {len(images)} examples, y_{part} has {len(labels)}")
+        if labels.min() < 0:
+            raise ValueError(f"y_{part} has the label {labels.min()}; allowed: from 0 on")
+        if not np.isfinite(images).all():
+            raise ValueError(f"x_{part} has values that are NaN or infinite")
         arrays[f"y_{part}"] = labels.ravel().astype(np.int32)
     return arrays
 

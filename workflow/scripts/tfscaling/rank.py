@@ -13,7 +13,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfscaling import clock, cluster, datasets, devices, host_facts, models, parameter_server
+from tfscaling import (
+    clock,
+    cluster,
+    datasets,
+    devices,
+    host_facts,
+    models,
+    own_model,
+    parameter_server,
+)
 from tfscaling.cluster import Cluster
 from tfscaling.events import EventLog
 from tfscaling.geometry import Geometry, batch_sizes
@@ -140,6 +149,7 @@ def run(
         "global_batch_size": trainer.global_batch,
         "examples_per_step": trainer.examples_per_step,
         "model_parameters": int(trainer.model.count_params()),
+        "warnings": own_model.warnings(trainer.model),
         "train_examples": trainer.train_examples,
         "test_examples": trainer.test_examples,
         "examples_trained": result.examples_trained,
