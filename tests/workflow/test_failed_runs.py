@@ -7,11 +7,24 @@ import copy
 from project import TINY, Project
 from sweep import SWEEP
 
+#: A dataset whose size is known only once it is prepared.
+FEW = """
+import numpy as np
+
+
+def data():
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (740, 28, 28)).astype(np.uint8)
+    labels = random.integers(0, 10, 740)
+    return (images[:640], labels[:640]), (images[640:], labels[640:])
+"""
+
 
 def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Project) -> None:
     content = copy.deepcopy(SWEEP)
     # 640 examples are fewer than the global batch of two nodes
-    bad = {**TINY, "train_examples_max": 640, "per_replica_batch_size": 512}
+    (copied.folder / "few.py").write_text(FEW)
+    bad = {**TINY, "dataset": "few:data", "per_replica_batch_size": 512}
     content["recipes"]["bad"] = bad
     content["grid"].append(
         {"platform": "laptop", "model": "mnist_cnn", "recipe": "bad", "nodes": [1, 2]}
@@ -39,7 +52,13 @@ def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Pr
     assert text in markdown
     assert len(copied.table()) == 7
 
-    assert len(copied.planned()) == 1
+    # now that the data is there, its size is known before anything is submitted
+    refused = copied.snakemake("--dry-run", check=False)
+    assert refused.returncode != 0
+    (line,) = [line for line in refused.stdout.splitlines() if " is not allowed; " in line]
+    assert line.startswith('overlay.yaml: recipes.bad: {"per_replica_batch_size": 512} is not ')
+    assert "with nodes 2, gpus_per_node 0 the global batch of 1024 examples exceeds" in line
+    assert "the training examples of few:data, 640" in line
     content["grid"][-1]["nodes"] = [1]
     copied.overlay(content)
     copied.snakemake()

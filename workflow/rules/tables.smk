@@ -5,7 +5,8 @@ OUTPUTS  below results/{study}/tables:
          runs.{csv,parquet}              one row per run, failed ones included
          epochs.csv                      one row per epoch of each valid run
          comparison.{csv,md,tex,html}    one row per point
-         {platform}.md                   nodes, time, loss, accuracy
+         platforms/{platform}.md         nodes, time, loss, accuracy; a folder of their own, so that
+                                         a platform may have the name of a table
 """
 
 
@@ -54,7 +55,7 @@ rule compare:
             category="Tables",
             caption="../report/comparison.rst",
         ),
-        platforms=[f"{RESULTS}/tables/{platform}.md" for platform in PLATFORMS],
+        platforms=[f"{RESULTS}/tables/platforms/{platform}.md" for platform in PLATFORMS],
     log:
         f"{RESULTS}/logs/compare.log",
     localrule: True

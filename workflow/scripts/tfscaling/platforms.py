@@ -18,17 +18,10 @@ from tfscaling.grid import Run
 #: Prices may be left out, but not half given: a price means nothing without its date and source.
 PRICE_KEYS = ("price_date", "price_source")
 
-#: Tables are named after platforms; these names are taken.
-RESERVED_NAMES = ("runs", "comparison", "communication", "decision")
-
 
 def check(platforms: Mapping[str, Mapping[str, Any]], sources: Sources = ()) -> None:
     """Cross-checks that a schema cannot express; raises ConfigError."""
     for name, platform in platforms.items():
-        if name in RESERVED_NAMES:
-            raise ConfigError(
-                problem(["platforms", name], name, "the name is taken by a table", sources)
-            )
         for key, rule in _problems(platform):
             raise ConfigError(problem(["platforms", name, key], platform[key], rule, sources))
 
