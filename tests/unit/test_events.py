@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 
+import pytest
 from builders import run_python
 from tfscaling import events
 from tfscaling.events import EventLog
@@ -64,3 +66,14 @@ def test_written_events_are_read_back(tmp_path: Path) -> None:
     lines = [{"time_s": 1.0, "rank": rank, "event": "start"} for rank in range(2)]
     events.write(tmp_path / "events.jsonl", lines)
     assert events.read(tmp_path / "events.jsonl") == lines
+
+
+def test_what_is_no_number_is_neither_written_nor_read(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e", 0)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        log.add("epoch", loss=math.nan)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        events.write(tmp_path / "all", [{"event": "epoch", "loss": math.inf}])
+    (tmp_path / "old").write_text('{"event": "epoch", "loss": NaN}\n')
+    with pytest.raises(ValueError, match="NaN"):
+        events.read(tmp_path / "old")

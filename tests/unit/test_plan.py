@@ -336,3 +336,12 @@ def test_a_batch_beyond_prepared_data_is_refused(
             'config.yaml: recipes.weak: {"per_replica_batch_size": 64} is not allowed; '
             "with nodes 2, gpus_per_node 0 the global batch of 128 examples exceeds "
         )
+
+
+def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Path) -> None:
+    config = config_of(repeats=2)
+    write_record(tmp_path, entries(config)[0], divergence="diverged: loss is NaN from epoch 2")
+    made = plan.make(config, tmp_path)
+    assert made.finished == 1
+    assert [(row["nodes"], row["repeat"]) for row in made.runs] == [(1, 2), (2, 1), (2, 2)]
+    assert {row["duration_from"] for row in made.runs} == {"time limit"}

@@ -147,12 +147,6 @@ def test_several_clusters_need_the_name_of_one() -> None:
         platforms.check({"cluster": platform(multi_cluster=True)})
 
 
-@pytest.mark.parametrize("name", ["runs", "comparison", "decision"])
-def test_names_of_tables_are_taken(name: str) -> None:
-    with pytest.raises(ConfigError, match=f'platforms.{name}: "{name}" is not allowed'):
-        platforms.check({name: platform()})
-
-
 def test_title_of_a_platform_or_else_its_name() -> None:
     both = {"a": platform(title="Cloud A"), "b": platform()}
     assert [platforms.shown(both, name)["title"] for name in both] == ["Cloud A", "b"]

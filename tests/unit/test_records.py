@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import a_record, rank_events, report
-from tfscaling import events, records
+from builders import a_record, rank_events, record_of, report, valid_config
+from tfscaling import events, expectations, records
 from tfscaling.configuration import validator
 from tfscaling.metrics import METRICS
 from tfscaling.records import RecordError
@@ -346,3 +347,92 @@ def test_a_record_without_warnings_is_of_another_version() -> None:
     del record["warnings"]
     with pytest.raises(RecordError, match="'warnings' is a required property"):
         records.check(record, "run.json")
+
+
+def test_what_is_no_number_is_not_written_and_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    records.write_json(path, {"old": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        records.write_json(path, {"metrics": {"loss": math.nan}})
+    assert records.read_json(path) == {"old": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_record_with_nan_of_an_earlier_version_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({**a_record(), "metrics": {"loss": math.nan}}))
+    with pytest.raises(RecordError, match="NaN .* run it again") as caught:
+        records.read(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(("version", "age"), [(1, "an earlier"), (2, "an earlier"), (4, "a later")])
+def test_a_record_of_another_version_names_both_and_says_what_to_do(
+    tmp_path: Path, version: int, age: str
+) -> None:
+    path, old = tmp_path / "run.json", {**a_record(), "schema_version": version}
+    old["metrics"].pop("examples_trained")  # what is missing is of the version, not the fault
+    path.write_text(json.dumps(old))
+    with pytest.raises(RecordError) as caught:
+        records.read(path)
+    text = str(caught.value)
+    assert f"schema_version {version}, where {records.SCHEMA_VERSION} is read" in text
+    assert age in text and "run it again" in text
+
+
+DIVERGENCE = "diverged: loss is NaN from epoch 2"
+
+
+def a_diverged_record() -> dict[str, Any]:
+    entry = expectations.expected_runs(valid_config())["runs"][1]
+    found: dict[str, Any] = json.loads(json.dumps(record_of(entry, divergence=DIVERGENCE)))
+    return found
+
+
+def test_a_run_that_diverged_has_a_record_that_does_not_count() -> None:
+    record = a_diverged_record()
+    records.check(record, "run.json")
+    assert not records.is_valid(record)
+    validity = record["validity"]
+    assert (validity["status"], validity["reason"]) == ("diverged", DIVERGENCE)
+    assert "finite" not in validity["checks"] and "learning" in validity["checks"]
+    assert record["metrics"]["loss"] is None
+    assert [epoch["loss"] for epoch in record["metrics"]["epochs"]] == [0.5, None]
+
+
+@pytest.mark.parametrize("name", ["loss", "test_loss", "test_accuracy"])
+def test_what_counts_has_numbers(name: str) -> None:
+    record = a_record()
+    assert records.is_valid(record) and record["validity"]["status"] == "ok"
+    record["metrics"][name] = None
+    with pytest.raises(RecordError, match=f"metrics.{name}: None is not of type 'number'"):
+        records.check(record, "run.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"valid": True},
+        {"status": "ok"},
+        {"reason": ""},
+        {"valid": True, "status": "ok"},
+        {"valid": True, "status": "ok", "reason": ""},
+    ],
+    ids=str,
+)
+def test_a_run_that_diverged_cannot_pose_as_one_that_counts(change: dict[str, Any]) -> None:
+    record = a_diverged_record()
+    record["validity"] |= change
+    with pytest.raises(RecordError):
+        records.check(record, "run.json")
+
+
+def test_the_examples_trained_are_those_that_the_chief_counted() -> None:
+    entry = expectations.expected_runs(valid_config())["runs"][1]
+    assert record_of(entry, examples_trained=700)["metrics"]["examples_trained"] == 700
+
+
+def test_nothing_is_divided_by_a_time_of_zero() -> None:
+    assert records.metrics(report(), 0.0)["throughput_examples_per_s"] is None
+    still = records.computation([report(compute_steps=[0.0])], 0.1)
+    assert (still["compute_time_s"], still["straggler_ratio"]) == (0.0, None)

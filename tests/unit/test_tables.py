@@ -233,3 +233,58 @@ def test_warnings_of_a_run_are_one_cell_and_an_empty_text_where_there_are_none(
     runs.to_csv(tmp_path / "runs.csv", index=False)
     for table in (runs, tables.read_table(tmp_path / "runs.csv")):
         assert table["warnings"].tolist() == ["one thing; another; thing", "", ""]
+
+
+DIVERGENCE = "diverged: loss is NaN from epoch 2"
+
+
+def test_a_run_that_diverged_is_a_row_without_metrics_but_with_its_machines(
+    tmp_path: Path,
+) -> None:
+    expected = expected_of({}, usd_per_node_hour=3.6)
+    write_record(tmp_path, expected["runs"][0], 40.0)
+    write_record(tmp_path, expected["runs"][1], 30.0, DIVERGENCE, examples_trained=512)
+    row = point(runs_of(expected, tmp_path), nodes=2)
+    assert (row["status"], row["reason"]) == ("diverged", DIVERGENCE)
+    for name in (*tables.RUN_METRICS, "cost_usd", "time_to_accuracy_s"):
+        assert pd.isna(row[name]), name
+    assert row["examples_trained"] == 512
+    assert (row["hosts"], row["attempt"]) == ("node0 node1", 1)
+    assert Path(row["record"]).is_file() and row["wall_time_s"] > 0
+
+
+def test_epochs_of_a_run_that_diverged_stand_there_with_its_status(tmp_path: Path) -> None:
+    expected = expected_of()
+    write_record(tmp_path, expected["runs"][0], 40.0)
+    write_record(tmp_path, expected["runs"][1], 30.0, DIVERGENCE)
+    epochs = tables.run_tables(expected, tmp_path)[1]
+    assert epochs["status"].tolist() == ["ok", "ok", "diverged", "diverged"]
+    assert epochs["loss"].isna().tolist() == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"schema_version": 2}, ["schema_version 2", "run it again"]),
+        ({"metrics": {"loss": math.nan}}, ["NaN", "run it again"]),
+    ],
+    ids=["version", "nan"],
+)
+def test_a_record_made_before_is_a_failed_row_that_says_what_to_do(
+    tmp_path: Path, change: dict[str, Any], words: list[str]
+) -> None:
+    expected = expected_of()
+    path = write_record(tmp_path, expected["runs"][0])
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    row = point(runs_of(expected, tmp_path), nodes=1)
+    assert row["status"] == "failed"
+    assert [word for word in words if word not in row["reason"]] == []
+
+
+def test_examples_trained_are_whole_numbers_in_the_file_beside_runs_without(tmp_path: Path) -> None:
+    expected = expected_of()
+    write_record(tmp_path, expected["runs"][0], 40.0)
+    runs_of(expected, tmp_path).to_csv(tmp_path / "runs.csv", index=False)
+    assert pd.read_csv(tmp_path / "runs.csv", dtype=str)["examples_trained"].tolist()[0] == "768"
+    read = tables.read_table(tmp_path / "runs.csv")["examples_trained"]
+    assert read[0] == 768 and pd.isna(read[1])

@@ -235,3 +235,29 @@ def test_uneven_tasks_may_be_asked_for(hosts: list[str], wrong: list[str]) -> No
 def test_all_that_is_wrong_is_told_at_once() -> None:
     broken = report(1, cpus=1, replicas=9, cluster_hash="beef")
     assert len(truth.violations(ASKED, [report(0), broken])) == 3
+
+
+def diverged(rank: int, **changes: Any) -> dict[str, Any]:
+    """The report of a rank that ended after the first of two epochs, whose loss was NaN."""
+    epochs = [{**report(rank)["epochs"][0], "loss": None}]
+    told = {"epochs": epochs, "diverged": "loss is NaN from epoch 1"}
+    return report(rank, **{**told, "test_loss": None, "test_accuracy": None, **changes})
+
+
+def test_a_run_that_diverged_fails_the_check_finite_and_no_other() -> None:
+    wrong = truth.violations(ASKED, [diverged(0), diverged(1)])
+    assert wrong == ["diverged: loss is NaN from epoch 1"]
+    others = [name for name in truth.CHECKS if name != truth.FINITE]
+    assert truth.violations(ASKED, [diverged(0), diverged(1)], others) == []
+
+
+def test_ranks_of_which_one_diverged_disagree() -> None:
+    assert any("disagree on loss" in w for w in truth.violations(ASKED, [report(0), diverged(1)]))
+
+
+@pytest.mark.parametrize("name", ["loss", "test_loss"])
+def test_a_loss_that_is_none_is_not_finite_whatever_the_rank_says(name: str) -> None:
+    epochs = [{**epoch, name: None} for epoch in report()["epochs"][:1]]
+    reports = [diverged(rank, epochs=epochs, diverged="") for rank in (0, 1)]
+    (wrong,) = truth.violations(ASKED, reports)
+    assert wrong == "diverged: loss is not finite from epoch 1"

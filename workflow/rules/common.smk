@@ -2,7 +2,7 @@
 
 INPUTS   the merged configuration (config/config.yaml, config/platforms.yaml, overlays)
 OUTPUTS  CONFIG (validated, defaults filled), RESULTS (the study's folder), GRID, RUNS, PRIORITY,
-         PLATFORMS, CODE, PAGE
+         PLATFORMS, CODE, PAGE, PUBLISHED
 """
 
 import os
@@ -54,8 +54,11 @@ except configuration.ConfigError as error:
 #: What is made from this configuration alone. Runs, yardsticks and datasets are shared by studies.
 RESULTS = f"results/{CONFIG['study']}"
 #: Inputs of the cheap rules: new code makes new tables. Training has `trainer_version` instead.
-CODE = sorted(os.path.relpath(path) for path in SCRIPTS.glob("**/*.py"))
-PAGE = sorted(os.path.relpath(path) for path in (SCRIPTS.parent / "report").glob("page.*"))
+#: `local`: a module's `prefix` moves results, not the code.
+CODE = local(sorted(os.path.relpath(path) for path in SCRIPTS.glob("**/*.py")))
+PAGE = local(sorted(os.path.relpath(path) for path in (SCRIPTS.parent / "report").glob("page.*")))
+#: Published results lie where the configuration says, with a `prefix` too.
+PUBLISHED = local(CONFIG["published"]["path"]) if CONFIG["published"]["path"] else []
 RUNS = {run.path: run for run in GRID.runs}
 PRIORITY = order.priorities(GRID.runs, CONFIG["seed"])
 PLATFORMS = list(dict.fromkeys(run.platform for run in GRID.runs))

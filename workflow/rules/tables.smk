@@ -7,6 +7,7 @@ OUTPUTS  below results/{study}/tables:
          comparison.{csv,md,tex,html}    one row per point
          platforms/{platform}.md         nodes, time, loss, accuracy; a folder of their own, so that
                                          a platform may have the name of a table
+         warnings.json                   what must be known before any number is read
 """
 
 
@@ -24,12 +25,14 @@ rule collect:
     localrule: True
     conda:
         "../envs/environment.yaml"
+    params:
+        runs_dir=f"{ROOT}/runs",
     message:
         "collect the run records"
     shell:
         "collect.py"
         " --grid {input.grid}"
-        " --runs-dir results/runs"
+        " --runs-dir {params.runs_dir:q}"
         " --csv {output.csv}"
         " --parquet {output.parquet}"
         " --epochs {output.epochs}"
@@ -41,7 +44,7 @@ rule compare:
         runs=rules.collect.output.csv,
         code=CODE,
         grid=rules.expand.output.grid,
-        published=CONFIG["published"]["path"] or [],
+        published=PUBLISHED,
     output:
         csv=f"{RESULTS}/tables/comparison.csv",
         md=report(
@@ -55,6 +58,7 @@ rule compare:
             category="Tables",
             caption="../report/comparison.rst",
         ),
+        warnings=f"{RESULTS}/tables/warnings.json",
         platforms=[f"{RESULTS}/tables/platforms/{platform}.md" for platform in PLATFORMS],
     log:
         f"{RESULTS}/logs/compare.log",
@@ -79,5 +83,6 @@ rule compare:
         " --md {output.md}"
         " --tex {output.tex}"
         " --html {output.html}"
+        " --warnings {output.warnings}"
         " --platforms {output.platforms}"
         " >{log} 2>&1"

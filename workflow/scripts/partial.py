@@ -15,7 +15,15 @@ import report
 from collect import collect
 from conclude import conclude
 from plot import plot
-from tfscaling import expectations, plots, published, records, tables, yardstick
+from tfscaling import (
+    data_warnings,
+    expectations,
+    plots,
+    published,
+    records,
+    tables,
+    yardstick,
+)
 from tfscaling.comparison import comparison_table
 
 
@@ -41,8 +49,11 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
     shown = config["comparison"]
     table = comparison_table(runs, expected, shown["baseline"], rows)
     table.to_csv(comparison, index=False)
+    warnings = data_warnings.find(table, runs)
+    records.write_json(folder / "warnings.json", data_warnings.to_json(warnings))
     compare.write(
         table,
+        runs,
         expected["platforms"],
         shown["title"],
         shown["columns"],
@@ -51,7 +62,17 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
     )
     tolerance = config["published"]["tolerance"]
     timed = yardstick.folder_beside(runs_dir)
-    conclude(tables.read_table(comparison), runs, expected, rows, tolerance, timed, folder)
+    conclude(
+        tables.read_table(comparison),
+        runs,
+        expected,
+        rows,
+        tolerance,
+        timed,
+        warnings,
+        folder,
+        shown["indifference"],
+    )
 
 
 def draw(config: dict, folder: Path) -> None:
@@ -62,7 +83,8 @@ def draw(config: dict, folder: Path) -> None:
     names = ["runs", "comparison", "epochs", "decision", "findings", "clouds", "published"]
     names += ["scaling", "communication", "method"]
     csv = {name: folder / "tables" / f"{name}.csv" for name in names}
-    plot(titles, csv["comparison"], csv["epochs"], csv["published"], files)
+    warnings = folder / "tables" / "warnings.json"
+    plot(titles, csv["comparison"], csv["epochs"], warnings, csv["published"], files)
     report.write(
         folder / "report.html",
         config["comparison"]["title"],
@@ -73,6 +95,7 @@ def draw(config: dict, folder: Path) -> None:
         tables.read_table(csv["decision"]),
         tables.read_table(csv["findings"]),
         files,
+        data_warnings.from_json(records.read_json(warnings)),
         clouds=tables.read_table(csv["clouds"]),
         published=tables.read_table(csv["published"]),
         scaling=tables.read_table(csv["scaling"]),

@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pandas as pd
 from tfscaling import formats, plan, submission
-from tfscaling.display import MISSING, Shown
-from tfscaling.grid import AXES
+from tfscaling.display import MISSING, NAMING, Shown
 
 SHOWN = (
     *("tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
     *("cost_usd", "feasibility", "submission"),
 )
-TEXTS = frozenset({*AXES[:4], "duration_from", "feasibility", "submission"})
+#: The axes, the kind of the devices among them.
+AXES = (*NAMING, "repeat")
+TEXTS = frozenset({*AXES[:4], "devices", "duration_from", "feasibility", "submission"})
 SUBMITTED = (
     "How the Slurm executor plugin submits: `<uuid>` and `<command>` exist only then, `<run>` is "
     "written out in plan.csv. Without `-A` the plugin may add an account that it guesses.\n"

@@ -2,9 +2,9 @@
 """One self-contained page: the answer, the tables, the plots, and what they rest on.
 
 INPUTS   grid.json (--grid), runs.csv (--runs), comparison.csv (--comparison), decision.csv
-         (--decision), findings.csv (--findings), plots (--plots); may be left out: clouds.csv
-         (--clouds), published.csv (--published), scaling.csv (--scaling), communication.csv
-         (--communication), method.csv (--method)
+         (--decision), findings.csv (--findings), warnings.json (--warnings), plots (--plots);
+         may be left out: clouds.csv (--clouds), published.csv (--published), scaling.csv
+         (--scaling), communication.csv (--communication), method.csv (--method)
 OUTPUTS  an HTML page that asks nothing of the network (--output)
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tfscaling import records, report, tables
+from tfscaling import data_warnings, records, report, tables
 from tfscaling.metrics import METRICS
 
 
@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--columns", nargs="+", required=True, choices=list(METRICS))
     parser.add_argument("--decision", type=Path, required=True)
     parser.add_argument("--findings", type=Path, required=True)
+    parser.add_argument("--warnings", type=Path, required=True, help="warnings.json")
     parser.add_argument("--clouds", type=Path)
     parser.add_argument("--published", type=Path)
     parser.add_argument("--scaling", type=Path)
@@ -45,6 +46,7 @@ def main() -> None:
         tables.read_table(args.decision),
         tables.read_table(args.findings),
         args.plots,
+        data_warnings.from_json(records.read_json(args.warnings)),
         clouds=tables.read_table(args.clouds) if args.clouds else None,
         published=tables.read_table(args.published) if args.published else None,
         scaling=tables.read_table(args.scaling) if args.scaling else None,
@@ -63,6 +65,7 @@ def write(
     decision: pd.DataFrame,
     findings: pd.DataFrame,
     plots: Sequence[Path],
+    warnings: Sequence[data_warnings.DataWarning],
     *,
     clouds: pd.DataFrame | None = None,
     published: pd.DataFrame | None = None,
@@ -81,6 +84,7 @@ def write(
         decision,
         findings,
         drawings,
+        warnings,
         clouds=clouds,
         published=published,
         scaling=scaling,

@@ -6,7 +6,6 @@ Fetching happens once, on the machine of the workflow; ranks only read the prepa
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import traceback
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tfscaling import cifar10, fashion_mnist, idx, mnist, synthetic, user_code
+from tfscaling import cifar10, fashion_mnist, idx, mnist, strict_json, synthetic, user_code
 
 
 class DatasetError(RuntimeError):
@@ -166,7 +165,7 @@ def fetch(name: str, path: Path | None, output: Path, provenance: Path) -> str:
             "md5": sums,
             "examples": {part: len(array) for part, array in arrays.items()},
         }
-        provenance.write_text(json.dumps(facts, indent=2) + "\n")
+        provenance.write_text(strict_json.dumps(facts, indent=2) + "\n")
         os.replace(temporary, output)
         return source
     raise DatasetError(

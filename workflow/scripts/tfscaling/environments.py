@@ -16,7 +16,8 @@ from tfscaling.host_facts import COMPARED, PACKAGES
 COLUMNS = (
     *("hosts", "machines", "shared_with", "slowest_rank", "slowest_host"),
     *("clock_offset_max_s", "clock_uncertainty_max_s"),
-    *("cpu_model", "cpu_mhz", "memory_gb", "network_mbit_per_s", "gpus", "gpu_driver", "kernel"),
+    *("cpu_model", "cpu_mhz", "cpus_online", "memory_gb", "network_mbit_per_s"),
+    *("gpus", "gpu_driver", "kernel"),
     *("python", *PACKAGES, "git_commit", "slurm_settings", "started", "slurm_job_id"),
 )
 #: What should be the same in all runs of a platform.
@@ -29,7 +30,7 @@ Record = Mapping[str, Any]
 def of(record: Record) -> dict[str, Any]:
     """The columns of a run's record, but `shared_with`, which needs the others."""
     environment, ranks = record["environment"], record["ranks"]
-    machines = dict.fromkeys(str(rank["host_facts"]["machine"]) for rank in ranks)
+    machines = dict.fromkeys(rank["host_facts"]["machine"] for rank in ranks)
     facts = [{**fact, **fact["packages"]} for fact in _differing(ranks)]
     clocks = [rank["clock"] for rank in ranks if rank["clock"]]
     row: dict[str, Any] = {
@@ -39,15 +40,18 @@ def of(record: Record) -> dict[str, Any]:
     row |= {name: _distinct([fact.get(name) for fact in facts]) for name in ("kernel", "python")}
     row |= {name: _distinct([fact[name] for fact in facts]) for name in PACKAGES}
     speeds = [fact["cpu_mhz"] for fact in facts if fact["cpu_mhz"]]
+    cpus = [fact["cpus_online"] for fact in facts if fact.get("cpus_online")]
     return {
         **row,
         "hosts": " ".join(dict.fromkeys(rank["host"] for rank in ranks)),
-        "machines": " ".join(machines),
+        # a rank that cannot tell its machine may share one, or not: then nothing is said of it
+        "machines": None if None in machines else " ".join(machines),
         "slowest_rank": record["metrics"]["slowest_rank"],
         "slowest_host": record["metrics"]["slowest_host"],
         "clock_offset_max_s": max((abs(c["offset_s"]) for c in clocks), default=None),
         "clock_uncertainty_max_s": max((c["uncertainty_s"] for c in clocks), default=None),
         "cpu_mhz": min(speeds, default=None),
+        "cpus_online": min(cpus, default=None),
         "git_commit": environment["git_commit"],
         "slurm_settings": _text(environment["slurm_settings"]),
         "started": environment.get("started"),

@@ -96,9 +96,10 @@ def warnings(model: Any) -> list[str]:
         value = settings.get(key, default)
         if value != default:
             found.append(f"{key} {_named(value)}")
+    named = ", ".join(found).replace(";", ",")  # warnings are joined by a semicolon
     return [
-        f"the model's own compile() settings ({', '.join(found)}) are not used: the recipe's "
-        "optimizer and the cross-entropy are"
+        f"the model's own compile() settings ({named}) are not used: the recipe's optimizer and "
+        "the cross-entropy are"
     ]
 
 

@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 COLUMNS = (
     *AXES,
-    *("feasibility", "reason", "tasks", "gpus", "cpus_per_task"),
+    *("devices", "feasibility", "reason", "tasks", "gpus", "cpus_per_task"),
     *("duration_s", "duration_from", "node_hours", "cost_usd", "submission"),
 )
 YARDSTICK_COLUMNS = ("platform", "duration_s", "node_hours", "cost_usd")
@@ -102,6 +102,10 @@ def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
     for out in expected["excluded"]:
         if is_selected(config, out["axes"]["platform"]):
             why = {"feasibility": EXCLUDED, "reason": out["reason"]}
+            why["devices"] = platforms.device_kind(
+                out["axes"]["gpus_per_node"],
+                config["platforms"][out["axes"]["platform"]]["devices"],
+            )
             rows.append({**dict.fromkeys(COLUMNS), **out["axes"], **why})
     yardsticks = communication.to_do(expected, yardstick.folder_beside(runs_dir))
     elsewhere = len(expected["runs"]) - len(selected)
@@ -131,6 +135,7 @@ def _row(entry: Mapping[str, Any], reason: str, duration_s: float, source: str) 
     shape = Geometry.of(axes)
     return {
         **axes,
+        "devices": platforms.device_kind(shape.gpus_per_node, entry["parameters"]["devices"]),
         "feasibility": IF_NEEDED if entry["further"] else RUNS,
         "reason": reason,
         "tasks": shape.tasks,

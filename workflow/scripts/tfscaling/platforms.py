@@ -93,6 +93,17 @@ SHOWN = (
 )
 
 
+#: What the replicas of a node train on: its CPU, its GPUs, or logical devices, parts of its CPU.
+CPU, GPU, LOGICAL = "CPU", "GPU", "logical"
+
+
+def device_kind(gpus_per_node: int, devices: str) -> str:
+    """CPU, GPU or LOGICAL, from the axis `gpus_per_node` and the platform's key `devices`."""
+    if not gpus_per_node:
+        return CPU
+    return LOGICAL if devices == "logical" else GPU
+
+
 def shown(platforms: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
     """What the tables and the report say of a platform: its title and the keys `SHOWN`."""
     platform = platforms[name]

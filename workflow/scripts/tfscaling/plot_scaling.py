@@ -10,6 +10,7 @@ import pandas as pd
 from tfscaling import plot_style
 from tfscaling.grid import POINT_AXES
 from tfscaling.plot_style import Tables, values
+from tfscaling.sentences import axis_text
 from tfscaling.statistics import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables import SERIES_AXES
 
@@ -67,21 +68,22 @@ def execution_time(tables: Tables, title: str) -> Figure:
     else:
         plot_style.say(axes)
     note = plot_style.INTERVAL_OF_MEDIAN if shown else plot_style.NOTHING
-    plot_style.finish(figure, axes, [note] if shown or any_published else [])
+    plot_style.finish(figure, axes, tables, [note] if shown or any_published else [])
     return figure
 
 
 def speedup(tables: Tables, title: str) -> Figure:
     """Speed-up over nodes, with the ideal: the replicas over those of the baseline."""
-    return _ratio(tables.comparison, title, "speedup", "speed-up over the baseline")
+    return _ratio(tables, title, "speedup", "speed-up over the baseline")
 
 
 def scaling_efficiency(tables: Tables, title: str) -> Figure:
     """Scaling efficiency over nodes: speed-up over the ideal speed-up."""
-    return _ratio(tables.comparison, title, "scaling_efficiency", "scaling efficiency")
+    return _ratio(tables, title, "scaling_efficiency", "scaling efficiency")
 
 
-def _ratio(table: pd.DataFrame, title: str, name: str, y: str) -> Figure:
+def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
+    table = tables.comparison
     figure, (axes,) = plot_style.panels(title, "nodes", [y])
     axes.set(xscale="log", yscale="log" if name == "speedup" else "linear")
     ideals = set()
@@ -115,7 +117,7 @@ def _ratio(table: pd.DataFrame, title: str, name: str, y: str) -> Figure:
         notes.append(f"not shown, no baseline measured: {'; '.join(without)}")
     if ideals and np.isfinite(values(table, f"{name}_low")).any():
         notes.append(_INTERVAL_OF_RATIO)
-    plot_style.finish(figure, axes, notes)
+    plot_style.finish(figure, axes, tables, notes)
     return figure
 
 
@@ -157,7 +159,7 @@ def time_split(tables: Tables, title: str) -> Figure:
         axes.set_xticks([])
         plot_style.mark_absent(axes, table)
         plot_style.say(axes)
-        plot_style.finish(figure, axes)
+        plot_style.finish(figure, axes, tables)
         return figure
     groups = list(asked.groupby("platform", sort=False))
     sizes = [len(rows) + 0.6 for _, rows in groups]
@@ -169,15 +171,16 @@ def time_split(tables: Tables, title: str) -> Figure:
         point = rows.iloc[0]
         own = [axis for axis in POINT_AXES[1:] if axis == "nodes" or rows[axis].nunique() > 1]
         fixed = [axis for axis in plot_style.varying(table) if axis not in own]
-        texts = [plot_style.axis_text(axis, point[axis]) for axis in fixed]
+        texts = [axis_text(axis, point) for axis in fixed]
         _bars(axes, rows, own)
         axes.set_title(", ".join([titles[str(name)], *texts]), loc="left", fontsize="medium")
     figure.suptitle(title)
     scales = "; every panel has its own scale" if len(groups) > 1 else ""
     panels[-1].set_xlabel(f"time (s){scales}")
     plot_style.mark_absent(panels[0], table)
-    note = "execution time is import to train; launch and evaluation are apart from it"
-    plot_style.finish(figure, panels[0], [note, "medians of the phases over the runs"], height)
+    notes = ["execution time is import to train; launch and evaluation are apart from it"]
+    notes.append("medians of the phases over the runs")
+    plot_style.finish(figure, panels[0], tables, notes, height)
     return figure
 
 
@@ -190,10 +193,7 @@ def _bars(axes: Any, rows: pd.DataFrame, shown: list[str]) -> None:
         style = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.3}
         axes.barh(place, width, left=left, height=0.75, label=name, **style)
         left += width
-    texts = [
-        ", ".join(plot_style.axis_text(axis, row[axis]) for axis in shown)
-        for row in rows.to_dict("records")
-    ]
+    texts = [", ".join(axis_text(axis, row) for axis in shown) for row in rows.to_dict("records")]
     axes.set_yticks(place, texts, fontsize="small")
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.02 * left.max() or 1.0)

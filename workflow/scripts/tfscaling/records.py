@@ -47,6 +47,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
         content = strict_json.loads(path.read_text())
     except FileNotFoundError:
         return None
+    except strict_json.NotFiniteError as error:
+        raise RecordError(
+            f"{path}: not JSON: {error}; records made before schema_version 3 have it where a run "
+            "diverged: run it again (docs/records.md)"
+        ) from error
     except ValueError as error:
         raise RecordError(f"{path}: not JSON: {error}") from error
     if not isinstance(content, dict):
@@ -154,7 +159,7 @@ def computation(reports: Sequence[Mapping[str, Any]], step_time_s: float | None)
         "compute_time_s": middle,
         # both are medians of their own samples: the rest can come out a little below nothing
         "synchronisation_time_s": None if step_time_s is None else max(0.0, step_time_s - middle),
-        "straggler_ratio": medians[slowest] / middle,
+        "straggler_ratio": medians[slowest] / middle if middle else None,
         "slowest_rank": slowest[0],
         "slowest_host": slowest[1],
     }

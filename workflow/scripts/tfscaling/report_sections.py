@@ -12,6 +12,7 @@ import pandas as pd
 
 from tfscaling import truth
 from tfscaling.configuration import load_schema
+from tfscaling.data_warnings import DataWarning, placed
 from tfscaling.display import MISSING, Shown, one_line
 from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
@@ -86,8 +87,10 @@ def summary(expected: Mapping[str, Any], runs: pd.DataFrame, comparison: pd.Data
     dates = "no dates" if not days else " to ".join(dict.fromkeys((days[0], days[-1])))
     commits = [str(commit)[:10] for commit in valid["git_commit"].dropna().unique()]
     commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
+    diverged = int((runs["status"] == "diverged").sum())
+    count = f"{len(valid)} of {_count(len(runs), 'run')} valid"
     return (
-        f"{_count(len(points), 'point')}, {len(valid)} of {_count(len(runs), 'run')} valid, "
+        f"{_count(len(points), 'point')}, {count}{f', {diverged} diverged' if diverged else ''}, "
         f"{_count(len(names), 'platform')} ({titles}), {dates}, {commit}."
     )
 
@@ -96,51 +99,20 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def warnings(expected: Mapping[str, Any], runs: pd.DataFrame) -> list[str]:
-    """What must be known before any number is read."""
-    used: dict[str, int] = {}
-    for entry in expected["runs"]:
-        axes = entry["axes"]
-        used[axes["platform"]] = max(used.get(axes["platform"], 0), axes["gpus_per_node"])
-    platforms = expected["platforms"]
-    logical = [n for n, gpus in used.items() if gpus and platforms[n]["devices"] == "logical"]
-    local = [n for n in used if platforms[n]["launcher"] == "local"]
-    found = []
-    if logical:
-        titles = ", ".join(platforms[name]["title"] for name in logical)
-        found.append(
-            f"{titles}: logical devices on a CPU stand for GPUs. No GPU took part: the times say "
-            "nothing of any GPU."
-        )
-    if local:
-        titles = ", ".join(platforms[name]["title"] for name in local)
-        found.append(
-            f"{titles}: all nodes are processes on one machine that share its cores. The times "
-            "say nothing of a cluster."
-        )
-    return [*found, *_shared_machines(expected, runs)]
-
-
-def _shared_machines(expected: Mapping[str, Any], runs: pd.DataFrame) -> list[str]:
-    """Nodes that were one machine, and runs that took each other's time."""
-    valid = runs[runs["status"] == "ok"]
-    hosts, machines = (
-        valid[name].fillna("").map(lambda names: len(names.split()))
-        for name in ("hosts", "machines")
-    )
-    found = []
-    if names := list(dict.fromkeys(valid.loc[(machines > 0) & (machines < hosts), "platform"])):
-        titles = ", ".join(expected["platforms"][name]["title"] for name in names)
-        found.append(
-            f"{titles}: several nodes of a run were one machine and shared its cores, as on a "
-            "virtual cluster. The times say nothing of a cluster."
-        )
-    if shared := int((valid["shared_with"] > 0).sum()):
-        found.append(
-            f"{_count(shared, 'run')} shared a machine with another of these runs at the same "
-            "time, so both took each other's time: column shared_with of runs.csv."
-        )
-    return found
+def warnings(found: Sequence[DataWarning]) -> dict[str, Any]:
+    """What must be known before any number is read: `first` at the top of the page, then `all`."""
+    first, others = placed(found)
+    return {
+        "first": [
+            {"text": text, "severity": warning.severity}
+            for text, warning in zip(first, found, strict=False)
+        ],
+        "more": _count(len(others), "more warning") if others else "",
+        "all": [
+            {"text": w.text, "tone": TONES.get(w.severity, "doubt"), "severity": w.severity}
+            for w in found
+        ],
+    }
 
 
 def answer(decision: pd.DataFrame, findings: pd.DataFrame) -> dict[str, Any]:

@@ -10,15 +10,19 @@ import json
 from typing import Any, NoReturn
 
 
+class NotFiniteError(ValueError):
+    """NaN or infinity where JSON has no such number."""
+
+
 def dumps(content: Any, **options: Any) -> str:
     """The content as JSON. Raises ValueError if a number in it is NaN or infinite."""
     return json.dumps(content, allow_nan=False, **options)
 
 
 def loads(text: str) -> Any:
-    """The content of JSON. Raises ValueError for anything else, NaN and infinity included."""
+    """The content of JSON. Raises ValueError for anything else: NotFiniteError for NaN."""
     return json.loads(text, parse_constant=_refuse)
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise NotFiniteError(f"{constant} is no number of JSON")

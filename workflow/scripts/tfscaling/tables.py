@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling import costs, environments, parameters, records
+from tfscaling import costs, environments, parameters, platforms, records
 from tfscaling.grid import AXES
 from tfscaling.metrics import METRICS
 
@@ -22,11 +22,12 @@ SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scali
 #: Points that share these are compared with each other: the same work on the same platform.
 SERIES_AXES = ("platform", "model", "strategy", "recipe")
 _NUMBERS = {
-    *("shared_with", "slowest_rank", "clock_offset_max_s", "clock_uncertainty_max_s", "cpu_mhz")
+    *("shared_with", "slowest_rank", "clock_offset_max_s", "clock_uncertainty_max_s", "cpu_mhz"),
+    "cpus_online",
 }
 _TEXTS = (
     *SERIES_AXES,
-    *("tasks_per_node", "status", "parameters_hash", "record", "warnings"),
+    *("tasks_per_node", "devices", "status", "parameters_hash", "record", "warnings"),
     *("platform_title", "cloud", "baseline", "batch_scaling", "source"),
     *(name for name in environments.COLUMNS if name not in _NUMBERS),
 )
@@ -34,6 +35,7 @@ _TEXTS = (
 RUN_METRICS = tuple(name for name, metric in METRICS.items() if metric.value is not None)
 RUN_COLUMNS = (
     *AXES,
+    "devices",
     "status",
     "reason",
     *SIZES,
@@ -60,10 +62,11 @@ EPOCH_COLUMNS = (
 def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(runs, epochs): one row per expected run, and one per epoch of each run that has a record.
 
-    Runs have axes, status, reason, sizes, metrics, warnings, hosts and the record's path. `status`
-    is ok, diverged (the loss is NaN or infinite: a result, but without metrics), failed, unfinished
-    (started, left neither a record nor a failure: still running, or killed), stale (made with other
-    parameters) or missing; further repeats (`repeat_until`) have a row once they were started.
+    Runs have axes, devices (CPU, GPU or logical), status, reason, sizes, metrics, warnings, hosts
+    and the record's path. `status` is ok, diverged (the loss is NaN or infinite: a result, but
+    without metrics), failed, unfinished (started, left neither a record nor a failure: still
+    running, or killed), stale (made with other parameters) or missing; further repeats
+    (`repeat_until`) have a row once they were started.
     Epochs have EPOCH_COLUMNS, with the `status` of their run, ok or diverged; the last epoch of a
     run that diverged has no loss. What is of held-out examples is known where the model was
     evaluated after the epoch.
@@ -95,6 +98,9 @@ def _run_row(
     path = runs_dir / entry["path"] / records.RECORD
     row: dict[str, Any] = {
         **entry["axes"],
+        "devices": platforms.device_kind(
+            entry["axes"]["gpus_per_node"], entry["parameters"]["devices"]
+        ),
         **{size: entry[size] for size in SIZES},
         "usd_per_node_hour": entry["usd_per_node_hour"],
         "parameters_hash": entry["parameters_hash"],
@@ -112,7 +118,7 @@ def _run_row(
         reason = f"made with other parameters: {parameters.differences(expected, found)}"
         return {**row, "status": "stale", "reason": reason}, None
     row |= {name: record["validity"][name] for name in ("status", "reason")}
-    row["warnings"] = "; ".join(record["warnings"])
+    row["warnings"] = environments.SEPARATOR.join(record["warnings"])
     row |= {"attempt": record["attempt"], **environments.of(record), "record": str(path)}
     row["wall_time_s"] = sum(record["phases"][name] for name in records.WALL_PHASES)
     row["examples_trained"] = record["metrics"]["examples_trained"]
