@@ -151,13 +151,10 @@ MALFORMED: dict[str, tuple[Sequence[str | int], Any, str, str, str]] = {
         (*PLATFORM, "price_date"), 2022, "platforms.cluster.price_date", "2022",
         "the text in quotes"),
     "empty_partition": (
-        (*PLATFORM, "partition"), "", "platforms.cluster.partition", '""', "letters, digits"),
-    "partition_with_a_space": (
-        (*PLATFORM, "partition"), "a --nodes=7", "platforms.cluster.partition",
-        '"a --nodes=7"', "letters, digits"),
+        (*PLATFORM, "partition"), "", "platforms.cluster.partition", '""', "one line of text"),
     "partition_that_is_an_option": (
         (*PLATFORM, "partition"), "--nodes=7", "platforms.cluster.partition",
-        '"--nodes=7"', "letters, digits"),
+        '"--nodes=7"', "not begin with a hyphen"),
     "reservation_of_two_words": (
         (*PLATFORM, "reservation"), "day one", "platforms.cluster.reservation", '"day one"',
         "letters, digits"),
