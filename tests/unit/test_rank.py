@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import run_python, valid_config
+from builders import SCRIPTS, run_python, valid_config
 from generator import DATA_SHA256
 from tfscaling import clock, events, grid, heartbeat, parameters, truth
 from tfscaling.models import MODELS
@@ -25,6 +25,14 @@ log = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
 report = rank.run(own, axes, settings, folder / "data.npz", folder, log)
 report["policy"] = __import__("keras").mixed_precision.dtype_policy().name
 (folder / "report.json").write_text(json.dumps({"rank": own.rank, "job": own.job, **report}))
+"""
+MODEL = """
+def model():
+    from tfscaling.models import MODELS
+
+    made = MODELS["mnist_cnn"].build()
+    made.compile("adamw", loss="mse")
+    return made
 """
 
 
@@ -63,8 +71,9 @@ def axes_and_settings(**recipe: Any) -> tuple[grid.Run, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run with 16-bit arithmetic that cuts its dataset."""
+    """The folder of a run with 16-bit arithmetic that cuts its dataset; a user has the model."""
     folder = tmp_path_factory.mktemp("rank")
+    (folder / "mine.py").write_text(MODEL)
     random = np.random.default_rng(0)
     arrays = {}
     for part, count in (("train", 100), ("test", 50)):
@@ -78,8 +87,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         precision="mixed_bfloat16",
     )
     config = '{"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}'
-    words = [json.dumps(run.axes), json.dumps(settings), str(folder)]
-    done = run_python(RUN, *words, CUDA_VISIBLE_DEVICES="-1", TF_CONFIG=config)
+    words = [json.dumps({**run.axes, "model": "mine:model"}), json.dumps(settings), str(folder)]
+    paths = f"{SCRIPTS}:{folder}"
+    done = run_python(RUN, *words, CUDA_VISIBLE_DEVICES="-1", TF_CONFIG=config, PYTHONPATH=paths)
     assert done.returncode == 0, done.stderr
     (folder / "words").write_text(done.stdout)
     return folder
@@ -110,6 +120,8 @@ def test_the_report_says_what_the_rank_got(finished: Path) -> None:
         "policy": "mixed_bfloat16",
     }
     assert {key: report[key] for key in expected} == expected
+    (warning,) = report["warnings"]
+    assert "(optimizer AdamW, loss mse)" in warning
     assert len(report["cluster_hash"]) == 16
     assert [row[:3] for row in report["steps"]] == [
         [epoch, step, 1] for epoch in (1, 2) for step in (0, 1)

@@ -21,6 +21,7 @@ from tfscaling import (
     heartbeat,
     host_facts,
     models,
+    own_model,
     parameter_server,
     rank_files,
 )
@@ -171,6 +172,7 @@ def run(
         "examples_per_step": trainer.examples_per_step,
         "model_parameters": int(trainer.model.count_params()),
         "data_sha256": arrays.sha256,
+        "warnings": own_model.warnings(trainer.model),
         "train_examples": trainer.train_examples,
         "test_examples": trainer.test_examples,
         "examples_trained": result.examples_trained,
