@@ -32,7 +32,7 @@ COSTS = {
     "test_accuracy": "cost_usd",
     "time_to_accuracy_s": "cost_to_accuracy_usd",
 }
-_FEWEST = {"nodes": "the fewest nodes", "gpus_per_node": "the fewest GPUs per node"}
+_FEWEST = {"nodes": "the fewest nodes", "gpus_per_node": "the fewest devices per node"}
 
 
 @dataclass(frozen=True)
@@ -101,4 +101,4 @@ def preferred(goal: str, near: Sequence[Row]) -> tuple[Row, str]:
         left = [row for row in left if row[axis] == fewest]
         if len(left) == 1:
             return left[0], f"of these it has {words}"
-    return left[0], "of these it has the best estimate, as they have the same nodes and GPUs"
+    return left[0], "of these it has the best estimate, as they have the same nodes and devices"
