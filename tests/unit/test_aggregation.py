@@ -87,9 +87,10 @@ def test_times_are_near_those_that_were_made_up(
 def test_every_point_is_a_row_of_the_markdown_table(shown: Shown) -> None:
     lines = [line for line in formats.markdown(shown).splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert rows[0] == [*VARYING, "status", "runs", "replicas", "global_batch_size", *COLUMNS]
+    names = ["devices", "status", "runs", "replicas", "global_batch_size"]
+    assert rows[0] == [*VARYING, *names, *COLUMNS]
     assert [tuple(row[:4]) for row in rows[2:]] == POINTS
-    assert all(re.fullmatch(r"[\d.]+ \([\d.]+–[\d.]+\)", row[8]) for row in rows[2:])
+    assert all(re.fullmatch(r"[\d.]+ \([\d.]+–[\d.]+\)", row[9]) for row in rows[2:])
 
 
 def test_every_point_is_a_row_of_the_latex_table(shown: Shown) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from builders import SCRIPTS, run_python
 from measured import around, measured, nothing_measured
-from tfscaling import decision, decision_page, tables
+from tfscaling import data_warnings, decision, decision_page, tables
 
 EAST = "of east (mnist_cnn, weak)"
 NO_PRICE = {"usd_per_node_hour": None}
@@ -149,9 +149,11 @@ def test_the_program_writes_the_page_from_its_files(tmp_path: Path) -> None:
     comparison.to_csv(tmp_path / "comparison.csv", index=False)
     runs.to_csv(tmp_path / "runs.csv", index=False)
     (tmp_path / "grid.json").write_text(json.dumps(expected))
+    (tmp_path / "warnings.json").write_text(json.dumps(data_warnings.to_json([])))
     code = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
     arguments = [f"--{name}={tmp_path / file}" for name, file in
                  (("comparison", "comparison.csv"), ("runs", "runs.csv"), ("grid", "grid.json"),
+                  ("warnings", "warnings.json"),
                   ("yardsticks-dir", "none"), ("output-dir", ""))]  # fmt: skip
     done = run_python(code, str(SCRIPTS / "conclude.py"), *arguments)
     assert done.returncode == 0, done.stderr

@@ -62,7 +62,7 @@ def test_axes_that_are_the_same_everywhere_stand_above_the_table(tmp_path: Path)
     assert shown.title == "My comparison"
     assert shown.above == (
         "All points: platform cluster, model mnist_cnn, strategy multi_worker_mirrored, "
-        "recipe weak, gpus_per_node 0, tasks_per_node 1."
+        "recipe weak, gpus_per_node 0, devices CPU, tasks_per_node 1."
     )
     assert "platform" not in shown.cells
     assert "gpus_per_node" not in shown.cells
@@ -72,6 +72,14 @@ def test_axes_that_vary_and_the_number_of_nodes_are_columns(tmp_path: Path) -> N
     table = table_of(tmp_path, ALL, nodes=[2], gpus_per_node=[0, 2])
     rows = comparison_rows(table)
     assert [(row["nodes"], row["gpus_per_node"]) for row in rows] == [("2", "0"), ("2", "2")]
+    assert [row["devices"] for row in rows] == ["CPU", "GPU"]
+
+
+def test_logical_devices_are_no_gpus_in_any_table(tmp_path: Path) -> None:
+    table = table_of(tmp_path, ALL, platform="laptop", nodes=[2], gpus_per_node=[0, 1, 2])
+    assert [row["devices"] for row in comparison_rows(table)] == ["CPU", "logical", "logical"]
+    titles = [part.title.split(": ")[1] for part in display.platform(table, "laptop")]
+    assert titles == ["CPU", "1 logical device per node", "2 logical devices per node"]
 
 
 def test_measured_values_with_their_digits(tmp_path: Path) -> None:

@@ -418,6 +418,19 @@ def test_steps_of_every_rank_are_written_as_csv(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_warnings_of_the_ranks_are_in_the_record_once_each() -> None:
+    reports = [report(0, warnings=["a", "b"]), report(1, warnings=["b", "c"]), report(2)]
+    assert records.warnings(reports) == ["a", "b", "c"]
+    assert a_record()["warnings"] == []
+
+
+def test_a_record_without_warnings_is_of_another_version() -> None:
+    record = a_record()
+    del record["warnings"]
+    with pytest.raises(RecordError, match="'warnings' is a required property"):
+        records.check(record, "run.json")
+
+
 def test_what_is_no_number_is_not_written_and_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     records.write_json(path, {"old": 1})

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from tfscaling.samples import SUPPORTED, Difference
-from tfscaling.sentences import counted, listed, place, times, value
+from tfscaling.sentences import axis_text, counted, listed, place, times, value
 
 ROW: dict[str, Any] = {
-    "nodes": 1, "gpus_per_node": 0, "platform_title": "A cluster", "model": "mnist_cnn",
-    "recipe": "weak", "strategy": "single", "tasks_per_node": "2+1", "runs": 6,
-    "execution_time_s": 21.26, "execution_time_s_low": 20.94, "execution_time_s_high": 22.18,
-    "test_accuracy": 0.98,
+    "nodes": 1, "gpus_per_node": 0, "devices": "GPU", "platform_title": "A cluster",
+    "model": "mnist_cnn", "recipe": "weak", "strategy": "single", "tasks_per_node": "2+1",
+    "runs": 6, "execution_time_s": 21.26, "execution_time_s_low": 20.94,
+    "execution_time_s_high": 22.18, "test_accuracy": 0.98,
 }  # fmt: skip
 
 
@@ -26,6 +26,25 @@ ROW: dict[str, Any] = {
 def test_a_point_is_named_by_nodes_gpus_and_platform(nodes: int, gpus: int, start: str) -> None:
     row = {**ROW, "nodes": nodes, "gpus_per_node": gpus}
     assert place(row) == f"{start} A cluster (mnist_cnn, weak)"
+
+
+def test_logical_devices_are_called_so() -> None:
+    row = {**ROW, "nodes": 2, "gpus_per_node": 4, "devices": "logical"}
+    assert place(row).startswith("2 nodes with 4 logical devices each of")
+    assert "GPU" not in place(row)
+
+
+@pytest.mark.parametrize(
+    ("axis", "changes", "text"),
+    [
+        ("nodes", {}, "1 node"), ("nodes", {"nodes": 4}, "4 nodes"), ("recipe", {}, "weak"),
+        ("gpus_per_node", {}, "CPU"), ("tasks_per_node", {}, "2+1 tasks per node"),
+        ("gpus_per_node", {"gpus_per_node": 2}, "2 GPUs per node"),
+        ("gpus_per_node", {"gpus_per_node": 1, "devices": "logical"}, "1 logical device per node"),
+    ],
+)  # fmt: skip
+def test_an_axis_of_a_point_is_said_in_words(axis: str, changes: Any, text: str) -> None:
+    assert axis_text(axis, {**ROW, **changes}) == text
 
 
 def test_further_axes_are_named_where_they_are_asked_for() -> None:

@@ -16,6 +16,7 @@ from tfscaling import (
     events,
     launching,
     parameters,
+    prepared_data,
     provenance,
     rank_files,
     records,
@@ -41,6 +42,10 @@ def main() -> None:
     axes, settings = parameters.from_namespace(args)
 
     def work(attempt: Attempt) -> dict[str, Any] | None:
+        try:
+            data = prepared_data.describe(args.dataset_file, settings)
+        except prepared_data.PreparedDataError as error:
+            return {"kind": "launch_failed", "message": str(error)}
         cause = attempt.start_ranks(
             SCRIPTS / "train.py",
             ["--dataset-file", str(args.dataset_file)],
@@ -51,14 +56,17 @@ def main() -> None:
         )
         if cause is None:
             attempt.wait_for_files(Geometry.of(axes).tasks, args.latency_wait_s)
-            cause = finish(args.record, axes, settings, attempt)
+            cause = finish(args.record, axes, settings, attempt, data)
         return cause
 
     launching.run(args.record.parent, axes, settings, work)
 
 
-def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | None:
-    """Check what the ranks left and write the record; the cause if it does not count."""
+def finish(path: Path, axes: dict, settings: dict, attempt: Attempt, data: dict) -> dict | None:
+    """Check what the ranks left and write the record; the cause if it does not count.
+
+    `data` is what the ranks were to read, as `prepared_data.describe` has it.
+    """
     reports = attempt.reports()
     geometry, strategy = Geometry.of(axes), STRATEGIES[axes["strategy"]]
     replicas = strategy.replicas(geometry, settings)
@@ -72,6 +80,8 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | N
         "global_batch_size": total,
     }
     asked = {**axes, **settings, **derived, "jobs": strategy.jobs(geometry, settings)}
+    asked |= {"train_examples": data["train_examples"], "test_examples": data["test_examples"]}
+    asked["data_sha256"] = data[prepared_data.SHA256]
     required = [name for name in truth.CHECKS if name != truth.FINITE]
     if wrong := truth.violations(asked, reports, required):
         return {"kind": "invalid", "message": "; ".join(wrong)}
@@ -85,6 +95,7 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | N
     if missing := records.missing_phases(rank_events, reports):
         return {"kind": "invalid", "message": "; ".join(missing)}
     environment = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ))
+    environment |= {"dataset": data, "unchecked": truth.unchecked(asked, reports)}
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
     events.write(path.with_name(records.EVENTS), merged)
     records.write_steps(path.parent, reports)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +10,17 @@ import pandas as pd
 
 from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
+from tfscaling.platforms import CPU, LOGICAL
 from tfscaling.statistics import CONFIDENCE, RUNS_FOR_INTERVAL
 
 MISSING = "–"
 #: Of a ratio to a value of 0; the reason stands in its own column.
 NO_RATIO = "no ratio"
-_TEXTS = {"platform", "model", "strategy", "recipe", "status", "reason"}
+_TEXTS = {"platform", "model", "strategy", "recipe", "devices", "status", "reason"}
+
+#: What names a point: its axes, and the kind of its devices after their number.
+_AFTER = POINT_AXES.index("gpus_per_node") + 1
+NAMING = (*POINT_AXES[:_AFTER], "devices", *POINT_AXES[_AFTER:])
 
 
 @dataclass(frozen=True)
@@ -34,8 +39,8 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> Shown
 
     Axes that are the same everywhere stand above the table; columns without any value are left out.
     """
-    axes = [axis for axis in POINT_AXES if axis == "nodes" or table[axis].nunique() > 1]
-    fixed = [f"{axis} {table[axis].iloc[0]}" for axis in POINT_AXES if axis not in axes]
+    axes = [axis for axis in NAMING if axis == "nodes" or table[axis].nunique() > 1]
+    fixed = [f"{axis} {table[axis].iloc[0]}" for axis in NAMING if axis not in axes]
     names = [*axes, "status", "runs", "replicas", "global_batch_size"]
     names += [column for column in columns if not table[column].isna().all()]
     if (table["reason"].fillna("") != "").any():
@@ -45,6 +50,15 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> Shown
     cells = pd.DataFrame(rows, columns=names, dtype=object)
     notes = [*_target_notes(table, axes, columns), *_notes(table, names)]
     return Shown(title, cells, tuple(notes), above)
+
+
+def devices(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
+    """What each node of a point trains on: `CPU`, `2 GPUs` or `2 logical devices`."""
+    number = int(row["gpus_per_node"])
+    if not number:
+        return CPU
+    noun = "logical device" if row["devices"] == LOGICAL else "GPU"
+    return f"{number} {noun}{'s' if number > 1 else ''}"
 
 
 def cell(name: str, row: dict[Any, Any]) -> str:
@@ -117,6 +131,11 @@ def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
                 f"Speed-up of {row['platform']}, {row['model']}, {row['strategy']}, recipe "
                 f"{row['recipe']}: relative to {row['baseline']} ({text})."
             )
+    if (table["runs_diverged"].fillna(0) > 0).any():
+        notes.append(
+            "diverged: the loss became NaN or infinite; such runs are results, but take part in no "
+            "median, interval or speed-up."
+        )
     if (table["runs"] >= RUNS_FOR_INTERVAL).any():
         notes.append(
             f"In brackets: the {CONFIDENCE:.0%} interval of the median (order statistics) or of "
@@ -142,11 +161,10 @@ def platform(table: pd.DataFrame, name: str) -> list[Shown]:
     for keys, group in own.groupby(
         ["model", "strategy", "recipe", "gpus_per_node", "tasks_per_node"], sort=False
     ):
-        model, strategy, recipe = keys[:3]
-        gpus, tasks = int(str(keys[3])), str(keys[4])
-        devices = f"{gpus} GPU{'s' if gpus > 1 else ''} per node" if gpus else "CPU"
+        model, strategy, recipe, gpus, tasks = map(str, keys)
+        trained_on = devices(group.iloc[0]) + " per node" * (gpus != "0")
         per_node = f", {tasks} tasks per node" if tasks != "1" else ""
-        title = f"{model}, {strategy}, {recipe}: {devices}{per_node}"
+        title = f"{model}, {strategy}, {recipe}: {trained_on}{per_node}"
         rows = [_published_form(row) for row in group.to_dict("records")]
         header = ["Number of nodes", "Code execution time", "Loss", "Accuracy"]
         notes = [

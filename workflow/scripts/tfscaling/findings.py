@@ -30,7 +30,7 @@ from tfscaling.samples import (
     point_of,
     weakest,
 )
-from tfscaling.sentences import Row, percent, place, value, worse
+from tfscaling.sentences import Row, axis_text, percent, place, value, worse
 from tfscaling.statistics import CONFIDENCE
 
 TIME = "execution_time_s"
@@ -78,10 +78,10 @@ def find(
         points = sorted(fit, key=lambda row: row["nodes"])
         lines.append(Line(subject, tuple(points), tuple(unfit)))
     found = [*_scaling(lines, samples, indifference), *_accuracy(lines, samples)]
-    titles = {row["platform"]: row["platform_title"] for row in rows}
+    by_point = {point_of(row): row for row in rows}
     fit_points = {point_of(row) for line in lines for row in line.points}
     for axes, text, support, comparisons in stragglers.find(runs, fit_points):
-        subject = place({**axes, "platform_title": titles[axes["platform"]]})
+        subject = place(by_point[point_of(axes)])
         found.append(Finding("stragglers", subject, text, support, comparisons))
     if clouds is not None:
         found += _clouds(clouds)
@@ -108,7 +108,7 @@ def _lines(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
         lines.setdefault(tuple(row[axis] for axis in LINE_AXES), []).append(row)
     varying = [a for a in LINE_AXES[1:] if len({str(row[a]) for row in rows}) > 1]
     for line in lines.values():
-        words = [str(line[0]["platform_title"]), *(f"{a} {line[0][a]}" for a in varying)]
+        words = [str(line[0]["platform_title"]), *(axis_text(a, line[0]) for a in varying)]
         yield ", ".join(words), line
 
 

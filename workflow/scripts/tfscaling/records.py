@@ -29,7 +29,7 @@ WALL_PHASES = (
 #: Events' times are rounded to a millionth of a second.
 CLOCK_TOLERANCE_S = 1e-3
 #: What a rank reports step by step or epoch by epoch stands in files of its own.
-_RAW = ("steps", "epochs", "compute_steps")
+_RAW = ("steps", "epochs", "compute_steps", "warnings")
 
 
 class RecordError(ValueError):
@@ -261,6 +261,7 @@ def build(
             {key: value for key, value in report.items() if key not in _RAW} for report in reports
         ],
         "environment": dict(environment),
+        "warnings": warnings(reports),
         "validity": {
             "valid": not divergence,
             "status": DIVERGED if divergence else OK,
@@ -270,6 +271,11 @@ def build(
     }
     check(record, RECORD)
     return record
+
+
+def warnings(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the ranks warn of, each sentence once, in the order of the ranks."""
+    return list(dict.fromkeys(w for report in reports for w in report.get("warnings", [])))
 
 
 def write_steps(folder: Path, reports: Sequence[Mapping[str, Any]]) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from tfscaling.clouds import GAP
-from tfscaling.display import MISSING, Shown, cell
+from tfscaling.display import MISSING, NAMING, Shown, cell
 from tfscaling.grid import AXES, POINT_AXES
 from tfscaling.metrics import METRICS
 
@@ -26,14 +26,16 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 #: Words that must not be overlooked, by how they are coloured; "ok" is what is expected.
 TONES = {
     **dict.fromkeys(("supported", "within"), "good"),
-    **dict.fromkeys(("diverged", "failed", "missing", "stale", "unfinished", "outside"), "bad"),
+    **dict.fromkeys(
+        ("diverged", "failed", "missing", "stale", "unfinished", "outside", "serious"), "bad"
+    ),
     **dict.fromkeys(
         ("incomplete", "excluded", "inconclusive", "too few runs", "not measured"), "doubt"
     ),
 }
 _JUDGED = {"status", "verdict", "support", "loss_verdict", "accuracy_verdict"}
 #: Columns by whose values rows can be chosen, if they are few.
-_CHOICES = {*AXES, *_JUDGED, "cloud", "metric", "winner", "source"}
+_CHOICES = {*AXES, "devices", *_JUDGED, "cloud", "metric", "winner", "source"}
 _CHOICES |= {"platform_a", "platform_b", "cloud_a", "cloud_b"}
 _LONG = {"reason", "meaning", "what it means"}
 
@@ -115,7 +117,7 @@ def constant(frame: pd.DataFrame, names: Sequence[str]) -> tuple[list[str], str]
 
 def runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
     """One row per run; the path of its record is relative to `folder`."""
-    varying, above = constant(frame, [axis for axis in AXES if axis != "repeat"])
+    varying, above = constant(frame, NAMING)
     names = [*varying, "repeat", "status", "replicas", "global_batch_size"]
     names += [m for m in metrics if m in frame and frame[m].notna().any()]
     names += ["reason"] if (frame["reason"].fillna("") != "").any() else []

@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfscaling.display import cell
+import pandas as pd
+
+from tfscaling.display import cell, devices
 from tfscaling.metrics import METRICS
 from tfscaling.samples import Difference
 
@@ -19,14 +21,25 @@ Row = Mapping[Any, Any]
 def place(row: Row, also: Sequence[str] = ()) -> str:
     """`10 nodes with 2 GPUs each of AWS p3.2xlarge`, and what else tells it from others.
 
-    `also`: axes of which points differ besides nodes, GPUs, platform, model and recipe.
+    Logical devices are called so: they are no GPUs. `also`: axes of which points differ besides
+    nodes, GPUs, platform, model and recipe.
     """
     nodes = f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}"
-    gpus = row["gpus_per_node"]
-    each = f" with {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else ""
-    each += " each" if gpus and row["nodes"] > 1 else ""
+    each = f" with {devices(row)}" if row["gpus_per_node"] else ""
+    each += " each" if each and row["nodes"] > 1 else ""
     more = "".join(f", {axis} {row[axis]}" for axis in also)
     return f"{nodes}{each} of {row['platform_title']} ({row['model']}, {row['recipe']}{more})"
+
+
+def axis_text(axis: str, point: Mapping[Any, Any] | pd.Series[Any]) -> str:
+    """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
+    value = point[axis]
+    if axis in ("model", "strategy", "recipe"):
+        return str(value)
+    if axis == "gpus_per_node":
+        return devices(point) + " per node" * (int(value) > 0)
+    plural = "" if str(value) == "1" else "s"
+    return f"{value} node{plural}" if axis == "nodes" else f"{value} task{plural} per node"
 
 
 def listed(names: Sequence[str]) -> str:
