@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -84,7 +85,7 @@ def measured_from(answer: Callable[[socket.socket], object]) -> Offset | None:
 
         def serve() -> None:
             connection, _ = listener.accept()
-            with connection:
+            with connection, contextlib.suppress(OSError):
                 answer(connection)
 
         thread = threading.Thread(target=serve, daemon=True)
