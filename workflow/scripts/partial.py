@@ -8,6 +8,7 @@ OUTPUTS  tables/, plots/ and report.html below --output-dir
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 
 import compare
@@ -33,6 +34,9 @@ def main() -> None:
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
+    for name in ("tables", "plots"):  # of platforms and plots that are no more
+        shutil.rmtree(args.output_dir / name, ignore_errors=True)
+    (args.output_dir / "report.html").unlink(missing_ok=True)
     tabulate(args.config, args.runs_dir, args.output_dir / "tables")
     draw(args.config, args.output_dir)
     print(f"tables, plots and report of what has finished: {args.output_dir}")
@@ -40,7 +44,7 @@ def main() -> None:
 
 def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
     """All tables, as the rules collect, compare and conclude make them."""
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "platforms").mkdir(parents=True, exist_ok=True)
     expected = expectations.expected_runs(config)
     records.write_json(folder.parent / "grid.json", expected)
     csv, comparison = folder / "runs.csv", folder / "comparison.csv"
@@ -58,7 +62,7 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
         shown["title"],
         shown["columns"],
         [comparison.with_suffix(ending) for ending in compare.FORMATS],
-        [folder / f"{name}.md" for name in expected["platforms"]],
+        [folder / "platforms" / f"{name}.md" for name in expected["platforms"]],
     )
     tolerance = config["published"]["tolerance"]
     timed = yardstick.folder_beside(runs_dir)
