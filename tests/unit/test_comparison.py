@@ -607,7 +607,7 @@ def test_a_point_of_which_all_runs_diverged_is_a_row_and_no_baseline(tmp_path: P
 
 def formats_of(table: pd.DataFrame) -> dict[str, str]:
     shown = display.comparison(table, "Title", ["execution_time_s", "loss"])
-    return {ending: write(shown) for ending, write in script.FORMATS.items()}
+    return {ending: write(shown, []) for ending, write in script.FORMATS.items()}
 
 
 def test_a_point_of_which_a_run_diverged_has_no_time_to_the_target(tmp_path: Path) -> None:
@@ -688,16 +688,6 @@ def test_the_default_baseline_has_the_same_kind_of_device(tmp_path: Path) -> Non
     }
 
 
-def test_logical_devices_are_a_kind_of_their_own() -> None:
-    platforms = {"a": {"devices": "physical"}, "b": {"devices": "logical"}}
-    kinds = [
-        comparison.device_kind({"platform": name, "gpus_per_node": gpus}, platforms)
-        for name in "ab"
-        for gpus in (0, 2)
-    ]
-    assert kinds == ["CPU", "GPU", "CPU", "logical"]
-
-
 @pytest.mark.parametrize(
     ("baseline", "cpu", "gpu"),
     [
@@ -768,3 +758,22 @@ def test_a_median_over_a_part_of_the_runs_says_so(tmp_path: Path) -> None:
     row = point(comparison_table(runs, expected), nodes=1)
     assert (row["queue_time_s"], row["status"]) == (8.0, "ok")
     assert row["reason"] == "queue_time_s is known of 2 of 3 runs"
+
+
+def test_runs_of_a_point_that_differ_in_work_are_told(tmp_path: Path) -> None:
+    table = work(tmp_path, {1: [1024, 1024], 2: [1024, 768]})
+    assert table["same_work"].tolist() == [True, False]
+    row = point(table, nodes=2)
+    assert row["reason"] == "does not do the same work: its runs trained 768 to 1,024 examples"
+    assert pd.isna(row["speedup"])
+
+
+def test_a_baseline_of_another_recipe_bars_the_speedup_and_not_the_point(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2]}, {"nodes": 1, "recipe": "strong"})
+    for entry in expected["runs"]:
+        examples = 2048 if entry["axes"]["recipe"] == "strong" else 1024
+        write_record(tmp_path, entry, 40.0, examples_trained=examples)
+    table = compare(expected, tmp_path, {"recipe": "strong", "nodes": 1})
+    assert table["same_work"].tolist() == [True, True, True]
+    assert table["speedup"].isna().tolist() == [True, True, False]
+    assert point(table, nodes=2)["reason"] == "no speedup: the baseline trained 2,048 examples"

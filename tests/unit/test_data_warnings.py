@@ -147,6 +147,12 @@ def test_runs_that_do_not_count_are_counted_by_status(tmp_path: Path) -> None:
     assert (few.severity, few.runs, nodes_of(few)) == (LIMITED, 3, [2])
 
 
+def test_where_no_run_counts_nothing_else_is_said_of_runs(tmp_path: Path) -> None:
+    (only,) = found(expectations.expected_runs(config_of()), tmp_path).values()
+    assert (only.kind, only.runs, nodes_of(only)) == ("not_valid", 12, [1, 2])
+    assert "12 missing" in only.text
+
+
 def test_points_with_few_runs_are_counted_once_for_all(tmp_path: Path) -> None:
     expected = written(config_of(nodes=[1, 2, 3, 4], repeats=5), tmp_path)
     (only,) = found(expected, tmp_path).values()
@@ -327,3 +333,17 @@ def test_outputs_about_good_data_warn_of_nothing(tmp_path: Path) -> None:
     markers = ("**Warning:**", "Warning: ", 'role="note"', "warnings: ")
     spoken = {name for name, text in texts.items() for mark in markers if mark in text}
     assert spoken == set()
+
+
+def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:
+    expected = written(config_of(), tmp_path)
+    comparison, runs = frames(expected, tmp_path)
+    assert "diverged" not in {warning.kind for warning in data_warnings.find(comparison, runs)}
+    runs.loc[(runs["nodes"] == 2) & (runs["repeat"] < 3), "status"] = "diverged"
+    found = data_warnings.find(comparison_table(runs, expected), runs)
+    (warning,) = [warning for warning in found if warning.kind == "diverged"]
+    assert "not_valid" not in {warning.kind for warning in found}
+    assert (warning.severity, warning.runs) == (SERIOUS, 2)
+    assert [point[4] for point in warning.points] == [2]
+    assert warning.short == "2 of 12 runs diverged"
+    assert warning.short in data_warnings.footnotes(found)[0]

@@ -21,7 +21,7 @@ def resources(geometry: Geometry, **settings: Any) -> dict[str, Any]:
     return platforms.slurm_resources(platform(**settings), geometry)
 
 
-ALWAYS = {"mpi": "", "runtime": 60, "stall_timeout_s": 600}
+ALWAYS = {"mpi": "", "runtime": 60, "stall_timeout_s": 600, "latency_wait_s": 60}
 GEOMETRIES: dict[str, tuple[Geometry, dict[str, Any]]] = {
     "one_node": (
         Geometry(1, 1, 0),
@@ -238,3 +238,18 @@ def test_a_cluster_without_any_run_is_refused(
         platforms.check_cluster(config, [("config.yaml", {}), ("--config", {"cluster": chosen})])
     assert str(caught.value).startswith(f'--config: cluster: "{chosen}" is not allowed; ')
     assert rule in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("gpus_per_node", "devices", "kind"),
+    [
+        (0, "physical", "CPU"),
+        (0, "logical", "CPU"),
+        (2, "physical", "GPU"),
+        (2, "logical", "logical"),
+    ],
+)
+def test_logical_devices_are_a_kind_of_their_own(
+    gpus_per_node: int, devices: str, kind: str
+) -> None:
+    assert platforms.device_kind(gpus_per_node, devices) == kind

@@ -162,4 +162,3 @@ def test_epochs_of_runs_that_diverged_are_in_no_line() -> None:
     epochs = [*epochs_of(row, 0.5, 0.3), *epochs_of(row, 9.0, repeat=2, status="diverged")]
     figure = plot_training.epochs(tables_of({**row, "runs_diverged": 1}, epochs=epochs), "T")
     assert points_of(figure)["cluster"] == [(1, 0.5), (2, 0.3)]
-    assert "1 run diverged: in no median" in legend_of(figure)

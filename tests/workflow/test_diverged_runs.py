@@ -32,16 +32,16 @@ def test_a_sweep_in_which_everything_diverges_ends_with_its_tables(project: Proj
     assert [(r["nodes"], r["status"], r["runs"], r["runs_diverged"]) for r in rows] == [
         ("1", "diverged", "0", "1"), ("2", "diverged", "0", "1"),
     ]  # fmt: skip
-    runs = project.table("results/tables/runs.csv")
+    runs = project.table("results/main/tables/runs.csv")
     assert [(r["status"], r["loss"], r["execution_time_s"]) for r in runs] == [
         ("diverged", "", ""), ("diverged", "", ""),
     ]  # fmt: skip
-    for name in ("comparison.md", "comparison.tex", "comparison.html", "laptop.md"):
+    for name in ("comparison.md", "comparison.tex", "comparison.html", "platforms/laptop.md"):
         assert "1 of 1 diverged" in table_text(project, name)
-    assert (project.folder / "results/report.html").is_file()
+    assert (project.folder / "results/main/report.html").is_file()
     assert "Nothing to be done" in project.snakemake().stdout
     assert project.planned() == set()
 
 
 def table_text(project: Project, name: str) -> str:
-    return (Path(project.folder) / "results/tables" / name).read_text()
+    return (Path(project.folder) / "results/main/tables" / name).read_text()

@@ -133,11 +133,12 @@ def test_every_output_warns_of_logical_devices_and_the_one_machine(finished: Pro
     folder = finished.folder / "results/main"
     warnings = json.loads((folder / "tables/warnings.json").read_text())["warnings"]
     by_kind = {warning["kind"]: warning for warning in warnings}
-    assert list(by_kind) == ["logical_devices", "one_machine", "few_runs"]
+    # a machine whose network changes while the tests run gives another one
+    assert {"logical_devices", "one_machine", "few_runs"} <= by_kind.keys()
     assert [by_kind[kind]["runs"] for kind in ("logical_devices", "one_machine")] == [2, 2]
     texts = [warning["text"] for warning in warnings]
     shorts = [warning["short"].split()[0] for warning in warnings]
-    pages = [*folder.glob("tables/*.md"), *folder.glob("tables/*.html"), folder / "report.html"]
+    pages = [*folder.glob("tables/**/*.md"), *folder.glob("tables/*.html"), folder / "report.html"]
     assert len(pages) == 11
     for page in pages:
         assert all(text in page.read_text() for text in texts), page.name

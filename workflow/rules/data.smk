@@ -18,7 +18,7 @@ rule dataset:
         "../envs/environment.yaml"
     params:
         path=dataset_path,
-        checksums=dataset_checksums,  # other data under the same name is fetched anew
+        version=2,  # of the prepared file: files of an earlier one are made again
     message:
         "dataset {wildcards.dataset}"
     shell:

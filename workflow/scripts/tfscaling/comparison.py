@@ -118,6 +118,10 @@ def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None
     row["runs_diverged"] = len(diverged)
     if trained := [int(run["examples_trained"]) for run in valid]:
         row["examples_trained"] = round(median(trained))
+        if not _is_same(min(trained), max(trained)):
+            row["same_work"] = False
+            text = f"its runs trained {min(trained):,} to {max(trained):,} examples"
+            reasons.append(f"does not do the same work: {text}")
     if target is not None:
         reached = sum(not pd.isna(run["time_to_accuracy_s"]) for run in valid)
         row |= {"target_accuracy": target, "runs_at_target": reached}
@@ -210,24 +214,36 @@ def _add_speedup(
         shown = [*baseline, *(a for a in POINT_AXES if a not in (*SERIES_AXES, *baseline))]
         row["baseline"] = " ".join(f"{axis}={base[axis]}" for axis in shown)
         row["baseline_execution_time_s"] = base["execution_time_s"]
-        if row.get("same_work"):
+        of_base = base.get("examples_trained")
+        if not row.get("same_work") or of_base is None:
+            continue
+        if _is_same(row["examples_trained"], of_base):
             _add_ratios(row, base, points)
+        else:
+            _say(row, f"no speedup: the baseline trained {of_base:,} examples")
 
 
 def _compare_work(row: Row, base: Row | None, most: int) -> None:
     """Mark whether the point trains as many examples as its baseline, and say if it does not.
 
-    Without a measured baseline: as many as the point of its line that trains the most.
+    Without a measured baseline of the same model and recipe: as many as the point of its line that
+    trains the most.
     """
     own = row.get("examples_trained")
-    if own is None:
+    if own is None or row.get("same_work") is False:
         return
-    of_base = (base or {}).get("examples_trained")
+    is_alike = base is not None and all(base[axis] == row[axis] for axis in ("model", "recipe"))
+    of_base = base.get("examples_trained") if base and is_alike else None
     other = of_base or most
-    row["same_work"] = abs(own - other) <= SAME_WORK_TOLERANCE * other
+    row["same_work"] = _is_same(own, other)
     if not row["same_work"]:
         whose = "its baseline" if of_base else "another point of its line"
         _say(row, f"does not do the same work: trained {own:,} examples, {whose} {other:,}")
+
+
+def _is_same(examples: int, others: int) -> bool:
+    """Whether two numbers of examples trained are the same work."""
+    return abs(examples - others) <= SAME_WORK_TOLERANCE * others
 
 
 def _say(row: Row, reason: str) -> None:

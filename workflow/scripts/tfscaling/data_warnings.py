@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling import environments
+from tfscaling import environments, records
 from tfscaling.grid import POINT_AXES
 from tfscaling.platforms import LOGICAL
 from tfscaling.samples import Point, point_of
@@ -168,6 +168,23 @@ def _other_work(tables: Tables) -> Iterator[DataWarning]:
         )
 
 
+def _diverged(tables: Tables) -> Iterator[DataWarning]:
+    everything = tables.runs.to_dict("records")
+    runs = [run for run in everything if run["status"] == records.DIVERGED]
+    if runs:
+        points = _points(runs)
+        yield DataWarning(
+            "diverged",
+            SERIOUS,
+            f"The loss of {tables.of_runs(runs, everything)} became NaN or infinite, at "
+            f"{tables.of_points(points, tables.asked, '')}: medians are of the other runs alone, "
+            "and look better than the training is.",
+            f"{len(runs)} of {_count(len(everything), 'run')} diverged",
+            points,
+            len(runs),
+        )
+
+
 def _environments(tables: Tables) -> Iterator[DataWarning]:
     facts: dict[str, list[str]] = {}  # fact → the platforms in whose runs it differs
     for row in environments.differences(tables.runs).to_dict("records"):
@@ -241,17 +258,20 @@ def _said(runs: Sequence[Row], column: str) -> dict[str, list[Row]]:
 
 
 def _not_valid(tables: Tables) -> Iterator[DataWarning]:
-    out = [run for run in tables.runs.to_dict("records") if run["status"] != "ok"]
+    told = (records.OK, records.DIVERGED)  # the latter by a warning of their own
+    out = [run for run in tables.runs.to_dict("records") if run["status"] not in told]
     if out:
         counts = Counter(str(run["status"]) for run in out)
         named = _listed([f"{count} {status}" for status, count in counts.items()], "and")
         points = _points(out)
-        at = tables.of_points(points, tables.asked, "")
+        runs = _count(len(tables.runs), "run")
+        said = f"{len(out)} of {runs} do not count" if tables.valid else f"none of {runs} counts"
         yield DataWarning(
             "not_valid",
             LIMITED,
-            f"{len(out)} of {_count(len(tables.runs), 'run')} do not count ({named}), at {at}.",
-            f"{len(out)} of {_count(len(tables.runs), 'run')} do not count",
+            f"{said[0].upper()}{said[1:]} ({named}), at "
+            f"{tables.of_points(points, tables.asked, '')}.",
+            said,
             points,
             len(out),
         )
@@ -276,8 +296,8 @@ def _few_runs(tables: Tables) -> Iterator[DataWarning]:
 
 #: Every kind of warning, in the order in which they are given.
 RULES: tuple[Callable[[Tables], Iterator[DataWarning]], ...] = (
-    *(_logical_devices, _one_machine, _shared_machine, _other_work, _other_data, _own_warnings),
-    *(_not_valid, _few_runs, _environments, _unchecked),
+    *(_logical_devices, _one_machine, _shared_machine, _diverged, _other_work, _other_data),
+    *(_own_warnings, _not_valid, _few_runs, _environments, _unchecked),
 )
 
 

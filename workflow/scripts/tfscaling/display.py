@@ -18,7 +18,6 @@ MISSING = "–"
 NO_RATIO = "no ratio"
 _TEXTS = {"platform", "model", "strategy", "recipe", "devices", "status", "reason"}
 
-
 #: What names a point: its axes, and the kind of its devices after their number.
 _AFTER = POINT_AXES.index("gpus_per_node") + 1
 NAMING = (*POINT_AXES[:_AFTER], "devices", *POINT_AXES[_AFTER:])
@@ -132,6 +131,11 @@ def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
                 f"Speed-up of {row['platform']}, {row['model']}, {row['strategy']}, recipe "
                 f"{row['recipe']}: relative to {row['baseline']} ({text})."
             )
+    if (table["runs_diverged"].fillna(0) > 0).any():
+        notes.append(
+            "diverged: the loss became NaN or infinite; such runs are results, but take part in no "
+            "median, interval or speed-up."
+        )
     if (table["runs"] >= RUNS_FOR_INTERVAL).any():
         notes.append(
             f"In brackets: the {CONFIDENCE:.0%} interval of the median (order statistics) or of "

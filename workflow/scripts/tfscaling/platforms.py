@@ -144,6 +144,7 @@ def slurm_resources(platform: Mapping[str, Any], geometry: Geometry) -> dict[str
         "clusters": platform["cluster"] if platform["multi_cluster"] else None,
         "slurm_extra": " ".join(extra),
         "stall_timeout_s": platform["stall_timeout_s"],
+        "latency_wait_s": platform["latency_wait_s"],
     }
     return {key: value for key, value in resources.items() if value is not None}
 

@@ -87,15 +87,18 @@ def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
     figure, (axes,) = plot_style.panels(title, "nodes", [y])
     axes.set(xscale="log", yscale="log" if name == "speedup" else "linear")
     ideals = set()
-    without = []
+    without: dict[str, str] = {}
     for line in plot_style.series(table):
         rows = line.rows[values(line.rows, name) > 0]
         if len(rows):
             _points(axes, rows, name, line.label, line.style)
             ideal = values(rows, "speedup") / values(rows, "scaling_efficiency")
             ideals.add(tuple(zip(rows["nodes"], ideal.round(6), strict=True)))
-        elif len(plot_style.measured(line.rows)):
-            without.append(line.label)
+        elif len(found := plot_style.measured(line.rows)):
+            other = plot_style.of_other_work(found).all()
+            without[line.label] = (
+                "other work than the baseline" if other else "no baseline measured"
+            )
     if ideals and name == "speedup":
         for ideal in sorted(ideals):
             axes.plot(*zip(*ideal, strict=True), **_IDEAL)
@@ -113,8 +116,9 @@ def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
     else:
         axes.set_ylim(0, max(1.05, axes.get_ylim()[1]))
     notes = _baselines(table)
-    if without:
-        notes.append(f"not shown, no baseline measured: {'; '.join(without)}")
+    for reason in dict.fromkeys(without.values()):
+        labels = [label for label, why in without.items() if why == reason]
+        notes.append(f"not shown, {reason}: {'; '.join(labels)}")
     if ideals and np.isfinite(values(table, f"{name}_low")).any():
         notes.append(_INTERVAL_OF_RATIO)
     plot_style.finish(figure, axes, tables, notes)

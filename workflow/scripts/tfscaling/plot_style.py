@@ -83,6 +83,11 @@ def absent(table: pd.DataFrame) -> pd.DataFrame:
     return table[~(values(table, "runs") > 0)]
 
 
+def of_other_work(table: pd.DataFrame) -> pd.Series[bool]:
+    """Which points do not train as many examples as their baseline: no plot ranks them."""
+    return table["same_work"].map(lambda same: pd.notna(same) and not same).astype(bool)
+
+
 def point_style(platform: int, number: int) -> dict[str, Any]:
     """The style of line `number` of the platform in place `platform`."""
     return {
@@ -243,9 +248,6 @@ def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
     if len(rows):
         number = f"{len(rows)} point{'s' if len(rows) > 1 else ''} "
         axes.plot([], [], color="0.3", label=number + ABSENT, **usual)
-    if diverged := int(np.nansum(values(table, "runs_diverged"))):
-        text = f"{diverged} run{'s' if diverged > 1 else ''} diverged: in no median"
-        axes.plot([], [], linestyle="none", label=text)
     return len(rows) > 0
 
 

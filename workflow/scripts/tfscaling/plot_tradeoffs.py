@@ -71,7 +71,7 @@ def _against_time(tables: Tables, title: str, name: str, y: str) -> Figure:
             axes.errorbar(
                 values(rows, _TIME), values(rows, name), label=line.label, **spreads, **style
             )
-    _pareto_line(axes, table, shown, name)
+    _pareto_line(axes, table, shown[~plot_style.of_other_work(shown)], name)
     plot_style.mark_absent(axes, table)
     notes = []
     if not len(shown):

@@ -66,7 +66,7 @@ def table(runs: pd.DataFrame, comparison: pd.DataFrame | None = None) -> pd.Data
             for n, point in zip(own["replicas"].tolist(), points, strict=True)
             if point in unfit
         }
-        own = own[fit_runs]
+        own = own[pd.Series(fit_runs, index=own.index, dtype=bool)]
         n, times = own["replicas"].tolist(), own["execution_time_s"].tolist()
         of_line = dict(zip(LINE_AXES, axes, strict=True))
         of_line["left_out"] = "; ".join(f"n = {n:g}: {why}" for n, why in left_out.items())
