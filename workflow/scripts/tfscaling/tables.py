@@ -65,8 +65,8 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
     Runs have axes, devices (CPU, GPU or logical), status, reason, sizes, metrics, warnings, hosts
     and the record's path. `status` is ok, diverged (the loss is NaN or infinite: a result, but
     without metrics), failed, unfinished (started, left neither a record nor a failure: still
-    running, or killed), stale (made with other parameters or of other data) or missing; further repeats
-    (`repeat_until`) have a row once they were started.
+    running, or killed), stale (made with other parameters or of other data) or missing; further
+    repeats (`repeat_until`) have a row once they were started.
     Epochs have EPOCH_COLUMNS, with the `status` of their run, ok or diverged; the last epoch of a
     run that diverged has no loss. What is of held-out examples is known where the model was
     evaluated after the epoch.
