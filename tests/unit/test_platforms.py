@@ -178,6 +178,21 @@ def test_a_price_of_gpus_needs_one_of_the_node() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("gpus_per_node", "devices", "kind"),
+    [
+        (0, "physical", "CPU"),
+        (0, "logical", "CPU"),
+        (2, "physical", "GPU"),
+        (2, "logical", "logical"),
+    ],
+)
+def test_logical_devices_are_a_kind_of_their_own(
+    gpus_per_node: int, devices: str, kind: str
+) -> None:
+    assert platforms.device_kind(gpus_per_node, devices) == kind
+
+
 WRONG = {
     "month_13": ({"price_date": "2020-13"}, "price_date", "a date that there is"),
     "day_45": ({"price_date": "2020-12-45"}, "price_date", "a date that there is"),
@@ -238,18 +253,3 @@ def test_a_cluster_without_any_run_is_refused(
         platforms.check_cluster(config, [("config.yaml", {}), ("--config", {"cluster": chosen})])
     assert str(caught.value).startswith(f'--config: cluster: "{chosen}" is not allowed; ')
     assert rule in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("gpus_per_node", "devices", "kind"),
-    [
-        (0, "physical", "CPU"),
-        (0, "logical", "CPU"),
-        (2, "physical", "GPU"),
-        (2, "logical", "logical"),
-    ],
-)
-def test_logical_devices_are_a_kind_of_their_own(
-    gpus_per_node: int, devices: str, kind: str
-) -> None:
-    assert platforms.device_kind(gpus_per_node, devices) == kind

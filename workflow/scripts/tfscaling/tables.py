@@ -141,6 +141,7 @@ def _asked(entry: Entry) -> dict[str, Any]:
         **{size: entry[size] for size in SIZES},
         "usd_per_node_hour": entry["usd_per_node_hour"],
         "parameters_hash": entry["parameters_hash"],
+        "warnings": "",
     }
 
 
