@@ -133,7 +133,6 @@ def _run_row(
 def _asked(entry: Entry) -> dict[str, Any]:
     """What is known of an expected run before it is made."""
     return {
-        "warnings": "",
         **entry["axes"],
         "devices": platforms.device_kind(
             entry["axes"]["gpus_per_node"], entry["parameters"]["devices"]
