@@ -147,6 +147,12 @@ def test_runs_that_do_not_count_are_counted_by_status(tmp_path: Path) -> None:
     assert (few.severity, few.runs, nodes_of(few)) == (LIMITED, 3, [2])
 
 
+def test_where_no_run_counts_nothing_else_is_said_of_runs(tmp_path: Path) -> None:
+    (only,) = found(expectations.expected_runs(config_of()), tmp_path).values()
+    assert (only.kind, only.runs, nodes_of(only)) == ("not_valid", 12, [1, 2])
+    assert "12 missing" in only.text
+
+
 def test_points_with_few_runs_are_counted_once_for_all(tmp_path: Path) -> None:
     expected = written(config_of(nodes=[1, 2, 3, 4], repeats=5), tmp_path)
     (only,) = found(expected, tmp_path).values()

@@ -218,6 +218,19 @@ def test_the_page_has_every_row_one_line_for_each_geometry_and_the_sums(tmp_path
     assert "assumption" not in text
 
 
+def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
+    block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": [2, 9],
+             "gpus_per_node": [0, 2]}  # fmt: skip
+    config = configuration.validate(raw_config((("grid",), [block])))
+    made = plan.make(config, tmp_path)
+    assert [row["devices"] for row in made.rows] == ["CPU", "logical"] * 2
+    header, *rows = table_rows(page(config, tmp_path, "local"))
+    shown = [dict(zip(header, row, strict=True)) for row in rows[:4]]
+    assert [(row["devices"], row["gpus"]) for row in shown] == [
+        ("CPU", "0"), ("logical", "4 logical"), ("CPU", "–"), ("logical", "–"),
+    ]  # fmt: skip
+
+
 def test_the_page_says_what_is_unknown_and_what_was_tried(tmp_path: Path) -> None:
     config = config_of()
     write_failure(tmp_path, entries(config)[0])

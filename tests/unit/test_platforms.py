@@ -184,3 +184,18 @@ def test_a_price_of_gpus_needs_one_of_the_node() -> None:
         "platforms.yaml: platforms.cluster.usd_per_gpu_hour: 2.5 is not allowed; "
         "usd_per_gpu_hour needs usd_per_node_hour, to which it is added"
     )
+
+
+@pytest.mark.parametrize(
+    ("gpus_per_node", "devices", "kind"),
+    [
+        (0, "physical", "CPU"),
+        (0, "logical", "CPU"),
+        (2, "physical", "GPU"),
+        (2, "logical", "logical"),
+    ],
+)
+def test_logical_devices_are_a_kind_of_their_own(
+    gpus_per_node: int, devices: str, kind: str
+) -> None:
+    assert platforms.device_kind(gpus_per_node, devices) == kind

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import run_python, valid_config
+from generator import DATA_SHA256
 from tfscaling import events, grid, parameters, truth
 from tfscaling.models import MODELS
 from tfscaling.strategies import STRATEGIES
@@ -45,7 +46,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part, count in (("train", 100), ("test", 50)):
         arrays[f"x_{part}"] = random.integers(0, 256, (count, 28, 28), np.uint8)
         arrays[f"y_{part}"] = random.integers(0, 10, count, np.uint8)
-    np.savez(folder / "data.npz", **arrays)
+    np.savez(folder / "data.npz", **arrays, sha256=np.array(DATA_SHA256))
     run, settings = axes_and_settings(
         per_replica_batch_size=16,
         train_examples_max=TRAIN_EXAMPLES,
@@ -72,6 +73,11 @@ def test_the_report_says_what_the_rank_got(finished: Path) -> None:
         "devices": ["CPU:0", "CPU:1"],
         "intra_op_threads": 2,
         "replicas": 2,
+        "worker_devices": None,
+        "gpus_visible": "",
+        "gpu_names": [],
+        "data_sha256": DATA_SHA256,
+        "per_replica_batch_size": 16,
         "global_batch_size": 32,
         "examples_per_step": 32,
         "model_parameters": 2_770_634,
@@ -88,8 +94,17 @@ def test_the_report_says_what_the_rank_got(finished: Path) -> None:
 
 def test_the_report_passes_the_truth_check(finished: Path) -> None:
     run, settings = axes_and_settings()
-    asked = {"tasks": 1, "jobs": {"worker": 1}, "gpus_per_task": 2, "replicas": 2}
-    assert truth.violations({**run.axes, **settings, **asked}, [report_of(finished)]) == []
+    asked = {
+        **{**run.axes, **settings, "tasks": 1, "jobs": {"worker": 1}, "gpus_per_task": 2},
+        **{"replicas": 2, "cpus_per_task": 2, "per_replica_batch_size": 16},
+        **{"global_batch_size": 32, "data_sha256": DATA_SHA256},
+        **{"train_examples": TRAIN_EXAMPLES, "test_examples": TEST_EXAMPLES},
+    }
+    found = report_of(finished)
+    assert truth.violations(asked, [found]) == []
+    for key in ("gpus_per_task", "replicas", "cpus_per_task", "train_examples", "data_sha256"):
+        other = "other" if key == "data_sha256" else 7
+        assert truth.violations({**asked, key: other}, [found]) != [], key
 
 
 def test_phases_are_passed_in_their_order(finished: Path) -> None:

@@ -76,6 +76,23 @@ def test_a_point_without_all_its_runs_is_left_alone(tmp_path: Path) -> None:
     assert [point["nodes"] for point in made["points"]] == [2]
 
 
+@pytest.mark.parametrize("change", ["parameters_hash", "data"])
+def test_runs_that_the_tables_do_not_count_are_not_there(tmp_path: Path, change: str) -> None:
+    """Records that were copied here, of other parameters or of other data."""
+    expected = written(tmp_path, {1: NARROW, 2: WIDE})
+    for path in paths(expected, 2, 3, 4):
+        file = tmp_path / path / "run.json"
+        record = json.loads(file.read_text())
+        if change == "data":
+            record["environment"]["dataset"]["sha256"] = "e" * 64
+        else:
+            record["parameters_hash"] = "0" * 16
+        file.write_text(json.dumps(record))
+    made = repeats.next_round(expected, tmp_path, [], 1)
+    assert [point["nodes"] for point in made["points"]] == [1]
+    assert made["added"] == 0
+
+
 def test_points_that_ask_for_no_interval_are_not_looked_at(tmp_path: Path) -> None:
     expected = expected_of({"nodes": 1, "repeats": 6})
     generator.write_records(expected, tmp_path)

@@ -261,11 +261,17 @@ def test_the_program_writes_the_page(tmp_path: Path) -> None:
         "speedup.svg",
         "--output",
         "results/report.html",
+        "--remove-earlier",
     ]
+    for name in ("partial/tables/runs.csv", "plots/epochs.svg", "plots/note.txt"):
+        (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "results" / name).touch()
     command = [sys.executable, str(SCRIPTS / "report.py"), *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     output = tmp_path / "results" / "report.html"
+    assert sorted(path.name for path in output.parent.iterdir()) == ["plots", "report.html", "runs"]
+    assert [path.name for path in (output.parent / "plots").iterdir()] == ["note.txt"]
     page = Page(output.read_text())
     assert output.stat().st_size < 1_000_000
     assert [words for _, words in page.all("summary") if len(words) < 50] == [

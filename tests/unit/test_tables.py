@@ -38,6 +38,41 @@ def test_a_valid_run_has_its_measurements_hosts_and_record(tmp_path: Path) -> No
     assert json.loads(Path(row["record"]).read_text())["axes"]["nodes"] == 2
 
 
+def with_data(path: Path, sha256: str) -> None:
+    record = json.loads(path.read_text())
+    record["environment"]["dataset"]["sha256"] = sha256
+    path.write_text(json.dumps(record))
+
+
+def test_runs_of_other_data_than_most_are_stale(tmp_path: Path) -> None:
+    """Results of two clusters that prepared different data under one name, merged."""
+    expected = expected_of({"nodes": [1, 2, 3]})
+    for entry, sha256 in zip(expected["runs"], ("a" * 64, "b" * 64, "b" * 64), strict=True):
+        with_data(write_record(tmp_path / "runs", entry, 10.0), sha256)
+    runs, epochs = tables.run_tables(expected, tmp_path / "runs")
+    assert runs["status"].tolist() == ["stale", "ok", "ok"]
+    row = point(runs, nodes=1)
+    assert (
+        "the arrays of mnist have the checksum aaaaaaaaaaaa, those of most runs bbb"
+        in (row["reason"])
+    )
+    assert pd.isna(row["execution_time_s"])
+    assert (row["replicas"], row["parameters_hash"]) == (1, expected["runs"][0]["parameters_hash"])
+    assert set(epochs["nodes"]) == {2, 3}
+
+
+def test_the_data_that_is_prepared_here_decides(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2, 3]})
+    for entry, sha256 in zip(expected["runs"], ("a" * 64, "b" * 64, "b" * 64), strict=True):
+        with_data(write_record(tmp_path / "runs", entry, 10.0), sha256)
+    (tmp_path / "datasets").mkdir()
+    facts = {"dataset": "mnist", "sha256": "a" * 64}
+    (tmp_path / "datasets/mnist.json").write_text(json.dumps(facts))
+    assert runs_of(expected, tmp_path / "runs")["status"].tolist() == ["ok", "stale", "stale"]
+    (tmp_path / "datasets/mnist.json").write_text('{"dataset": "mnist"}')  # by an earlier version
+    assert runs_of(expected, tmp_path / "runs")["status"].tolist() == ["stale", "ok", "ok"]
+
+
 ACCURACIES = (0.5, 0.7, 0.9, 0.88, 0.91, 0.92, 0.93, 0.94)
 
 

@@ -30,11 +30,8 @@ OTHER: dict[str, Any] = {
     "published": {"path": "resources/published_results.csv"},
     "plots": {"execution_time": {}},
 }  # fmt: skip
-SNAKEFILE = """
+MODULE = """
 import yaml
-
-
-include: "tool/Snakefile"
 
 
 module tfs:
@@ -48,6 +45,8 @@ module tfs:
 
 use rule * from tfs as tfs_*
 """
+BESIDE = f'include: "tool/Snakefile"\n{MODULE}'
+ALONE = f"{MODULE}\n\nonerror:\n    tfs.onerror()\n"
 
 
 def files(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -82,7 +81,8 @@ def both(new_project: Callable[[str], Project]) -> Both:
     made = Both(new_project("module").folder)
     made.overlay(OWN)
     (made.folder / "other.yaml").write_text(yaml.safe_dump(OTHER))
-    (made.folder / "Snakefile").write_text(SNAKEFILE)
+    (made.folder / "Snakefile").write_text(BESIDE)
+    (made.folder / "Alone").write_text(ALONE)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(REPOSITORY / "workflow", made.folder / "tool/workflow", ignore=ignored)
     shutil.copy(REPOSITORY / "Snakefile", made.folder / "tool/Snakefile")
@@ -153,3 +153,20 @@ def test_plan_and_partial_tables_of_the_module_are_below_its_prefix(swept: Both)
     assert (swept.other / "main/plan.md").exists()
     (row,) = swept.table("other/results/main/partial/tables/comparison.csv")
     assert (row["recipe"], row["runs"]) == ("other", "7")
+
+
+def test_after_a_failure_the_module_removes_its_own_tables_only(
+    swept: Both, tmp_path: Path
+) -> None:
+    """The last rules fail here, after the tables: a file lies where a folder must be."""
+    copied = Both(swept.copy(tmp_path / "project").folder)
+    shutil.rmtree(copied.other / "main/plots")
+    (copied.other / "main/plots").touch()
+    (copied.other / "main/partial").mkdir(exist_ok=True)
+    before = files(copied.own)
+    alone = str(copied.folder / "Alone")
+    done = copied.snakemake("tfs_all", snakefile=alone, check=False)
+    assert done.returncode != 0
+    assert files(copied.own) == before
+    assert not (copied.other / "main/report.html").exists()
+    assert (copied.other / "main/partial/report.html").exists()

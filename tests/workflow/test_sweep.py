@@ -133,7 +133,8 @@ def test_every_output_warns_of_logical_devices_and_the_one_machine(finished: Pro
     folder = finished.folder / "results/main"
     warnings = json.loads((folder / "tables/warnings.json").read_text())["warnings"]
     by_kind = {warning["kind"]: warning for warning in warnings}
-    assert list(by_kind) == ["logical_devices", "one_machine", "few_runs"]
+    # a machine whose network changes while the tests run gives another one
+    assert {"logical_devices", "one_machine", "few_runs"} <= by_kind.keys()
     assert [by_kind[kind]["runs"] for kind in ("logical_devices", "one_machine")] == [2, 2]
     texts = [warning["text"] for warning in warnings]
     shorts = [warning["short"].split()[0] for warning in warnings]

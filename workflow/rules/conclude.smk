@@ -64,7 +64,7 @@ rule conclude:
         indifference=CONFIG["comparison"]["indifference"],
         published=published_flag,
         yardsticks_dir=f"{ROOT}/yardsticks",
-        output_dir=f"{STUDY}/tables",
+        output_dir=tables_folder,
     message:
         "say what the comparison supports"
     shell:

@@ -18,6 +18,7 @@ rule dataset:
         "../envs/environment.yaml"
     params:
         path=dataset_path,
+        version=2,  # of the prepared file: files of an earlier one are made again
     message:
         "dataset {wildcards.dataset}"
     shell:

@@ -2,7 +2,8 @@
 
 INPUTS   results/{study}/grid.json, results/{study}/tables/{*.csv,warnings.json},
          results/{study}/plots/*.svg
-OUTPUTS  results/{study}/report.html
+OUTPUTS  results/{study}/report.html; removes results/{study}/partial and plots that are no longer
+         configured
 """
 
 
@@ -49,4 +50,5 @@ rule report:
         " --plots {input.plots}"
         " --title {params.comparison[title]:q}"
         " --output {output.html}"
+        " --remove-earlier"
         " >{log} 2>&1"

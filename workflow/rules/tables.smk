@@ -5,7 +5,8 @@ OUTPUTS  below results/{study}/tables:
          runs.{csv,parquet}              one row per run, failed ones included
          epochs.csv                      one row per epoch of each valid run
          comparison.{csv,md,tex,html}    one row per point
-         {platform}.md                   nodes, time, loss, accuracy
+         {platform}.md                   nodes, time, loss, accuracy; those of platforms that
+                                         the grid no longer has are removed
          warnings.json                   what must be known before any number is read
 """
 
@@ -84,4 +85,5 @@ rule compare:
         " --html {output.html}"
         " --warnings {output.warnings}"
         " --platforms {output.platforms}"
+        " --remove-earlier"
         " >{log} 2>&1"

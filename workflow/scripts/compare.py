@@ -36,6 +36,8 @@ def main() -> None:
     parser.add_argument("--html", type=Path, required=True)
     parser.add_argument("--warnings", type=Path, required=True, help="warnings.json")
     parser.add_argument("--platforms", type=Path, nargs="+", required=True, help="<platform>.md")
+    removed = "remove other *.md beside these that have no *.csv: of platforms that are no more"
+    parser.add_argument("--remove-earlier", action="store_true", help=removed)
     args = parser.parse_args()
     expected = records.read_json(args.grid)
     runs = tables.read_table(args.runs)
@@ -44,6 +46,15 @@ def main() -> None:
     records.write_json(args.warnings, data_warnings.to_json(data_warnings.find(table, runs)))
     files = [args.md, args.tex, args.html]
     write(table, runs, expected["platforms"], args.title, args.columns, files, args.platforms)
+    if args.remove_earlier:
+        remove_earlier(args.platforms)
+
+
+def remove_earlier(platform_files: Sequence[Path]) -> None:
+    """Remove the tables of platforms that the grid had before: those without a CSV beside them."""
+    for path in platform_files[0].parent.glob("*.md"):
+        if path not in platform_files and not path.with_suffix(".csv").exists():
+            path.unlink()
 
 
 def write(

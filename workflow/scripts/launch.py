@@ -11,7 +11,7 @@ import os
 import time
 from pathlib import Path
 
-from tfscaling import events, parameters, provenance, records, slurm_job, truth
+from tfscaling import events, parameters, prepared_data, provenance, records, slurm_job, truth
 from tfscaling.geometry import Geometry, batch_sizes
 from tfscaling.launching import Attempt
 from tfscaling.parameters import cpus_per_task
@@ -30,6 +30,14 @@ def main() -> None:
     args = parser.parse_args()
     axes, settings = parameters.from_namespace(args)
     attempt = Attempt.begin(args.record.parent)
+    try:
+        data = prepared_data.describe(args.dataset_file, settings)
+    except prepared_data.PreparedDataError as error:
+        attempt.fail(
+            axes,
+            parameters.parameters_hash(axes, settings),
+            {"kind": "launch_failed", "message": str(error)},
+        )
     cause = attempt.start_ranks(
         SCRIPTS / "train.py",
         ["--dataset-file", str(args.dataset_file)],
@@ -39,13 +47,16 @@ def main() -> None:
         args.stall_timeout_s,
     )
     if cause is None:
-        cause = finish(args.record, axes, settings, attempt)
+        cause = finish(args.record, axes, settings, attempt, data)
     if cause is not None:
         attempt.fail(axes, parameters.parameters_hash(axes, settings), cause)
 
 
-def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | None:
-    """Check what the ranks left and write the record; the cause if it does not count."""
+def finish(path: Path, axes: dict, settings: dict, attempt: Attempt, data: dict) -> dict | None:
+    """Check what the ranks left and write the record; the cause if it does not count.
+
+    `data` is what the ranks were to read, as `prepared_data.describe` has it.
+    """
     reports = attempt.reports()
     geometry, strategy = Geometry.of(axes), STRATEGIES[axes["strategy"]]
     replicas = strategy.replicas(geometry, settings)
@@ -59,6 +70,8 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | N
         "global_batch_size": total,
     }
     asked = {**axes, **settings, **derived, "jobs": strategy.jobs(geometry, settings)}
+    asked |= {"train_examples": data["train_examples"], "test_examples": data["test_examples"]}
+    asked["data_sha256"] = data[prepared_data.SHA256]
     required = [name for name in truth.CHECKS if name != truth.FINITE]
     if wrong := truth.violations(asked, reports, required):
         return {"kind": "invalid", "message": "; ".join(wrong)}
@@ -70,6 +83,7 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | N
         for r in reports
     ]
     environment = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ))
+    environment |= {"dataset": data, "unchecked": truth.unchecked(asked, reports)}
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
     events.write(path.with_name(records.EVENTS), merged)
     records.write_steps(path.parent, reports)

@@ -8,6 +8,7 @@ OUTPUTS  tables/, plots/ and report.html below --output-dir
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 
 import compare
@@ -33,6 +34,9 @@ def main() -> None:
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
+    for name in ("tables", "plots"):  # of platforms and plots that are no more
+        shutil.rmtree(args.output_dir / name, ignore_errors=True)
+    (args.output_dir / "report.html").unlink(missing_ok=True)
     tabulate(args.config, args.runs_dir, args.output_dir / "tables")
     draw(args.config, args.output_dir)
     print(f"tables, plots and report of what has finished: {args.output_dir}")

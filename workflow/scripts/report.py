@@ -9,6 +9,7 @@ OUTPUTS  an HTML page that asks nothing of the network (--output)
 """
 
 import argparse
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ def main() -> None:
     parser.add_argument("--method", type=Path)
     parser.add_argument("--plots", type=Path, nargs="*", default=[], help="<name>.svg")
     parser.add_argument("--title", required=True)
+    removed = "remove what the page supersedes beside it: partial/, plots/*.svg not among --plots"
+    parser.add_argument("--remove-earlier", action="store_true", help=removed)
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     write(
@@ -53,6 +56,16 @@ def main() -> None:
         communication=tables.read_table(args.communication) if args.communication else None,
         method=tables.read_table(args.method) if args.method else None,
     )
+    if args.remove_earlier:
+        remove_earlier(args.output.parent, args.plots)
+
+
+def remove_earlier(folder: Path, plots: Sequence[Path]) -> None:
+    """Remove from the study's folder the partial results and the plots that are not shown."""
+    shutil.rmtree(folder / "partial", ignore_errors=True)
+    for path in (folder / "plots").glob("*.svg"):
+        if path not in plots:
+            path.unlink()
 
 
 def write(

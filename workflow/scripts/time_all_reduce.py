@@ -52,6 +52,7 @@ def finish(path: Path, axes: dict, settings: dict, jobs: dict, attempt: Attempt)
     if wrong := truth.violations(asked, reports, truth.PLACE_CHECKS):
         return {"kind": "invalid", "message": "; ".join(wrong)}
     job = slurm_job.describe(os.environ)
+    environment = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ))
     record = yardstick_record.build(
         axes,
         derived,
@@ -60,7 +61,7 @@ def finish(path: Path, axes: dict, settings: dict, jobs: dict, attempt: Attempt)
         attempt.number,
         reports,
         time.time() - LAUNCH_S,
-        provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ)),
+        {**environment, "unchecked": truth.unchecked(asked, reports)},
     )
     yardstick_record.write_durations(path.parent, reports)
     records.write_json(path, record)

@@ -263,12 +263,14 @@ def _not_valid(tables: Tables) -> Iterator[DataWarning]:
         counts = Counter(str(run["status"]) for run in out)
         named = _listed([f"{count} {status}" for status, count in counts.items()], "and")
         points = _points(out)
-        at = tables.of_points(points, tables.asked, "")
+        runs = _count(len(tables.runs), "run")
+        said = f"{len(out)} of {runs} do not count" if tables.valid else f"none of {runs} counts"
         yield DataWarning(
             "not_valid",
             LIMITED,
-            f"{len(out)} of {_count(len(tables.runs), 'run')} do not count ({named}), at {at}.",
-            f"{len(out)} of {_count(len(tables.runs), 'run')} do not count",
+            f"{said[0].upper()}{said[1:]} ({named}), at "
+            f"{tables.of_points(points, tables.asked, '')}.",
+            said,
             points,
             len(out),
         )

@@ -53,7 +53,7 @@ _COST = {
     "test_accuracy": "cost_usd",
     "time_to_accuracy_s": "cost_to_accuracy_usd",
 }
-_FEWEST = {"nodes": "the fewest nodes", "gpus_per_node": "the fewest GPUs per node"}
+_FEWEST = {"nodes": "the fewest nodes", "gpus_per_node": "the fewest devices per node"}
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,7 @@ def _preferred(goal: str, near: Sequence[Row]) -> tuple[Row, str]:
         left = [row for row in left if row[axis] == fewest]
         if len(left) == 1:
             return left[0], f"of these it has {words}"
-    return left[0], "of these it has the best estimate, as they have the same nodes and GPUs"
+    return left[0], "of these it has the best estimate, as they have the same nodes and devices"
 
 
 def _points(rows: Sequence[Row], also: Sequence[str], one: str, several: str) -> str:

@@ -18,7 +18,6 @@ MISSING = "–"
 NO_RATIO = "no ratio"
 _TEXTS = {"platform", "model", "strategy", "recipe", "devices", "status", "reason"}
 
-
 #: What names a point: its axes, and the kind of its devices after their number.
 _AFTER = POINT_AXES.index("gpus_per_node") + 1
 NAMING = (*POINT_AXES[:_AFTER], "devices", *POINT_AXES[_AFTER:])

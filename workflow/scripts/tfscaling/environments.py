@@ -19,10 +19,12 @@ COLUMNS = (
     *("cpu_model", "cpu_mhz", "cpus_online", "memory_gb", "network_mbit_per_s"),
     *("gpus", "gpu_driver", "kernel"),
     *("python", *PACKAGES, "git_commit", "slurm_settings", "started", "slurm_job_id"),
+    *("dataset", "dataset_sha256", "unchecked"),
 )
 #: What should be the same in all runs of a platform.
 ALIKE = (*COMPARED, "python", *PACKAGES, "git_commit", "slurm_settings")
 SEPARATOR = "; "
+UNCHECKED = "not checked"
 
 Record = Mapping[str, Any]
 
@@ -56,15 +58,18 @@ def of(record: Record) -> dict[str, Any]:
         "slurm_settings": _text(environment["slurm_settings"]),
         "started": environment.get("started"),
         "slurm_job_id": (environment["slurm_job"] or {}).get("id"),
+        "dataset": environment["dataset"]["name"],
+        "dataset_sha256": environment["dataset"]["sha256"],
+        "unchecked": SEPARATOR.join(environment["unchecked"]) or None,
     }
 
 
 def _differing(ranks: Sequence[Record]) -> list[Record]:
-    """The ranks' facts but for those that are, the machine aside, the same as the first's."""
+    """The ranks' facts but for those that are the first's, what is of one host alone aside."""
     first = ranks[0]["host_facts"]
-    own = first.get("machine")
+    own = {name: first[name] for name in ("machine", "gpu_uuids") if name in first}
     others = (rank["host_facts"] for rank in ranks[1:])
-    return [first, *(fact for fact in others if {**fact, "machine": own} != first)]
+    return [first, *(fact for fact in others if {**fact, **own} != first)]
 
 
 def _text(value: Any) -> str | None:
@@ -107,7 +112,10 @@ def shared_with(rows: Sequence[Mapping[str, Any]]) -> list[int | None]:
 
 
 def differences(runs: pd.DataFrame) -> pd.DataFrame:
-    """What differs between the valid runs of a platform: columns platform, fact, values, runs."""
+    """What differs between the valid runs of a platform, or could not be compared with the request.
+
+    Columns platform, fact, values, runs.
+    """
     rows = []
     for platform, group in runs[runs["status"] == "ok"].groupby("platform", sort=False):
         for fact in ALIKE:
@@ -118,15 +126,22 @@ def differences(runs: pd.DataFrame) -> pd.DataFrame:
                 rows.append(
                     {"platform": platform, "fact": fact, "values": text, "runs": len(values)}
                 )
+        for reason, count in group["unchecked"].value_counts().items():
+            rows.append(
+                {"platform": platform, "fact": UNCHECKED, "values": str(reason), "runs": count}
+            )
     return pd.DataFrame(rows, columns=["platform", "fact", "values", "runs"])
 
 
 def shown(found: pd.DataFrame) -> Shown:
     """The differences as people read them."""
-    notes = (
-        ("These runs were not all made in one environment: their differences may be of it.",)
-        if len(found)
-        else ("All runs of a platform were made in one environment.",)
-    )
+    differing = (found["fact"] != UNCHECKED).any()
+    notes = [
+        "These runs were not all made in one environment: their differences may be of it."
+        if differing
+        else "All runs of a platform were made in one environment."
+    ]
+    if (found["fact"] == UNCHECKED).any():
+        notes.append(f"What is {UNCHECKED} may not be what the platform says.")
     cells = found.astype(str).astype(object)
-    return Shown("Differences of environment", cells, notes, texts=frozenset(found.columns))
+    return Shown("Differences of environment", cells, tuple(notes), texts=frozenset(found.columns))

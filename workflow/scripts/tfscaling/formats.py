@@ -57,7 +57,7 @@ def with_warnings(page: str, found: Sequence[DataWarning]) -> str:
     return "\n\n".join(part for part in (heading, before, rest.strip(), after) if part) + "\n"
 
 
-def markdown_page(shown: Shown, found: Sequence[DataWarning]) -> str:
+def markdown_page(shown: Shown, found: Sequence[DataWarning] = ()) -> str:
     """The table as a page of its own, the warnings about its data before it."""
     return with_warnings(markdown(shown), found)
 

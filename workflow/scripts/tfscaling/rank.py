@@ -70,20 +70,25 @@ def prepare(
     # TensorFlow's half a million objects stay: to search them for garbage takes a quarter of the
     # import, and a second when Python ends
     gc.disable()
+    # parameter servers and coordinators compute nothing that a GPU would help with
+    gpus = Geometry.of(axes).gpus_per_task if own.job == "worker" else 0
+    on_gpus = gpus > 0 and settings["devices"] == "physical"
+    if not on_gpus:
+        devices.hide_gpus(os.environ)
     import tensorflow as tf
 
     gc.freeze()
     gc.enable()
     events.add("imported")
-    # parameter servers and coordinators compute nothing that a GPU would help with
-    gpus = Geometry.of(axes).gpus_per_task if own.job == "worker" else 0
     names = devices.configure(gpus, settings["devices"], cpus_per_task(axes, settings))
     return names, {
         "cluster_hash": hashlib.sha256(json.dumps(own.jobs).encode()).hexdigest()[:16],
         "cluster_source": own.source,
         "devices": names,
         "gpus_visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "gpu_names": devices.gpu_names() if on_gpus else [],
         "cpus": len(os.sched_getaffinity(0)),
+        "cpu_quota": host_facts.cpu_quota(),
         "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
         "tensorflow_version": tf.__version__,
     }
@@ -107,6 +112,9 @@ def run(
     devices.set_precision(settings["precision"])
     strategy = spec.build(names, settings)
     replicas = spec.replicas(geometry, settings)
+    # what TensorFlow has, which need not be what it was told
+    worker_devices = devices.of_workers() if spec.coordinated else None
+    report["devices"] = names if spec.coordinated else devices.in_use(strategy)
     events.add("rendezvous", replicas=replicas)
     arrays = datasets.load(dataset_file, settings)
     events.add("data", train_examples=len(arrays.y_train), test_examples=len(arrays.y_test))
@@ -136,10 +144,13 @@ def run(
     events.add("probed", steps=len(compute_steps))
     return report | {
         "host_facts": host_facts.describe(),
-        "replicas": trainer.replicas,
+        "replicas": trainer.replicas if worker_devices is None else len(worker_devices),
+        "worker_devices": worker_devices,
         "global_batch_size": trainer.global_batch,
+        "per_replica_batch_size": trainer.batch,
         "examples_per_step": trainer.examples_per_step,
         "model_parameters": int(trainer.model.count_params()),
+        "data_sha256": arrays.sha256,
         "train_examples": trainer.train_examples,
         "test_examples": trainer.test_examples,
         "examples_trained": result.examples_trained,

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tfscaling import records
-from tfscaling.grid import POINT_AXES
+from tfscaling import records, tables
+from tfscaling.grid import AXES, POINT_AXES
 from tfscaling.statistics import RUNS_FOR_INTERVAL, median_interval, median_rank
 
 Entry = Mapping[str, Any]
@@ -30,21 +30,22 @@ def next_round(
 
     `runs`: paths of all further runs asked for up to now, `added`: how many of them are new,
     `points`: axes, repeats, diverged, median_s, relative_interval (None below 6 valid runs) and
-    verdict of every point that has an interval to reach and whose runs are all there. Runs that
-    diverged are done, but have no part in the interval; a point of which at least half diverged
-    gets no further repeats.
+    verdict of every point that has an interval to reach and whose runs are all there and are no
+    stale ones. Runs that diverged are done, but have no part in the interval; a point of which at
+    least half diverged gets no further repeats.
     """
     points: dict[tuple[Any, ...], list[Entry]] = {}
     for entry in expected["runs"]:
         if entry["relative_interval"] is not None:
             points.setdefault(tuple(entry["axes"][a] for a in POINT_AXES), []).append(entry)
+    done = _done(expected, runs_dir)
     found, runs, before = [], list(asked), set(asked)
     for axes, entries in points.items():
         due = [entry for entry in entries if not entry["further"] or entry["path"] in before]
-        made = [record for entry in due if (record := _record(entry, runs_dir)) is not None]
+        made = [run for entry in due if (run := done.get(_key(entry["axes"]))) is not None]
         if len(made) < len(due):
-            continue  # on another cluster than the chosen one, or not of this run
-        times = [record["phases"][METRIC] for record in made if records.is_valid(record)]
+            continue  # some are failed, stale, or on another cluster than the chosen one
+        times = [run[METRIC] for run in made if run["status"] == records.OK]
         width, diverged = relative_interval(times), len(made) - len(times)
         wide = width is None or width > entries[0]["relative_interval"]
         more: list[Entry] = []
@@ -82,11 +83,12 @@ def next_number(runs: int) -> int:
     return more
 
 
-def _record(entry: Entry, runs_dir: Path) -> dict[str, Any] | None:
-    """The record of an expected run; None without one that can be read and is of this run."""
-    try:
-        record = records.read(runs_dir / entry["path"] / records.RECORD)
-    except records.RecordError:
-        return None
-    is_own = record is not None and record["parameters_hash"] == entry["parameters_hash"]
-    return record if is_own else None
+def _done(expected: Entry, runs_dir: Path) -> dict[tuple[str, ...], Mapping[Any, Any]]:
+    """Axes → row of the runs that the tables count as results, valid or diverged."""
+    runs, _ = tables.run_tables(expected, runs_dir)
+    done = runs[runs["status"].isin([records.OK, records.DIVERGED])]
+    return {_key(run): run for run in done.to_dict("records")}
+
+
+def _key(axes: Mapping[Any, Any]) -> tuple[str, ...]:
+    return tuple(str(axes[axis]) for axis in AXES)

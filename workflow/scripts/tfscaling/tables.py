@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling import costs, environments, parameters, platforms, records
+from tfscaling import costs, environments, parameters, platforms, prepared_data, records
 from tfscaling.grid import AXES
 from tfscaling.metrics import METRICS
 
@@ -64,24 +64,29 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
     Runs have axes, devices (CPU, GPU or logical), status, reason, sizes, metrics, hosts and the
     record's path. `status` is ok, diverged (the loss is NaN or infinite: a result, but without
     metrics), failed, unfinished (started, left neither a record nor a failure: still running, or
-    killed), stale (made with other parameters) or missing; further repeats (`repeat_until`) have a
-    row once they were started.
+    killed), stale (made with other parameters or of other data) or missing; further repeats
+    (`repeat_until`) have a row once they were started.
     Epochs have EPOCH_COLUMNS, with the `status` of their run, ok or diverged; the last epoch of a
     run that diverged has no loss. What is of held-out examples is known where the model was
     evaluated after the epoch.
     """
     runs, epochs = [], []
     target = expected.get("target_accuracy")
-    for entry in expected["runs"]:
-        row, record = _run_row(entry, runs_dir, target)
+    found = [_run_row(entry, runs_dir, target) for entry in expected["runs"]]
+    others = prepared_data.other_data(
+        [record for _, record in found], prepared_data.folder_beside(runs_dir)
+    )
+    for entry, (row, record), reason in zip(expected["runs"], found, others, strict=True):
+        if reason:
+            row, record = {**_asked(entry), "status": "stale", "reason": reason}, None
         if entry["further"] and row["status"] == MISSING:
             continue  # a repeat that its point did not need, or not yet
         runs.append(row)
         if record is not None:
             axes = {**entry["axes"], "status": row["status"]}
             epochs += [{**axes, **epoch} for epoch in record["metrics"]["epochs"]]
-    for row, others in zip(runs, environments.shared_with(runs), strict=True):
-        row["shared_with"] = others
+    for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
+        row["shared_with"] = sharing
     # "2+1" is a value of this axis too: text here as in the file
     text = {"tasks_per_node": str}
     return (
@@ -95,15 +100,7 @@ def _run_row(
 ) -> tuple[dict[str, Any], Entry | None]:
     """The row of an expected run, and its record if it counts or diverged."""
     path = runs_dir / entry["path"] / records.RECORD
-    row: dict[str, Any] = {
-        **entry["axes"],
-        "devices": platforms.device_kind(
-            entry["axes"]["gpus_per_node"], entry["parameters"]["devices"]
-        ),
-        **{size: entry[size] for size in SIZES},
-        "usd_per_node_hour": entry["usd_per_node_hour"],
-        "parameters_hash": entry["parameters_hash"],
-    }
+    row = _asked(entry)
     try:
         record = records.read(path)
     except records.RecordError as error:
@@ -129,6 +126,19 @@ def _run_row(
         row["time_to_accuracy_s"] = reached_s
         row["cost_to_accuracy_usd"] = costs.run_cost_usd(price, nodes, reached_s)
     return row, record
+
+
+def _asked(entry: Entry) -> dict[str, Any]:
+    """What is known of an expected run before it is made."""
+    return {
+        **entry["axes"],
+        "devices": platforms.device_kind(
+            entry["axes"]["gpus_per_node"], entry["parameters"]["devices"]
+        ),
+        **{size: entry[size] for size in SIZES},
+        "usd_per_node_hour": entry["usd_per_node_hour"],
+        "parameters_hash": entry["parameters_hash"],
+    }
 
 
 def time_to_accuracy_s(record: Entry, target: float) -> float | None:
