@@ -316,7 +316,7 @@ def test_no_legend_and_no_label_calls_logical_devices_gpus(tmp_path: Path) -> No
 
 def test_no_sentence_calls_logical_devices_gpus(warned: tuple[Path, dict[str, str]]) -> None:
     folder, texts = warned
-    assert "logical device" in texts["tables/laptop.md"]
+    assert "logical device" in texts["tables/platforms/laptop.md"]
     for name in ("decision", "findings"):
         table = tables.read_table(folder / "tables" / f"{name}.csv")
         words = " ".join(map(str, table.to_numpy().ravel()))

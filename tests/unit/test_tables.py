@@ -256,6 +256,20 @@ def test_a_reason_is_a_text_after_the_file_even_where_there_is_none(tmp_path: Pa
     assert back["reason"].tolist() == ["", "not run yet", "not run yet"]
 
 
+def test_warnings_of_a_run_are_one_cell_and_an_empty_text_where_there_are_none(
+    tmp_path: Path,
+) -> None:
+    expected = expected_of({"nodes": [1, 2, 4]})
+    path = write_record(tmp_path, expected["runs"][0])
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "warnings": ["one thing", "another; thing"]}))
+    write_record(tmp_path, expected["runs"][1])
+    runs = runs_of(expected, tmp_path)
+    runs.to_csv(tmp_path / "runs.csv", index=False)
+    for table in (runs, tables.read_table(tmp_path / "runs.csv")):
+        assert table["warnings"].tolist() == ["one thing; another; thing", "", ""]
+
+
 DIVERGENCE = "diverged: loss is NaN from epoch 2"
 
 

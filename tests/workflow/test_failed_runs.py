@@ -10,8 +10,19 @@ from sweep import SWEEP
 
 POINT = {"platform": "laptop", "model": "mnist_cnn", "recipe": "bad"}
 # 640 examples are fewer than the global batch of two nodes
-BAD = {**TINY, "train_examples_max": 640, "per_replica_batch_size": 512}
+BAD = {**TINY, "dataset": "few:data", "per_replica_batch_size": 512}
 TEXT = "ValueError: 640 training examples are fewer than the global batch of 1024"
+#: A dataset whose size is known only once it is prepared.
+FEW = """
+import numpy as np
+
+
+def data():
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (740, 28, 28)).astype(np.uint8)
+    labels = random.integers(0, 10, 740)
+    return (images[:640], labels[:640]), (images[640:], labels[640:])
+"""
 
 
 def names(project: Project) -> list[str]:
@@ -22,6 +33,7 @@ def names(project: Project) -> list[str]:
 def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Project) -> None:
     before = names(copied)
     content = copy.deepcopy(SWEEP)
+    (copied.folder / "few.py").write_text(FEW)
     content["recipes"]["bad"] = BAD
     content["grid"].append({**POINT, "nodes": [1, 2]})
     copied.overlay(content)
@@ -48,8 +60,14 @@ def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Pr
     assert not (results / "report.html").exists()
     assert not [*results.glob("tables/*"), *results.glob("plots/*")]
 
+    # now that the data is there, its size is known before anything is submitted
+    refused = copied.snakemake("--dry-run", check=False)
+    assert refused.returncode != 0
+    (line,) = [line for line in refused.stdout.splitlines() if " is not allowed; " in line]
+    assert line.startswith('overlay.yaml: recipes.bad: {"per_replica_batch_size": 512} is not ')
+    assert "with nodes 2, gpus_per_node 0 the global batch of 1024 examples exceeds" in line
+    assert "the training examples of few:data, 640" in line
     # what is made anew is cheap, and then nothing is left of the failure
-    assert len(copied.planned()) == 1
     content["grid"][-1]["nodes"] = [1]
     copied.overlay(content)
     copied.snakemake()

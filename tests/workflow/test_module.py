@@ -134,7 +134,7 @@ def test_everything_of_the_module_is_below_its_prefix(swept: Both) -> None:
         "main/repeats/round=2.json",
         "main/tables/decision.csv",
         "main/tables/published.md",
-        "main/tables/laptop.md",
+        "main/tables/platforms/laptop.md",
         "main/plots/execution_time.svg",
     } <= made
     assert {path.name for path in (swept.folder / "other").iterdir()} == {"results"}

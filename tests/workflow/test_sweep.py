@@ -108,7 +108,7 @@ def test_the_chief_logs_each_epoch(finished: Project) -> None:
 
 
 def test_the_published_form(finished: Project) -> None:
-    text = (finished.folder / "results/main/tables/laptop.md").read_text()
+    text = (finished.folder / "results/main/tables/platforms/laptop.md").read_text()
     assert re.search(r"\| +Number of nodes \| +Code execution time \| +Loss \| +Accuracy \|", text)
     assert "2 logical devices per node" in text and not re.search(r"\d GPU", text)
     assert "excluded: 16 nodes exceed nodes_max 8" in text

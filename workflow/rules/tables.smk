@@ -5,8 +5,9 @@ OUTPUTS  below results/{study}/tables:
          runs.{csv,parquet}              one row per run, failed ones included
          epochs.csv                      one row per epoch of each valid run
          comparison.{csv,md,tex,html}    one row per point
-         {platform}.md                   nodes, time, loss, accuracy; those of platforms that
-                                         the grid no longer has are removed
+         platforms/{platform}.md         nodes, time, loss, accuracy; a folder of their own, so that
+                                         a platform may have the name of a table; those of platforms
+                                         that the grid no longer has are removed
          warnings.json                   what must be known before any number is read
 """
 
@@ -59,7 +60,7 @@ rule compare:
             caption="../report/comparison.rst",
         ),
         warnings=f"{RESULTS}/tables/warnings.json",
-        platforms=[f"{RESULTS}/tables/{platform}.md" for platform in PLATFORMS],
+        platforms=[f"{RESULTS}/tables/platforms/{platform}.md" for platform in PLATFORMS],
     log:
         f"{RESULTS}/logs/compare.log",
     localrule: True

@@ -44,7 +44,7 @@ def main() -> None:
 
 def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
     """All tables, as the rules collect, compare and conclude make them."""
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "platforms").mkdir(parents=True, exist_ok=True)
     expected = expectations.expected_runs(config)
     records.write_json(folder.parent / "grid.json", expected)
     csv, comparison = folder / "runs.csv", folder / "comparison.csv"
@@ -62,7 +62,7 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
         shown["title"],
         shown["columns"],
         [comparison.with_suffix(ending) for ending in compare.FORMATS],
-        [folder / f"{name}.md" for name in expected["platforms"]],
+        [folder / "platforms" / f"{name}.md" for name in expected["platforms"]],
     )
     tolerance = config["published"]["tolerance"]
     timed = yardstick.folder_beside(runs_dir)

@@ -252,7 +252,8 @@ def _said(runs: Sequence[Row], column: str) -> dict[str, list[Row]]:
     for run in runs:
         texts = run.get(column)
         for text in texts.split(environments.SEPARATOR) if isinstance(texts, str) else ():
-            found.setdefault(text.rstrip("."), []).append(run)
+            if text:
+                found.setdefault(text.rstrip("."), []).append(run)
     return found
 
 

@@ -44,13 +44,14 @@ class Dataset:
 
     `sources` are tried in order; each gets the local path of the configuration or None and returns
     part → published form (bytes or a contiguous array), or raises. `decode` turns the parts into
-    arrays.
+    arrays. `train_examples` is None where it is known only once the data is there.
     """
 
     description: str
     parts: Mapping[str, str]
     sources: Mapping[str, Callable[[Path | None], Mapping[str, Any]]]
     decode: Callable[[Mapping[str, Any]], dict[str, np.ndarray]]
+    train_examples: int | None = None
 
 
 #: Every dataset, by name.
@@ -60,26 +61,35 @@ DATASETS: dict[str, Dataset] = {
         mnist.MD5,
         mnist.SOURCES,
         mnist.decode,
+        60_000,
     ),
     "fashion_mnist": Dataset(
         "60,000 + 10,000 grey images of clothes, 28 x 28.",
         fashion_mnist.MD5,
         fashion_mnist.SOURCES,
         idx.decode,
+        60_000,
     ),
     "cifar10": Dataset(
         "50,000 + 10,000 colour images of ten kinds of things, 32 x 32.",
         cifar10.MD5,
         cifar10.SOURCES,
         cifar10.decode,
+        50_000,
     ),
     "synthetic_imagenet": Dataset(
-        "1,024 + 128 images of noise in ImageNet's shape, 224 x 224 x 3, with labels of 1,000"
+        "1,536 + 128 images of noise in ImageNet's shape, 224 x 224 x 3, with labels of 1,000"
         " classes: for speed, not for accuracy.",
         synthetic.IMAGENET_MD5,
         synthetic.IMAGENET_SOURCES,
         dict,
+        synthetic.IMAGENET_EXAMPLES["train"],
     ),
+}
+
+#: Training examples of each dataset that has a name: what planning knows of them.
+TRAIN_EXAMPLES = {
+    name: dataset.train_examples for name, dataset in DATASETS.items() if dataset.train_examples
 }
 
 
@@ -94,10 +104,17 @@ def get(name: str) -> Dataset:
 def _own_arrays(name: str) -> dict[str, np.ndarray]:
     """What the user's function returns, checked; labels become int32."""
     try:
-        (x_train, y_train), (x_test, y_test) = user_code.load(name)()
+        train, test = user_code.load(name)()
     except Exception:
         traceback.print_exc()  # the way through the user's code is for the log
         raise
+    for part, given in (("training", train), ("test", test)):
+        if len(given) != 2:
+            raise ValueError(
+                f"the {part} data has {len(given)} parts; allowed: images and labels, for weights "
+                "of examples would not be used"
+            )
+    (x_train, y_train), (x_test, y_test) = train, test
     arrays = {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
     arrays = {part: np.ascontiguousarray(array) for part, array in arrays.items()}
     for part in ("train", "test"):
@@ -111,6 +128,10 @@ def _own_arrays(name: str) -> dict[str, np.ndarray]:
             )
         if len(images) != len(labels) or not len(labels):
             raise ValueError(f"x_{part} has {len(images)} examples, y_{part} has {len(labels)}")
+        if labels.min() < 0:
+            raise ValueError(f"y_{part} has the label {labels.min()}; allowed: from 0 on")
+        if not np.isfinite(images).all():
+            raise ValueError(f"x_{part} has values that are NaN or infinite")
         arrays[f"y_{part}"] = labels.ravel().astype(np.int32)
     return arrays
 

@@ -27,7 +27,7 @@ _NUMBERS = {
 }
 _TEXTS = (
     *SERIES_AXES,
-    *("tasks_per_node", "devices", "status", "parameters_hash", "record"),
+    *("tasks_per_node", "devices", "status", "parameters_hash", "record", "warnings"),
     *("platform_title", "cloud", "baseline", "batch_scaling", "source"),
     *(name for name in environments.COLUMNS if name not in _NUMBERS),
 )
@@ -47,6 +47,7 @@ RUN_COLUMNS = (
     "usd_per_node_hour",
     "wall_time_s",
     "attempt",
+    "warnings",
     *environments.COLUMNS,
     "parameters_hash",
     "record",
@@ -61,11 +62,11 @@ EPOCH_COLUMNS = (
 def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(runs, epochs): one row per expected run, and one per epoch of each run that has a record.
 
-    Runs have axes, devices (CPU, GPU or logical), status, reason, sizes, metrics, hosts and the
-    record's path. `status` is ok, diverged (the loss is NaN or infinite: a result, but without
-    metrics), failed, unfinished (started, left neither a record nor a failure: still running, or
-    killed), stale (made with other parameters or of other data) or missing; further repeats
-    (`repeat_until`) have a row once they were started.
+    Runs have axes, devices (CPU, GPU or logical), status, reason, sizes, metrics, warnings, hosts
+    and the record's path. `status` is ok, diverged (the loss is NaN or infinite: a result, but
+    without metrics), failed, unfinished (started, left neither a record nor a failure: still
+    running, or killed), stale (made with other parameters or of other data) or missing; further
+    repeats (`repeat_until`) have a row once they were started.
     Epochs have EPOCH_COLUMNS, with the `status` of their run, ok or diverged; the last epoch of a
     run that diverged has no loss. What is of held-out examples is known where the model was
     evaluated after the epoch.
@@ -113,6 +114,7 @@ def _run_row(
         reason = f"made with other parameters: {parameters.differences(expected, found)}"
         return {**row, "status": "stale", "reason": reason}, None
     row |= {name: record["validity"][name] for name in ("status", "reason")}
+    row["warnings"] = environments.SEPARATOR.join(record["warnings"])
     row |= {"attempt": record["attempt"], **environments.of(record), "record": str(path)}
     row["wall_time_s"] = sum(record["phases"][name] for name in records.WALL_PHASES)
     row["examples_trained"] = record["metrics"]["examples_trained"]
@@ -138,6 +140,7 @@ def _asked(entry: Entry) -> dict[str, Any]:
         **{size: entry[size] for size in SIZES},
         "usd_per_node_hour": entry["usd_per_node_hour"],
         "parameters_hash": entry["parameters_hash"],
+        "warnings": "",
     }
 
 
@@ -178,8 +181,8 @@ def why_no_record(folder: Path) -> dict[str, str]:
 def read_table(path: Path) -> pd.DataFrame:
     """A table from its CSV: texts stay texts, whatever they look like; empty cells are missing.
 
-    Only a reason is an empty text.
+    Only a reason and warnings are empty texts.
     """
     texts = dict.fromkeys((*_TEXTS, "reason"), "object")
     table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
-    return table.fillna({"reason": ""})
+    return table.fillna({"reason": "", "warnings": ""})
