@@ -37,7 +37,7 @@ PARAMETERS = {
 }
 
 
-def synthetic_arrays() -> Arrays:
+def synthetic_arrays(train_examples: int = TRAIN_EXAMPLES) -> Arrays:
     """Images of 8 x 8 pixels of ten classes, each a noisy pattern of its own."""
     random = np.random.default_rng(0)
     patterns = random.integers(0, 200, (10, 8, 8))
@@ -47,7 +47,7 @@ def synthetic_arrays() -> Arrays:
         images = patterns[labels] + random.integers(0, 56, (count, 8, 8))
         return images.astype(np.uint8), labels.astype(np.uint8)
 
-    return Arrays(*examples(TRAIN_EXAMPLES), *examples(TEST_EXAMPLES))
+    return Arrays(*examples(train_examples), *examples(TEST_EXAMPLES))
 
 
 def small_model() -> Any:

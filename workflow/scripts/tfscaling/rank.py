@@ -138,6 +138,7 @@ def run(
         "model_parameters": int(trainer.model.count_params()),
         "train_examples": trainer.train_examples,
         "test_examples": trainer.test_examples,
+        "examples_trained": result.examples_trained,
         "epochs": result.epochs,
         "steps": result.steps,
         "compute_steps": compute_steps,
