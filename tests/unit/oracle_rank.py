@@ -27,8 +27,8 @@ from train_rank import PARAMETERS, synthetic_arrays
 GLOBAL_BATCH, WHOLE, UNEVEN, STEPS = 16, 160, 151, 10
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 SETTINGS = {**PARAMETERS, "epochs": 5, "evaluation_interval_epochs": None}
-#: An overflow every few steps, of the replicas that have a mislabelled example.
-OVERFLOW_EPOCHS, GROWTH_STEPS, FIRST_SCALE = 15, 6, 2.0**16
+#: A training whose scaled loss overflows every few steps, on the replica with a bright image.
+OVERFLOW_EPOCHS, GROWTH_STEPS, BRIGHT = 8, 3, 8
 
 
 def arrays_of(examples: int) -> Arrays:
@@ -36,11 +36,12 @@ def arrays_of(examples: int) -> Arrays:
     return Arrays(every.x_train[:examples], every.y_train[:examples], every.x_test, every.y_test)
 
 
-def mislabelled_arrays() -> Arrays:
+def arrays_with_bright_images() -> Arrays:
+    """Dark images, and a few bright ones of different classes."""
     arrays = arrays_of(WHOLE)
-    labels = arrays.y_train.copy()
-    labels[::20] = (labels[::20] + 5) % 10
-    return Arrays(arrays.x_train, labels, arrays.x_test, arrays.y_test)
+    images, labels = arrays.x_train // 64, arrays.y_train.copy()
+    images[:BRIGHT], labels[:BRIGHT] = 255, np.arange(BRIGHT)
+    return Arrays(images, labels, arrays.x_test, arrays.y_test)
 
 
 def layers() -> Any:
@@ -111,15 +112,17 @@ def split_model() -> Any:
 
 
 def overflowing_model() -> Any:
-    """Overflows where the loss does: the gradient of a logit is the largest number of all."""
+    """The gradient of its weights is the brightest image times that of the loss.
+
+    So it overflows above a scale of 2 ** 14 if there is a bright image among a replica's images.
+    """
     import keras
 
     return keras.Sequential(
         [
             keras.Input((8, 8)),
             keras.layers.Flatten(),
-            keras.layers.Rescaling(1.0, -0.5),
-            keras.layers.Rescaling(1 / 16),
+            keras.layers.Rescaling(64.0),
             keras.layers.Dense(10, use_bias=False, kernel_initializer="zeros"),
         ]
     )
@@ -166,10 +169,9 @@ def overflowing(make: Make, replicas: int) -> dict[str, Any]:
     """Losses of a training with overflows, and how many updates of each epoch were made."""
     devices.set_precision("mixed_float16")
     settings = {**SETTINGS, "epochs": OVERFLOW_EPOCHS, "precision": "mixed_float16",
-                "learning_rate": 8.0, "momentum": 0.0}  # fmt: skip
-    trainer = make(overflowing_model, mislabelled_arrays(), GLOBAL_BATCH // replicas, settings)
+                "learning_rate": 1e-6, "momentum": 0.0}  # fmt: skip
+    trainer = make(overflowing_model, arrays_with_bright_images(), GLOBAL_BATCH // replicas, settings)
     trainer.optimizer.dynamic_growth_steps = GROWTH_STEPS
-    trainer.optimizer.dynamic_scale.assign(FIRST_SCALE)
     made: list[int] = []
     result = trainer.train(
         EventLog(Path(os.devnull), 0),
