@@ -86,6 +86,7 @@ def report(rank: int = 0, **changes: Any) -> dict[str, Any]:
         "replicas": 2,
         "global_batch_size": 128,
         "examples_per_step": 128,
+        "examples_trained": 768,
         "model_parameters": 2770634,
         "train_examples": 384,
         "test_examples": 100,

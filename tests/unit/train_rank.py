@@ -20,7 +20,7 @@ from tfscaling.strategies import STRATEGIES
 from tfscaling.trainer import Trainer
 from tfscaling.training_loop import TrainingLoop
 
-#: Five steps of 16 and a rest; held-out examples that fill no evaluation batch exactly.
+#: Five steps of 16 and one of 7; held-out examples that fill no evaluation batch exactly.
 TRAIN_EXAMPLES, TEST_EXAMPLES, GLOBAL_BATCH = 87, 1203, 16
 PARAMETERS = {
     "seed": 3,
@@ -93,6 +93,7 @@ def main() -> None:
         "strategy": type(strategy).__name__,
         "replicas": trainer.replicas,
         "examples_per_step": trainer.examples_per_step,
+        "examples_trained": result.examples_trained,
         "devices": devices_of(strategy),
         "communication": communication_of(strategy) if name.startswith("multi") else None,
         "epochs": [[epoch["loss"], epoch["accuracy"]] for epoch in result.epochs],
