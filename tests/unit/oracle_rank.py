@@ -28,7 +28,9 @@ GLOBAL_BATCH, WHOLE, UNEVEN, STEPS = 16, 160, 151, 10
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 SETTINGS = {**PARAMETERS, "epochs": 5, "evaluation_interval_epochs": None}
 #: A training whose scaled loss overflows every few steps, on the replica with a bright image.
-OVERFLOW_EPOCHS, GROWTH_STEPS, BRIGHT = 8, 3, 8
+GROWTH_STEPS, BRIGHT = 3, 8
+OVERFLOW = {**SETTINGS, "epochs": 8, "precision": "mixed_float16", "learning_rate": 1e-6,
+            "momentum": 0.0}  # fmt: skip
 
 
 def arrays_of(examples: int) -> Arrays:
@@ -79,7 +81,7 @@ def plain_model() -> Any:
             keras.layers.Rescaling(255 / 16, dtype="float32"),
             keras.layers.Embedding(16, 3),
             keras.layers.Flatten(),
-            keras.layers.Dense(16, activation="relu", kernel_regularizer=keras.regularizers.L2(0.01)),
+            keras.layers.Dense(16, "relu", kernel_regularizer=keras.regularizers.L2(0.01)),
             without_gradient(),
             keras.layers.Dropout(0.0),
             keras.layers.Dense(10),
@@ -168,11 +170,10 @@ def found_in(result: Result) -> dict[str, Any]:
 
 
 def overflowing(make: Make, replicas: int) -> dict[str, Any]:
-    """Losses of a training with overflows, and how many updates of each epoch were made."""
+    """Losses of a training with overflows, and how many updates were made by each epoch's end."""
     devices.set_precision("mixed_float16")
-    settings = {**SETTINGS, "epochs": OVERFLOW_EPOCHS, "precision": "mixed_float16",
-                "learning_rate": 1e-6, "momentum": 0.0}  # fmt: skip
-    trainer = make(overflowing_model, arrays_with_bright_images(), GLOBAL_BATCH // replicas, settings)
+    arrays = arrays_with_bright_images()
+    trainer = make(overflowing_model, arrays, GLOBAL_BATCH // replicas, OVERFLOW)
     trainer.optimizer.dynamic_growth_steps = GROWTH_STEPS
     made: list[int] = []
     result = trainer.train(
@@ -182,34 +183,56 @@ def overflowing(make: Make, replicas: int) -> dict[str, Any]:
     return {"loss": [epoch["loss"] for epoch in result.epochs], "updates": made}
 
 
-def compiled(model: Callable[[], Any], precision: str) -> Any:
+def fitted_with_overflows() -> dict[str, Any]:
+    """The same by Keras's `fit` on one device."""
     import keras
 
-    devices.set_precision(precision)
-    keras.utils.set_random_seed(SETTINGS["seed"])
+    model = compiled(overflowing_model, OVERFLOW)
+    model.optimizer.dynamic_growth_steps = GROWTH_STEPS
+    made: list[int] = []
+    counted = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda *_: made.append(int(model.optimizer.iterations))
+    )
+    data = data_of(arrays_with_bright_images(), OVERFLOW["epochs"])
+    history = model.fit(
+        data, epochs=OVERFLOW["epochs"], steps_per_epoch=STEPS, verbose=0, callbacks=[counted]
+    ).history
+    return {"loss": history["loss"], "updates": made}
+
+
+def compiled(model: Callable[[], Any], settings: dict[str, Any]) -> Any:
+    import keras
+
+    devices.set_precision(settings["precision"])
+    keras.utils.set_random_seed(settings["seed"])
     built = model()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    built.compile(
-        make_optimizer({**SETTINGS, "precision": precision}, 1), loss, metrics=["accuracy"]
-    )
+    built.compile(make_optimizer(settings, 1), loss, metrics=["accuracy"])
     return built
 
 
-def fitted(model: Callable[[], Any], examples: int, precision: str) -> dict[str, Any]:
-    """What Keras's own `fit` gives on one device with the same batches, the last one smaller."""
+def data_of(arrays: Arrays, epochs: int) -> Any:
+    """The batches of all epochs, the last of each as small as it is."""
     import tensorflow as tf
 
-    built, arrays, seed = compiled(model, precision), arrays_of(examples), SETTINGS["seed"]
+    examples = len(arrays.y_train)
 
     def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for epoch in range(1, SETTINGS["epochs"] + 1):
-            for step, rows in enumerate(order_of_epoch(seed, epoch, examples, GLOBAL_BATCH)):
-                rows = rows[: examples - step * GLOBAL_BATCH]
+        for epoch in range(1, epochs + 1):
+            order = order_of_epoch(SETTINGS["seed"], epoch, examples, GLOBAL_BATCH)
+            for step, padded in enumerate(order):
+                rows = padded[: examples - step * GLOBAL_BATCH]
                 yield arrays.x_train[rows] / np.float32(255), arrays.y_train[rows].astype(np.int32)
 
     signature = (tf.TensorSpec((None, 8, 8), tf.float32), tf.TensorSpec((None,), tf.int32))
-    data = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    history = built.fit(data, epochs=SETTINGS["epochs"], steps_per_epoch=STEPS, verbose=0).history
+    return tf.data.Dataset.from_generator(batches, output_signature=signature)
+
+
+def fitted(model: Callable[[], Any], examples: int, precision: str) -> dict[str, Any]:
+    """What Keras's own `fit` gives on one device with the same batches."""
+    built, arrays = compiled(model, {**SETTINGS, "precision": precision}), arrays_of(examples)
+    data, epochs = data_of(arrays, SETTINGS["epochs"]), SETTINGS["epochs"]
+    history = built.fit(data, epochs=epochs, steps_per_epoch=STEPS, verbose=0).history
     images, labels = arrays.x_test / np.float32(255), arrays.y_test.astype(np.int32)
     test_loss, _ = built.evaluate(images, labels, batch_size=500, verbose=0)
     return {"loss": history["loss"], "accuracy": history["accuracy"], "test_loss": test_loss}
@@ -226,11 +249,12 @@ def by_hand(
     import keras
     import tensorflow as tf
 
-    copies = [compiled(model, precision) for _ in range(replicas)]
+    settings = {**SETTINGS, "precision": precision}
+    copies = [compiled(model, settings) for _ in range(replicas)]
     for number, copy in enumerate(copies):
         for state in [v for v in copy.non_trainable_variables if "seed" in v.path]:
-            state.assign(state + [number * replica_state.SEED_STRIDE, 0])
-    first, arrays, part = copies[0], arrays_of(examples), GLOBAL_BATCH // replicas
+            state.assign_add(np.array([number * replica_state.SEED_STRIDE, 0]))
+    first, arrays = copies[0], arrays_of(examples)
     optimizer, entropy = first.optimizer, keras.losses.sparse_categorical_crossentropy
     optimizer.build(first.trainable_variables)
 
@@ -271,7 +295,7 @@ def by_hand(
 
 
 def references() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"overflow": fitted_with_overflows()}
     for name, (model, examples, precision) in cases().items():
         if name.startswith("split"):
             for replicas in (1, 2, 4):

@@ -42,7 +42,9 @@ def test_an_asynchronous_update_takes_the_examples_of_one_worker(trainings: Trai
     assert chief["examples_per_step"] == GLOBAL_BATCH // 2
     counts = [sum(count for epoch, _, count in chief["steps"] if epoch == n) for n in (1, 2, 3)]
     # a batch of padding alone is not trained: of the last global batch one part has examples
-    assert counts == [-(-TRAIN_EXAMPLES // (GLOBAL_BATCH // 2))] * EPOCHS == [2 * STEPS - 1] * EPOCHS
+    assert (
+        counts == [-(-TRAIN_EXAMPLES // (GLOBAL_BATCH // 2))] * EPOCHS == [2 * STEPS - 1] * EPOCHS
+    )
 
 
 @pytest.mark.parametrize("training", BOTH)

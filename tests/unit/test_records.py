@@ -169,7 +169,9 @@ def test_padding_is_no_example_of_the_throughput() -> None:
     found = records.metrics(report(steps=steps, examples_trained=600), train_time_s=2.0)
     assert found["throughput_examples_per_s"] == pytest.approx((600 - 128) / 2.0)
     # the first execution was the whole first epoch
-    found = records.metrics(report(steps=[(1, 0, 3, 1.0), (2, 0, 3, 0.3)], examples_trained=600), 2.0)
+    found = records.metrics(
+        report(steps=[(1, 0, 3, 1.0), (2, 0, 3, 0.3)], examples_trained=600), 2.0
+    )
     assert found["throughput_examples_per_s"] == pytest.approx(300 / 2.0)
 
 

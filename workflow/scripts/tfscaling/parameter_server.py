@@ -149,7 +149,7 @@ class ParameterServerTrainer(TrainingLoop):
         self.strategy.run(replica)
 
     def _apply_scaled(self, strategy: Any, gradients: list[Any], scale: Any) -> None:
-        """Asynchronous: apply gradients of a loss that was multiplied by `scale`, if all are finite.
+        """Asynchronous: apply gradients of a loss times `scale`, if all of them are finite.
 
         Keras's LossScaleOptimizer would divide by the scale of this moment, which another worker
         may have changed since.
