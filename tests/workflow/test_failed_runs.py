@@ -65,12 +65,8 @@ def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Pr
     assert TEXT in markdown
     results = copied.folder / "results/main"
     assert not (results / "report.html").exists()
-<<<<<<< HEAD
-    assert not [*results.glob("tables/**/*.*"), *results.glob("plots/*")]
-=======
     left = [*results.glob("tables/**/*"), *results.glob("plots/*")]
     assert [path for path in left if path.is_file()] == []
->>>>>>> config
 
     # what is made anew is cheap, and then nothing is left of the failure
     assert len(copied.planned()) == 1
