@@ -95,7 +95,7 @@ def test_the_tables_have_every_point(swept: Project) -> None:
         (platform, nodes, "ok") for platform in ("cpu", "gpu") for nodes in (1, 2, 3, 4, 6)
     ]
     for platform in ("cpu", "gpu"):
-        text = (swept.folder / f"results/main/tables/{platform}.md").read_text()
+        text = (swept.folder / f"results/main/tables/platforms/{platform}.md").read_text()
         assert text.count(" seconds ") == 5
 
 

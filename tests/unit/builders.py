@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from generator import FACTS
+from generator import DATA_SHA256, FACTS, dataset_of
 from tfscaling import configuration, expectations, records, truth
 from tfscaling.geometry import Geometry
 from tfscaling.launchers import Command
@@ -81,11 +81,15 @@ def report(rank: int = 0, **changes: Any) -> dict[str, Any]:
         "devices": ["CPU:0"],
         "gpus_visible": None,
         "gpus_given": None,
+        "gpu_names": [],
         "cpus": 8,
+        "cpu_quota": None,
         "intra_op_threads": 8,
         "replicas": 2,
+        "per_replica_batch_size": 64,
         "global_batch_size": 128,
         "examples_per_step": 128,
+        "data_sha256": DATA_SHA256,
         "examples_trained": 768,
         "model_parameters": 2770634,
         "train_examples": 384,
@@ -163,7 +167,14 @@ def record_of(
         1,
         [report(rank, **of_ranks) for rank in range(shape.tasks)],
         {**PHASES, "execution_time_s": execution_time_s},
-        {"launcher_host": "login", "git_commit": None, "slurm_job": None, "slurm_settings": None},
+        {
+            "launcher_host": "login",
+            "git_commit": None,
+            "slurm_job": None,
+            "slurm_settings": None,
+            "dataset": dataset_of(parameters["dataset"]),
+            "unchecked": [],
+        },
         [name for name in truth.CHECKS if not divergence or name != truth.FINITE],
         divergence,
     )

@@ -108,9 +108,9 @@ def test_the_chief_logs_each_epoch(finished: Project) -> None:
 
 
 def test_the_published_form(finished: Project) -> None:
-    text = (finished.folder / "results/main/tables/laptop.md").read_text()
+    text = (finished.folder / "results/main/tables/platforms/laptop.md").read_text()
     assert re.search(r"\| +Number of nodes \| +Code execution time \| +Loss \| +Accuracy \|", text)
-    assert "2 GPUs per node" in text
+    assert "2 logical devices per node" in text and not re.search(r"\d GPU", text)
     assert "excluded: 16 nodes exceed nodes_max 8" in text
 
 
@@ -127,8 +127,26 @@ def test_the_report_has_every_point_and_asks_the_network_for_nothing(finished: P
     assert "default-src 'none'" in page
     assert page.count("data:image/svg+xml;base64,") == len(PLOTS)
     assert "16 nodes exceed nodes_max 8" in page
-    assert "logical devices on a CPU stand for GPUs" in page
-    assert "processes on one machine" in page
+
+
+def test_every_output_warns_of_logical_devices_and_the_one_machine(finished: Project) -> None:
+    folder = finished.folder / "results/main"
+    warnings = json.loads((folder / "tables/warnings.json").read_text())["warnings"]
+    by_kind = {warning["kind"]: warning for warning in warnings}
+    # a machine whose network changes while the tests run gives another one
+    assert {"logical_devices", "one_machine", "few_runs"} <= by_kind.keys()
+    assert [by_kind[kind]["runs"] for kind in ("logical_devices", "one_machine")] == [2, 2]
+    texts = [warning["text"] for warning in warnings]
+    shorts = [warning["short"].split()[0] for warning in warnings]
+    pages = [*folder.glob("tables/**/*.md"), *folder.glob("tables/*.html"), folder / "report.html"]
+    assert len(pages) == 11
+    for page in pages:
+        assert all(text in page.read_text() for text in texts), page.name
+    for plot in folder.glob("plots/*.svg"):
+        note = plot.read_text().partition("warnings: ")[2]
+        assert all(word in note for word in shorts), plot.name
+    kinds = {(row["gpus_per_node"], row["devices"]) for row in finished.table()}
+    assert kinds == {("0", "CPU"), ("2", "logical")}
 
 
 def test_single_runs_decide_and_claim_nothing(finished: Project) -> None:

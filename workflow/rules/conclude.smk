@@ -1,7 +1,8 @@
 """What the comparison says: findings, clouds against each other, published against measured.
 
-INPUTS   results/{study}/grid.json, results/{study}/tables/{comparison,runs}.csv, published results
-         if configured, results/yardsticks/**/all_reduce.json if enabled
+INPUTS   results/{study}/grid.json, results/{study}/tables/{comparison,runs}.csv and warnings.json
+         beside them, published results if configured, results/yardsticks/**/all_reduce.json if
+         enabled
 OUTPUTS  below results/{study}/tables:
          findings.{csv,md}       sentences, each with what supports it
          decision.{csv,md}       which point to take for which goal, and what is open
@@ -18,7 +19,8 @@ rule conclude:
         comparison=rules.compare.output.csv,
         runs=rules.collect.output.csv,
         grid=rules.expand.output.grid,
-        published=CONFIG["published"]["path"] or [],
+        warnings=rules.compare.output.warnings,
+        published=PUBLISHED,
         yardsticks=wanted_yardsticks,
         code=CODE,
     output:
@@ -59,7 +61,10 @@ rule conclude:
         "../envs/environment.yaml"
     params:
         tolerance=CONFIG["published"]["tolerance"],
+        indifference=CONFIG["comparison"]["indifference"],
         published=published_flag,
+        yardsticks_dir=f"{ROOT}/yardsticks",
+        output_dir=tables_folder,
     message:
         "say what the comparison supports"
     shell:
@@ -67,8 +72,10 @@ rule conclude:
         " --comparison {input.comparison}"
         " --runs {input.runs}"
         " --grid {input.grid}"
+        " --warnings {input.warnings}"
         " --tolerance {params.tolerance}"
+        " --indifference {params.indifference}"
         " {params.published}"
-        " --yardsticks-dir results/yardsticks"
-        f" --output-dir {RESULTS}/tables"
+        " --yardsticks-dir {params.yardsticks_dir:q}"
+        " --output-dir {params.output_dir:q}"
         " >{log} 2>&1"

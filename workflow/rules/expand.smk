@@ -3,6 +3,7 @@
 INPUTS   the grid, recipes and platforms of the configuration
 OUTPUTS  results/{study}/grid.json   every run with its parameters and their hash, every
                                      excluded point
+         ROOT, STUDY   the folders results and results/{study} as snakemake sees them
 """
 
 
@@ -22,3 +23,9 @@ rule expand:
         "expand the grid"
     shell:
         "expand.py" " --config {params.config:q}" " --output {output.grid}" " >{log} 2>&1"
+
+
+# In a module with a `prefix`, which Snakemake sets before outputs but not before other texts, these
+# have it too: what is named by them is in the same results as the outputs.
+STUDY = os.path.dirname(rules.expand.output.grid)
+ROOT = os.path.dirname(STUDY)

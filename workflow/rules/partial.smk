@@ -8,8 +8,8 @@ PARTIAL_COMMAND = (
     (
         "partial.py"
         f" --config {shlex.quote(json.dumps(CONFIG))}"
-        " --runs-dir results/runs"
-        f" --output-dir {RESULTS}/partial"
+        f" --runs-dir {shlex.quote(ROOT)}/runs"
+        f" --output-dir {shlex.quote(STUDY)}/partial"
     )
     .replace("{", "{{")
     .replace("}", "}}")

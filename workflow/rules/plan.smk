@@ -17,13 +17,16 @@ rule plan:
     params:
         config=json.dumps(CONFIG),
         submission=plan_submission,
+        runs_dir=f"{ROOT}/runs",
+        csv=f"{STUDY}/plan.csv",
+        md=f"{STUDY}/plan.md",
     message:
         "plan the runs that are still to do"
     shell:
         "plan.py"
         " --config {params.config:q}"
         " --submission {params.submission:q}"
-        " --runs-dir results/runs"
-        f" --csv {RESULTS}/plan.csv"
-        f" --md {RESULTS}/plan.md"
+        " --runs-dir {params.runs_dir:q}"
+        " --csv {params.csv:q}"
+        " --md {params.md:q}"
         " 2>&1 | tee {log}"

@@ -1,6 +1,6 @@
 """Plots, one SVG each.
 
-INPUTS   results/{study}/tables/{comparison,epochs,published}.csv
+INPUTS   results/{study}/tables/{comparison,epochs,published}.csv and warnings.json beside them
 OUTPUTS  results/{study}/plots/{plot}.svg    the plots that the configuration names
 """
 
@@ -9,6 +9,7 @@ rule plot:
     input:
         comparison=rules.compare.output.csv,
         epochs=rules.collect.output.epochs,
+        warnings=rules.compare.output.warnings,
         published=rules.conclude.output.published,
         code=CODE,
     output:
@@ -31,6 +32,7 @@ rule plot:
         " --plots {params.plots:q}"
         " --comparison {input.comparison}"
         " --epochs {input.epochs}"
+        " --warnings {input.warnings}"
         " --published {input.published}"
         " --outputs {output.svg}"
         " >{log} 2>&1"

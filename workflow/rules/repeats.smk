@@ -19,12 +19,13 @@ checkpoint assess_repeats:
         "../envs/environment.yaml"
     params:
         previous=previous_flag,
+        runs_dir=f"{ROOT}/runs",
     message:
         "round {wildcards.round}: which points need further repeats"
     shell:
         "assess_repeats.py"
         " --grid {input.grid}"
-        " --runs-dir results/runs"
+        " --runs-dir {params.runs_dir:q}"
         " --round {wildcards.round}"
         " {params.previous}"
         " --output {output.wanted}"

@@ -5,7 +5,10 @@ OUTPUTS  below results/{study}/tables:
          runs.{csv,parquet}              one row per run, failed ones included
          epochs.csv                      one row per epoch of each valid run
          comparison.{csv,md,tex,html}    one row per point
-         {platform}.md                   nodes, time, loss, accuracy
+         platforms/{platform}.md         nodes, time, loss, accuracy; a folder of their own, so that
+                                         a platform may have the name of a table; those of platforms
+                                         that the grid no longer has are removed
+         warnings.json                   what must be known before any number is read
 """
 
 
@@ -23,12 +26,14 @@ rule collect:
     localrule: True
     conda:
         "../envs/environment.yaml"
+    params:
+        runs_dir=f"{ROOT}/runs",
     message:
         "collect the run records"
     shell:
         "collect.py"
         " --grid {input.grid}"
-        " --runs-dir results/runs"
+        " --runs-dir {params.runs_dir:q}"
         " --csv {output.csv}"
         " --parquet {output.parquet}"
         " --epochs {output.epochs}"
@@ -40,7 +45,7 @@ rule compare:
         runs=rules.collect.output.csv,
         code=CODE,
         grid=rules.expand.output.grid,
-        published=CONFIG["published"]["path"] or [],
+        published=PUBLISHED,
     output:
         csv=f"{RESULTS}/tables/comparison.csv",
         md=report(
@@ -54,7 +59,8 @@ rule compare:
             category="Tables",
             caption="../report/comparison.rst",
         ),
-        platforms=[f"{RESULTS}/tables/{platform}.md" for platform in PLATFORMS],
+        warnings=f"{RESULTS}/tables/warnings.json",
+        platforms=[f"{RESULTS}/tables/platforms/{platform}.md" for platform in PLATFORMS],
     log:
         f"{RESULTS}/logs/compare.log",
     localrule: True
@@ -78,5 +84,7 @@ rule compare:
         " --md {output.md}"
         " --tex {output.tex}"
         " --html {output.html}"
+        " --warnings {output.warnings}"
         " --platforms {output.platforms}"
+        " --remove-earlier"
         " >{log} 2>&1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import fastjsonschema
 
 from tfscaling import files, strict_json
 from tfscaling.configuration import load_schema, validator
-from tfscaling.events import times
+from tfscaling.events import PHASES, times
 
 SCHEMA_VERSION = 3
 #: Status of a run by its record: it counts, or it is a result that takes part in no median.
@@ -25,8 +26,10 @@ WALL_PHASES = (
     *("first_step_time_s", "train_time_s", "evaluation_time_s", "probe_time_s"),
     "teardown_time_s",
 )
+#: Events' times are rounded to a millionth of a second.
+CLOCK_TOLERANCE_S = 1e-3
 #: What a rank reports step by step or epoch by epoch stands in files of its own.
-_RAW = ("steps", "epochs", "compute_steps")
+_RAW = ("steps", "epochs", "compute_steps", "warnings")
 
 
 class RecordError(ValueError):
@@ -47,6 +50,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
         content = strict_json.loads(path.read_text())
     except FileNotFoundError:
         return None
+    except strict_json.NotFiniteError as error:
+        raise RecordError(
+            f"{path}: not JSON: {error}; records made before schema_version 3 have it where a run "
+            "diverged: run it again (docs/records.md)"
+        ) from error
     except ValueError as error:
         raise RecordError(f"{path}: not JSON: {error}") from error
     if not isinstance(content, dict):
@@ -134,6 +142,47 @@ def phases(
     }
 
 
+def missing_phases(
+    rank_events: Sequence[Sequence[Mapping[str, Any]]], reports: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Ranks that trained, but whose events do not have all phases; both in the order of ranks."""
+    found = []
+    for events, report in zip(rank_events, reports, strict=True):
+        wanted = PHASES if "epochs" in report else PHASES[:3]
+        if lost := [name for name in wanted if name not in times(dict(e) for e in events)]:
+            found.append(f"rank {report['rank']} has no event {', '.join(lost)}")
+    return found
+
+
+def impossible(
+    durations: Mapping[str, float | None],
+    rank_events: Sequence[Sequence[Mapping[str, Any]]],
+    reports: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    """What cannot be of these durations: a clock was wrong, or files are of different runs."""
+    wrong = [
+        f"{name} is {value:.6f} s"
+        for name in (*WALL_PHASES, "execution_time_s")
+        if not 0.0 <= (value := durations[name] or 0.0) < math.inf
+    ]
+    for events, report in zip(rank_events, reports, strict=True):
+        stepping_s = sum(duration for *_, duration in report.get("steps", []))
+        if not stepping_s:
+            continue
+        passed = times(dict(event) for event in events)
+        spans = {
+            "execution_time_s": durations["execution_time_s"] or 0.0,
+            "from built to trained": passed["trained"] - passed["built"],
+        }
+        wrong += [
+            f"rank {report['rank']} measured steps of {stepping_s:.3f} s in all, "
+            f"more than {name}, {span_s:.3f} s"
+            for name, span_s in spans.items()
+            if stepping_s > span_s + CLOCK_TOLERANCE_S
+        ]
+    return wrong
+
+
 def computation(reports: Sequence[Mapping[str, Any]], step_time_s: float | None) -> dict[str, Any]:
     """A step's computation and the rest of it, and the slowest rank, from the ranks' own steps.
 
@@ -154,7 +203,7 @@ def computation(reports: Sequence[Mapping[str, Any]], step_time_s: float | None)
         "compute_time_s": middle,
         # both are medians of their own samples: the rest can come out a little below nothing
         "synchronisation_time_s": None if step_time_s is None else max(0.0, step_time_s - middle),
-        "straggler_ratio": medians[slowest] / middle,
+        "straggler_ratio": medians[slowest] / middle if middle else None,
         "slowest_rank": slowest[0],
         "slowest_host": slowest[1],
     }
@@ -165,7 +214,10 @@ def metrics(report: Mapping[str, Any], train_time_s: float) -> dict[str, Any]:
     steps = report["steps"]
     # the first execution compiles; if it was the only one, there is no steady state to report
     per_step = [duration / count for _, _, count, duration in steps[1:]]
-    trained = sum(count for _, _, count, _ in steps[1:]) * report["examples_per_step"]
+    # an epoch's last step may be padded: no more examples than the epoch has
+    of_epoch = report["examples_trained"] / len(report["epochs"])
+    first = min(steps[0][2] * report["examples_per_step"], of_epoch)
+    trained = report["examples_trained"] - first if per_step else 0
     final = report["epochs"][-1]
     return {
         "loss": final["loss"],
@@ -212,6 +264,7 @@ def build(
             {key: value for key, value in report.items() if key not in _RAW} for report in reports
         ],
         "environment": dict(environment),
+        "warnings": warnings(reports),
         "validity": {
             "valid": not divergence,
             "status": DIVERGED if divergence else OK,
@@ -221,6 +274,11 @@ def build(
     }
     check(record, RECORD)
     return record
+
+
+def warnings(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the ranks warn of, each sentence once, in the order of the ranks."""
+    return list(dict.fromkeys(w for report in reports for w in report.get("warnings", [])))
 
 
 def write_steps(folder: Path, reports: Sequence[Mapping[str, Any]]) -> None:

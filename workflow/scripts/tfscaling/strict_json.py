@@ -7,7 +7,12 @@ without a word: a number that is none would take part in a table.
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NoReturn
+
+
+class NotFiniteError(ValueError):
+    """NaN or infinity where JSON has no such number."""
 
 
 def dumps(content: Any, **options: Any) -> str:
@@ -16,9 +21,14 @@ def dumps(content: Any, **options: Any) -> str:
 
 
 def loads(text: str) -> Any:
-    """The content of JSON. Raises ValueError for anything else, NaN and infinity included."""
-    return json.loads(text, parse_constant=_refuse)
+    """The content of JSON. Raises ValueError for anything else: NotFiniteError for NaN."""
+    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _refuse(digits)  # 1e999 is too large for a float
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise NotFiniteError(f"{constant} is no number of JSON")
