@@ -112,9 +112,7 @@ def draw(number: int) -> TrueSet:
     return TrueSet(number, kind, noise, points)
 
 
-def _point(
-    rng: random.Random, kind: str, noise: float, time_s: float, error: float
-) -> TruePoint:
+def _point(rng: random.Random, kind: str, noise: float, time_s: float, error: float) -> TruePoint:
     # what happens to a point's runs happens to some points only
     hit = rng.random() < 0.4
     share = rng.choice((0.5, 0.75)) if kind == "dropped" and hit else 1.0
@@ -139,7 +137,8 @@ class Writer:
     def __init__(self) -> None:
         self.expected = expected_runs()
         self._records = [
-            generator.record_of(entry, 100.0, random.Random(0)) for entry in self.expected["runs"]
+            generator.record_of(entry, 100.0, random.Random(0), generator.dataset_of("mnist"))
+            for entry in self.expected["runs"]
         ]
 
     def write(self, truth: TrueSet, runs_dir: Path) -> None:
