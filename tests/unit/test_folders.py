@@ -1,9 +1,11 @@
-"""No study writes into the folders that all studies share."""
+"""No study writes into shared folders; what an earlier grid left in its own is removed."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import compare
 import pytest
 import yaml
 from builders import REPOSITORY, raw_config, valid_config
@@ -44,3 +46,10 @@ def test_the_shared_folders_are_those_that_rules_and_profiles_name() -> None:
 def test_each_configuration_of_the_repository_is_a_study_of_its_own() -> None:
     studies = [yaml.safe_load(path.read_text())["study"] for path in OVERLAYS]
     assert len(studies) == len(set(studies)) == 6
+
+
+def test_tables_of_platforms_that_the_grid_no_longer_has_are_removed(tmp_path: Path) -> None:
+    for name in ("kept.md", "removed.md", "note.txt"):
+        (tmp_path / name).touch()
+    compare.remove_earlier([tmp_path / "kept.md"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.md", "note.txt"]

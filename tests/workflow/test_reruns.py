@@ -181,7 +181,7 @@ def test_tables_and_plots_of_an_earlier_configuration_are_removed(copied: Projec
     copied.overlay(content)
     copied.snakemake("--config", "cluster=here")
     results = copied.folder / "results/main"
-    made = {path.name for path in [*results.glob("tables/*"), *results.glob("plots/*")]}
+    made = {path.name for path in [*results.glob("tables/**/*.*"), *results.glob("plots/*")]}
     assert {"laptop.md", "elsewhere.md", "speedup.svg", "epochs.svg"} <= made
 
     content["grid"][1]["platform"] = "laptop"
@@ -190,7 +190,7 @@ def test_tables_and_plots_of_an_earlier_configuration_are_removed(copied: Projec
     base["plots"] = {"speedup": {}}
     (copied.folder / "config/config.yaml").write_text(yaml.safe_dump(base))
     copied.snakemake("--config", "cluster=here")
-    left = {path.name for path in [*results.glob("tables/*"), *results.glob("plots/*")]}
+    left = {path.name for path in [*results.glob("tables/**/*.*"), *results.glob("plots/*")]}
     plots = {path.name for path in results.glob("plots/*")}
     assert plots == {"speedup.svg"}
     assert made - left == {"elsewhere.md"} | {n for n in made if n.endswith(".svg")} - plots

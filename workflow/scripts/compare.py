@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--html", type=Path, required=True)
     parser.add_argument("--warnings", type=Path, required=True, help="warnings.json")
     parser.add_argument("--platforms", type=Path, nargs="+", required=True, help="<platform>.md")
-    removed = "remove other *.md beside these that have no *.csv: of platforms that are no more"
+    removed = "remove other *.md in the folder of --platforms: of platforms that are no more"
     parser.add_argument("--remove-earlier", action="store_true", help=removed)
     args = parser.parse_args()
     expected = records.read_json(args.grid)
@@ -51,9 +51,9 @@ def main() -> None:
 
 
 def remove_earlier(platform_files: Sequence[Path]) -> None:
-    """Remove the tables of platforms that the grid had before: those without a CSV beside them."""
+    """Remove the tables of platforms that the grid had before, from the folder of all of them."""
     for path in platform_files[0].parent.glob("*.md"):
-        if path not in platform_files and not path.with_suffix(".csv").exists():
+        if path not in platform_files:
             path.unlink()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling.comparison import OF_ALL_RUNS
+from tfscaling.comparison import OF_ALL_RUNS, all_at_target
 from tfscaling.contest import COSTS, INDIFFERENCE, Contest
 from tfscaling.eligibility import barred, remark, split
 from tfscaling.grid import POINT_AXES
@@ -219,7 +219,7 @@ def _rivals_text(
 
 def _without(goal: str, rows: Sequence[Row], known: int, also: Sequence[str]) -> str:
     """Why measured points take no part in the choice; nothing if all do."""
-    short = [row for row in rows if goal in OF_ALL_RUNS and row["runs_at_target"] < row["runs"]]
+    short = [row for row in rows if goal in OF_ALL_RUNS and not all_at_target(row)]
     unpriced = [row for row in rows if not any(row is other for other in short)]
     if not known and not unpriced:
         return "No point reached the target in all its runs."
