@@ -161,7 +161,10 @@ def _estimate(y: Array, known: Array, lost: int, is_log: bool, unit: float) -> E
         location = clipped.sum(axis=1, where=known) / runs
         variance = _variance(clipped, location, known) / _CLIPPED_VARIANCE
         s = max(math.sqrt(float((variance * own).sum()) / pooled), 1e-4)
-    least, freedom = max(s, SCATTER_MIN) ** 2, _FREEDOM * pooled
+    # the pooled variance is no surer than that of the points that make up most of it
+    shares = np.maximum(variance, SCATTER_MIN**2)
+    freedom = float((shares * own).sum() ** 2 / (shares**2 * own).sum()) / widened
+    least, freedom = max(s, SCATTER_MIN) ** 2, max(1.0, _FREEDOM * freedom)
     prior = min(PRIOR_FREEDOM, freedom)
     moderated = (prior * least + own * variance * widened) / (prior + own)
     return Estimates(
