@@ -98,6 +98,6 @@ def test_a_stopped_rank_is_found_and_named(launched: Callable[..., Launch]) -> N
     failure = launch.folder / "failure.json"
     wait_for(failure.exists, "the failure's report")
     cause: dict[str, Any] = json.loads(Path(failure).read_text())["cause"]
-    assert (cause["kind"], cause["rank"]) == ("stalled", 1)
+    assert (cause["kind"], cause["rank"]) == ("stalled", 1), cause
     assert cause["host"] == launch.ranks[1]["host"]
     wait_for(launch.is_idle, "the nodes to be free", 90)

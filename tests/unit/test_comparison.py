@@ -14,7 +14,7 @@ import pytest
 import rows
 from builders import REPOSITORY, raw_config, record_of, write_failure, write_record
 from rows import expected_of, point, rows_of
-from tfscaling import comparison, configuration, display, expectations, published, tables
+from tfscaling import comparison, configuration, decision, display, expectations, published, tables
 from tfscaling.comparison import comparison_table
 from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
@@ -620,6 +620,14 @@ def test_a_point_of_which_a_run_diverged_has_no_time_to_the_target(tmp_path: Pat
     table = compare(expected, tmp_path)
     row = point(table, nodes=2)
     assert (row["runs"], row["runs_at_target"]) == (5, 5)
+    assert not comparison.all_at_target(row)
+    assert comparison.all_at_target({**row, "runs_diverged": 0})
+    (chosen,) = [
+        choice
+        for choice in decision.decide(table, tables.run_tables(expected, tmp_path)[0])
+        if choice.goal == "time_to_accuracy_s"
+    ]
+    assert chosen.text == "No point reached the target in all its runs."
     assert pd.isna(row["time_to_accuracy_s"]) and pd.isna(row["cost_to_accuracy_usd"])
     notes = display.comparison(table, "Title", ["time_to_accuracy_s"]).notes
     assert any("nodes 2: reached by 5 of 6 runs." in note for note in notes)

@@ -145,6 +145,10 @@ MALFORMED: dict[str, tuple[Sequence[str | int], Any, str, str, str]] = {
     "yes_for_a_partition": (
         (*PLATFORM, "partition"), True, "platforms.cluster.partition", "true",
         "YAML reads yes, no, on and off"),
+    "on_for_a_platform": (
+        (*BLOCK, "platform"), True, "grid[0].platform", "true", "YAML reads yes, no, on and off"),
+    "number_for_a_recipe": (
+        (*BLOCK, "recipe"), 7, "grid[0].recipe", "7", "write the text in quotes"),
     "number_for_a_partition": (
         (*PLATFORM, "partition"), 7, "platforms.cluster.partition", "7", "the text in quotes"),
     "year_without_quotes": (

@@ -197,6 +197,25 @@ def test_a_stopped_rank_comes_before_those_that_complain_about_it(
     assert "UnavailableError: Socket closed" in cause["message"]
 
 
+def test_a_stopped_rank_that_goes_on_and_complains_last_is_the_cause(tmp_path: Path) -> None:
+    """Slurm sends SIGCONT before SIGTERM."""
+    folder = folder_with(tmp_path, complaining(0, 40.0), complaining(1, 41.0))
+    said = {n: f"Exited with exit code 1 (on node{n})" for n in (0, 1)}
+    cause = failures.find_cause(folder, {}, said, {1})
+    assert (cause["kind"], cause["rank"]) == ("stalled", 1)
+
+
+@pytest.mark.parametrize(
+    ("exits", "said"), [({0: 1, 2: -9}, {}), ({}, {2: "Killed (on node2)", 1: "Killed (on node1)"})]
+)
+def test_a_rank_that_died_comes_before_one_whose_heartbeat_is_late(
+    tmp_path: Path, exits: dict[int, int | None], said: dict[int, str]
+) -> None:
+    folder = folder_with(tmp_path, complaining(0, 40.0), running(1), running(2))
+    cause = failures.find_cause(folder, exits, said, {1})
+    assert (cause["kind"], cause["rank"]) == ("rank_died", 2)
+
+
 def test_a_rank_that_complains_itself_is_not_taken_for_stopped(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, complaining(0, 3.0), running(1))
     cause = failures.find_cause(folder, {0: 1, 1: None}, {}, {0})

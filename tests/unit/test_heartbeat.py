@@ -105,16 +105,20 @@ def test_a_rank_that_has_ended_need_not_beat() -> None:
     assert found is not None and found.rank is None
 
 
-def test_a_rank_that_was_silent_before_others_complained_is_known() -> None:
+def test_a_rank_that_was_silent_when_others_complained_is_known() -> None:
     run = Run()
     run.go(TIMEOUT_S, {0: BUSY_S, 1: BUSY_S}, events=True)
-    assert run.watch.silent_before_the_last_event() == set()
-    run.go(20, {0: IDLE_S})
-    assert run.watch.silent_before_the_last_event() == set()
+    assert run.watch.lately_silent() == set()
+    run.go(10, {0: IDLE_S})
+    assert run.watch.lately_silent() == set()
     run.go(5, {0: IDLE_S}, events=True)
-    assert run.watch.silent_before_the_last_event() == {1}
-    run.go(30)  # all end, srun takes its time
-    assert run.watch.silent_before_the_last_event() == {1}
+    assert run.watch.lately_silent() == {1}
+    # srun lets the rank go on, to end it
+    run.go(10, {0: IDLE_S, 1: IDLE_S}, events=True)
+    assert run.watch.lately_silent() == {1}
+    # but a rank that went on with the others is no cause of what comes later
+    run.go(90, {0: BUSY_S, 1: BUSY_S}, events=True)
+    assert run.watch.lately_silent() == set()
 
 
 def test_work_without_an_event_ends_at_the_longer_limit() -> None:

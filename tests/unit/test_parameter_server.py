@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import asynchronous_rank
 import numpy as np
 import pytest
-from builders import run_python
+from builders import SCRIPTS, run_python
+from oracle_rank import arrays_of
 from tfscaling import heartbeat
 from tfscaling.ports import ReservedPorts
 from train_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, synthetic_arrays
 
 Trainings = dict[str, list[dict[str, Any]]]
-STEPS, EPOCHS = TRAIN_EXAMPLES // GLOBAL_BATCH, PARAMETERS["epochs"]
+STEPS, EPOCHS = -(-TRAIN_EXAMPLES // GLOBAL_BATCH), PARAMETERS["epochs"]
 BOTH = ["parameter_server", "synchronous_parameter_server"]
 
 
@@ -42,7 +45,18 @@ def test_an_asynchronous_update_takes_the_examples_of_one_worker(trainings: Trai
     chief = trainings["parameter_server"][0]
     assert chief["examples_per_step"] == GLOBAL_BATCH // 2
     counts = [sum(count for epoch, _, count in chief["steps"] if epoch == n) for n in (1, 2, 3)]
-    assert counts == [2 * STEPS] * EPOCHS
+    # a batch of padding alone is not trained: of the last global batch one part has examples
+    assert (
+        counts == [-(-TRAIN_EXAMPLES // (GLOBAL_BATCH // 2))] * EPOCHS == [2 * STEPS - 1] * EPOCHS
+    )
+
+
+@pytest.mark.parametrize("training", BOTH)
+def test_each_example_is_trained_once_per_epoch(trainings: Trainings, training: str) -> None:
+    chief = trainings[training][0]
+    assert chief["examples_trained"] == TRAIN_EXAMPLES * EPOCHS
+    for _, accuracy in chief["epochs"]:
+        assert accuracy * TRAIN_EXAMPLES == pytest.approx(round(accuracy * TRAIN_EXAMPLES))
 
 
 def test_the_first_asynchronous_batches_are_a_row_of_their_own(trainings: Trainings) -> None:
@@ -71,6 +85,38 @@ def test_servers_and_workers_end_when_the_coordinator_has_ended(
     assert others == [
         {"job": job, "ended_well": True} for job in ("ps", "worker", "worker")
     ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def asynchronous(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a training in mixed_float16 found."""
+    output = tmp_path_factory.mktemp("asynchronous") / "found.json"
+    code = "import asynchronous_rank; asynchronous_rank.main()"
+    with ReservedPorts(4) as ports:
+        words = [str(output), *map(str, ports.numbers)]
+        path = f"{SCRIPTS}:{Path(__file__).parent}"
+        done = run_python(code, *words, CUDA_VISIBLE_DEVICES="-1", PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(output.read_text())
+    return found
+
+
+def test_a_worker_divides_by_the_loss_scale_that_it_multiplied_by(
+    asynchronous: dict[str, Any],
+) -> None:
+    """Another worker changes the scale while the gradients are computed."""
+    arrays = arrays_of(asynchronous_rank.BATCH)
+    images = arrays.x_train.reshape(-1, 64) / 255
+    error = 0.1 - np.eye(10)[arrays.y_train]  # weights are zeros: each class has a tenth
+    expected = -PARAMETERS["learning_rate"] * images.T @ error / asynchronous_rank.BATCH
+    np.testing.assert_allclose(asynchronous["weights"], expected, rtol=0.01, atol=1e-5)
+
+
+def test_asynchronous_workers_skip_updates_that_overflow(asynchronous: dict[str, Any]) -> None:
+    found = asynchronous["overflow"]
+    assert np.isfinite(found["loss"]).all()
+    assert 40 < found["updates"] < 4 * 160 // 8
+    assert 2.0**8 < found["scale"] < 2.0**20
 
 
 SERVE = """

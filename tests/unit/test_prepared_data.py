@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tfscaling import prepared_data
+from builders import SCRIPTS
+from test_rank import axes_and_settings
+from tfscaling import parameters, prepared_data
 from tfscaling.prepared_data import PreparedDataError
 
 ALL = {"train_examples_max": None, "test_examples_max": None}
@@ -72,3 +76,19 @@ def test_each_dataset_is_compared_with_itself_only(tmp_path: Path) -> None:
 def test_of_as_many_runs_the_first_decide(tmp_path: Path) -> None:
     reasons = prepared_data.other_data([record("one", "b"), record("one", "a")], tmp_path)
     assert [bool(reason) for reason in reasons] == [False, True]
+
+
+def test_no_rank_is_started_for_data_without_a_checksum(tmp_path: Path) -> None:
+    """The launcher says so at once, rather than after a training that cannot count."""
+    run, settings = axes_and_settings()
+    file = prepared(tmp_path, {"dataset": "made by an earlier version"})
+    folder = tmp_path / "run"
+    flags = parameters.to_arguments(run.axes, settings)
+    script = [sys.executable, str(SCRIPTS / "launch.py")]
+    paths = ["--dataset-file", str(file), "--record", str(folder / "run.json")]
+    done = subprocess.run([*script, *paths, *flags], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    cause = json.loads((folder / "failure.json").read_text())["cause"]
+    assert cause["kind"] == "launch_failed"
+    assert str(file) in cause["message"]
+    assert [path.name for path in (folder / "attempt=1").iterdir()] == ["failure.json"]

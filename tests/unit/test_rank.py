@@ -116,6 +116,7 @@ def test_the_report_says_what_the_rank_got(finished: Path) -> None:
         "examples_per_step": 32,
         "model_parameters": 2_770_634,
         "train_examples": TRAIN_EXAMPLES,
+        "examples_trained": 2 * TRAIN_EXAMPLES,
         "test_examples": TEST_EXAMPLES,
         "policy": "mixed_bfloat16",
     }
@@ -124,7 +125,7 @@ def test_the_report_says_what_the_rank_got(finished: Path) -> None:
     assert "(optimizer AdamW, loss mse)" in warning
     assert len(report["cluster_hash"]) == 16
     assert [row[:3] for row in report["steps"]] == [
-        [epoch, step, 1] for epoch in (1, 2) for step in (0, 1)
+        [epoch, step, 1] for epoch in (1, 2) for step in (0, 1, 2)
     ]
 
 

@@ -241,9 +241,21 @@ def test_a_training_in_one_execution_has_no_steady_state() -> None:
 
 def test_step_time_of_executions_of_several_steps_is_per_step() -> None:
     steps = [(1, 0, 20, 9.0), (1, 20, 20, 2.0), (1, 40, 10, 1.0), (2, 0, 20, 4.0)]
-    found = records.metrics(report(steps=steps), train_time_s=10.0)
+    found = records.metrics(report(steps=steps, examples_trained=70 * 128), train_time_s=10.0)
     assert found["step_time_s"] == pytest.approx(0.1)
     assert found["throughput_examples_per_s"] == pytest.approx(50 * 128 / 10.0)
+
+
+def test_padding_is_no_example_of_the_throughput() -> None:
+    """Two epochs of 300 examples in steps of 128: the last step of each has 44."""
+    steps = [(epoch, step, 1, 0.1) for epoch in (1, 2) for step in range(3)]
+    found = records.metrics(report(steps=steps, examples_trained=600), train_time_s=2.0)
+    assert found["throughput_examples_per_s"] == pytest.approx((600 - 128) / 2.0)
+    # the first execution was the whole first epoch
+    found = records.metrics(
+        report(steps=[(1, 0, 3, 1.0), (2, 0, 3, 0.3)], examples_trained=600), 2.0
+    )
+    assert found["throughput_examples_per_s"] == pytest.approx(300 / 2.0)
 
 
 def test_a_built_record_follows_the_schema_and_leaves_raw_steps_to_their_file() -> None:

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 from tfscaling.samples import SUPPORTED, Difference
-from tfscaling.sentences import axis_text, counted, listed, place, times, value
+from tfscaling.sentences import (
+    axis_text,
+    counted,
+    listed,
+    percent,
+    place,
+    times,
+    value,
+    worse,
+)
 
 ROW: dict[str, Any] = {
     "nodes": 1, "gpus_per_node": 0, "devices": "GPU", "platform_title": "A cluster",
@@ -73,3 +82,16 @@ def test_values_have_their_unit_if_there_is_one() -> None:
 def test_ratios_have_their_interval_if_there_is_one() -> None:
     assert times(Difference(1.5, None, SUPPORTED)) == "1.50 times"
     assert times(Difference(1.5, (1.4, 1.6), SUPPORTED)) == "1.50 times (1.40–1.60)"
+
+
+def test_without_a_ratio_the_difference_is_told() -> None:
+    gap = Difference(None, (0.09, 0.11), SUPPORTED, 0.1)
+    assert worse(gap, "error", "accuracy") == "0.1000 (0.0900–0.1100) more error"
+    assert worse(Difference(1.5, None, SUPPORTED), "time", "execution_time_s") == (
+        "1.50 times the time"
+    )
+
+
+@pytest.mark.parametrize(("fraction", "text"), [(0.0, "0.0%"), (0.0201, "2.1%"), (0.05, "5.0%")])
+def test_bounds_are_rounded_up(fraction: float, text: str) -> None:
+    assert percent(fraction) == text

@@ -168,6 +168,7 @@ def beating_rank(folder: Path, rank: int, doing: str, seconds: float) -> Command
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heartbeats are read as often as these ranks beat, and a second without one counts."""
     monkeypatch.setattr(heartbeat, "INTERVAL_S", 0.4)
+    monkeypatch.setattr(heartbeat, "READ_INTERVAL_S", 0.2)
 
 
 @pytest.mark.usefixtures("often")

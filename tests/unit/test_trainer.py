@@ -18,7 +18,8 @@ from tfscaling.trainer import COMPUTE_STEPS, Trainer
 from tfscaling.training_loop import Result, order_of_epoch
 from train_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, small_model, synthetic_arrays
 
-STEPS = TRAIN_EXAMPLES // GLOBAL_BATCH
+#: The last one is incomplete.
+STEPS = -(-TRAIN_EXAMPLES // GLOBAL_BATCH)
 
 
 def make_trainer(
@@ -66,17 +67,20 @@ def test_loss_accuracy_and_weights_are_those_of_a_plain_loop(
     cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     expected = []
     for epoch in range(1, PARAMETERS["epochs"] + 1):
-        losses, accuracies = [], []
-        for rows in order_of_epoch(PARAMETERS["seed"], epoch, TRAIN_EXAMPLES, GLOBAL_BATCH):
+        losses, correct = [], 0
+        for step, padded in enumerate(
+            order_of_epoch(PARAMETERS["seed"], epoch, TRAIN_EXAMPLES, GLOBAL_BATCH)
+        ):
+            rows = padded[: TRAIN_EXAMPLES - step * GLOBAL_BATCH]
             images, labels = arrays.x_train[rows] / np.float32(255), arrays.y_train[rows]
             with tf.GradientTape() as tape:
                 logits = model(images, training=True)
                 loss = cross_entropy(labels, logits)
             gradients = tape.gradient(loss, model.trainable_variables)
             optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-            losses.append(float(loss))
-            accuracies.append(float((np.argmax(logits, axis=1) == labels).mean()))
-        expected.append((np.mean(losses), np.mean(accuracies)))
+            losses.append(float(loss) * len(rows))
+            correct += int((np.argmax(logits, axis=1) == labels).sum())
+        expected.append((sum(losses) / TRAIN_EXAMPLES, correct / TRAIN_EXAMPLES))
     np.testing.assert_allclose(curve(result), expected, rtol=1e-4)
     for own, plain in zip(trainer.model.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_allclose(own, plain, rtol=1e-4, atol=1e-5)
@@ -111,6 +115,37 @@ def test_a_training_alone_in_its_process_is_that_of_this_process(
     np.testing.assert_allclose(curve(result), trainings["single"][0]["epochs"], rtol=1e-5)
 
 
+@pytest.mark.parametrize("examples", [64, 65, 79, 80])
+def test_each_example_is_trained_once_per_epoch(examples: int, tmp_path: Path) -> None:
+    whole = synthetic_arrays()
+    arrays = Arrays(whole.x_train[:examples], whole.y_train[:examples], whole.x_test, whole.y_test)
+    trainer = make_trainer(arrays)
+    result = trainer.train(EventLog(tmp_path / "events", 0), print)
+    assert result.examples_trained == examples * PARAMETERS["epochs"]
+    for epoch in result.epochs:
+        correct = epoch["accuracy"] * examples
+        assert correct == pytest.approx(round(correct), abs=1e-6)
+
+
+def test_an_incomplete_batch_is_trained_by_the_same_compiled_function(tmp_path: Path) -> None:
+    trainer, _ = train(tmp_path)
+    assert trainer._execute.experimental_get_tracing_count() == 1
+
+
+def test_padding_weighs_nothing(tmp_path: Path) -> None:
+    """The examples with which the last step is padded are others: the same step."""
+    weights = []
+    for padding in (0, 1):
+        trainer = make_trainer()
+        order = np.full((1, GLOBAL_BATCH), padding, np.int32)
+        order[0, :7] = np.arange(10, 17)
+        trainer.train_examples = 7
+        trainer._train_epoch(1, order, Result(), EventLog(tmp_path / str(padding), 0))
+        weights.append(trainer.model.get_weights())
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_steps_per_execution_change_nothing_but_the_number_of_executions(tmp_path: Path) -> None:
     results = {count: train(tmp_path, steps_per_execution=count)[1] for count in (1, 3, 100)}
     for result in results.values():
@@ -118,7 +153,7 @@ def test_steps_per_execution_change_nothing_but_the_number_of_executions(tmp_pat
     executions = {count: [row[:3] for row in result.steps] for count, result in results.items()}
     epochs = range(1, PARAMETERS["epochs"] + 1)
     assert executions[1] == [(epoch, step, 1) for epoch in epochs for step in range(STEPS)]
-    assert executions[3] == [(epoch, *part) for epoch in epochs for part in ((0, 3), (3, 2))]
+    assert executions[3] == [(epoch, *part) for epoch in epochs for part in ((0, 3), (3, 3))]
     assert executions[100] == [(epoch, 0, STEPS) for epoch in epochs]
     assert all(row[3] > 0 for result in results.values() for row in result.steps)
 

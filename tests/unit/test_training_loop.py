@@ -38,12 +38,13 @@ def test_learning_rate_follows_the_replicas(scaling: str, replicas: int, rate: f
     assert scaled_learning_rate(parameters, replicas) == pytest.approx(rate)
 
 
-def test_order_of_an_epoch_has_each_example_at_most_once_in_whole_batches() -> None:
+def test_order_of_an_epoch_has_each_example_and_pads_the_last_batch() -> None:
     order = order_of_epoch(1, 1, examples=103, batch=10)
-    assert order.shape == (10, 10)
+    assert order.shape == (11, 10)
     assert order.dtype == np.int32
-    assert len(set(order.ravel().tolist())) == 100
-    assert set(order.ravel().tolist()) <= set(range(103))
+    np.testing.assert_array_equal(np.sort(order.ravel()[:103]), np.arange(103))
+    # padding is the beginning of the epoch
+    np.testing.assert_array_equal(order.ravel()[103:], order.ravel()[:7])
 
 
 def test_order_of_an_epoch_without_rest_is_a_permutation() -> None:

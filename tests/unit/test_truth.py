@@ -74,7 +74,7 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "test_examples": ({}, {"test_examples": 99}, ["asked test_examples 100, got {1: 99}"]),
     "examples_trained": (
         {}, {"examples_trained": 640},
-        ["ranks disagree on the number of examples trained: {0: 768, 1: 640}"],
+        ["asked 384 examples in each epoch, trained in all {1: 640}"],
     ),
     "model": (
         {}, {"model_parameters": 7}, ["ranks disagree on the model's size: {0: 2770634, 1: 7}"],
@@ -100,7 +100,7 @@ def test_one_rank_that_differs_is_found_and_named(
 
 
 def test_unfinished_epochs_are_found_and_the_rank_named() -> None:
-    short = report(1, epochs=report(1)["epochs"][:1])
+    short = report(1, epochs=report(1)["epochs"][:1], examples_trained=384)
     wrong = truth.violations(ASKED, [report(0), short])
     assert "asked 2 epochs, finished {1: 1}" in wrong
 
@@ -121,7 +121,7 @@ def test_every_check_was_broken_once() -> None:
 @pytest.mark.parametrize(
     "key",
     ["per_replica_batch_size", "global_batch_size", "data_sha256", "train_examples",
-     "test_examples", "replicas", "model_parameters", "intra_op_threads"],
+     "test_examples", "examples_trained", "replicas", "model_parameters", "intra_op_threads"],
 )  # fmt: skip
 def test_what_all_ranks_report_alike_but_was_not_asked_for_is_found(key: str) -> None:
     """That the ranks agree is not enough; nor is it that none of them says anything."""
@@ -397,7 +397,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 def diverged(rank: int, **changes: Any) -> dict[str, Any]:
     """The report of a rank that ended after the first of two epochs, whose loss was NaN."""
     epochs = [{**report(rank)["epochs"][0], "loss": None}]
-    told = {"epochs": epochs, "diverged": "loss is NaN from epoch 1"}
+    told = {"epochs": epochs, "diverged": "loss is NaN from epoch 1", "examples_trained": 384}
     return report(rank, **{**told, "test_loss": None, "test_accuracy": None, **changes})
 
 

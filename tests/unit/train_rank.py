@@ -20,7 +20,7 @@ from tfscaling.strategies import STRATEGIES
 from tfscaling.trainer import Trainer
 from tfscaling.training_loop import TrainingLoop
 
-#: Five steps of 16 and a rest; held-out examples that fill no evaluation batch exactly.
+#: Five steps of 16 and one of 7; held-out examples that fill no evaluation batch exactly.
 TRAIN_EXAMPLES, TEST_EXAMPLES, GLOBAL_BATCH = 87, 1203, 16
 PARAMETERS = {
     "seed": 3,
@@ -37,7 +37,7 @@ PARAMETERS = {
 }
 
 
-def synthetic_arrays() -> Arrays:
+def synthetic_arrays(train_examples: int = TRAIN_EXAMPLES) -> Arrays:
     """Images of 8 x 8 pixels of ten classes, each a noisy pattern of its own."""
     random = np.random.default_rng(0)
     patterns = random.integers(0, 200, (10, 8, 8))
@@ -47,7 +47,7 @@ def synthetic_arrays() -> Arrays:
         images = patterns[labels] + random.integers(0, 56, (count, 8, 8))
         return images.astype(np.uint8), labels.astype(np.uint8)
 
-    return Arrays(*examples(TRAIN_EXAMPLES), *examples(TEST_EXAMPLES))
+    return Arrays(*examples(train_examples), *examples(TEST_EXAMPLES))
 
 
 def small_model() -> Any:
@@ -93,6 +93,7 @@ def main() -> None:
         "strategy": type(strategy).__name__,
         "replicas": trainer.replicas,
         "examples_per_step": trainer.examples_per_step,
+        "examples_trained": result.examples_trained,
         "devices": devices_of(strategy),
         "communication": communication_of(strategy) if name.startswith("multi") else None,
         "epochs": [[epoch["loss"], epoch["accuracy"]] for epoch in result.epochs],

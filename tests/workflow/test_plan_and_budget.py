@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -166,3 +167,18 @@ def test_a_negative_budget_is_an_error(project: Project) -> None:
     project.overlay(content(budget={"usd": -1}))
     done = project.snakemake("--dry-run", check=False)
     assert "overlay.yaml: budget.usd: -1 is not allowed; allowed: 0 or more" in done.stdout
+
+
+def test_a_batch_beyond_the_prepared_data_of_the_users_own_is_refused(project: Project) -> None:
+    (project.folder / "few.py").write_text("def data(): ...\n")
+    asked = content()
+    for recipe in asked["recipes"].values():
+        recipe.update(dataset="few:data", train_examples_max=None)
+    project.overlay(asked)
+    assert project.snakemake("--dry-run").returncode == 0
+    facts = {"dataset": "few:data", "examples": {"x_train": 1, "x_test": 1}}
+    (project.folder / "results/datasets").mkdir(parents=True, exist_ok=True)
+    (project.folder / "results/datasets/few:data.json").write_text(json.dumps(facts))
+    line = refused(project.snakemake("--dry-run", check=False))
+    assert line.startswith("overlay.yaml: recipes.")
+    assert "examples exceeds the training examples of few:data, 1; " in line

@@ -138,7 +138,7 @@ def test_every_output_warns_of_logical_devices_and_the_one_machine(finished: Pro
     assert [by_kind[kind]["runs"] for kind in ("logical_devices", "one_machine")] == [2, 2]
     texts = [warning["text"] for warning in warnings]
     shorts = [warning["short"].split()[0] for warning in warnings]
-    pages = [*folder.glob("tables/*.md"), *folder.glob("tables/*.html"), folder / "report.html"]
+    pages = [*folder.glob("tables/**/*.md"), *folder.glob("tables/*.html"), folder / "report.html"]
     assert len(pages) == 11
     for page in pages:
         assert all(text in page.read_text() for text in texts), page.name

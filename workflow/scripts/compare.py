@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def remove_earlier(platform_files: Sequence[Path]) -> None:
-    """Remove the tables of platforms that the grid had before."""
+    """Remove the tables of platforms that the grid had before, from the folder of all of them."""
     for path in platform_files[0].parent.glob("*.md"):
         if path not in platform_files:
             path.unlink()

@@ -15,6 +15,7 @@ import pandas as pd
 from tfscaling import (
     clouds,
     communication,
+    contest,
     data_warnings,
     decision,
     decision_page,
@@ -39,7 +40,7 @@ def main() -> None:
     parser.add_argument(
         "--indifference",
         type=float,
-        default=decision.INDIFFERENCE,
+        default=contest.INDIFFERENCE,
         help="comparison.indifference",
     )
     parser.add_argument("--yardsticks-dir", type=Path, required=True)
@@ -67,7 +68,7 @@ def conclude(
     yardsticks_dir: Path,
     warnings: Sequence[data_warnings.DataWarning],
     folder: Path,
-    indifference: float = decision.INDIFFERENCE,
+    indifference: float = contest.INDIFFERENCE,
 ) -> None:
     """Write the tables into `folder`, each for programs and for people, and the decision.
 

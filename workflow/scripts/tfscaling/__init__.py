@@ -6,4 +6,4 @@ Modules are layered and import only from layers below: ground (`cluster`, `nodel
 """
 
 #: Raised when a change of the trainer makes earlier measurements incomparable: every run reruns.
-TRAINER_VERSION = 2
+TRAINER_VERSION = 3

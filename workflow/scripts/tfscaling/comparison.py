@@ -168,6 +168,11 @@ def _status(valid: Sequence[Row], others: Sequence[Row]) -> str:
     return "incomplete" if valid else max(statuses, key=statuses.count)
 
 
+def all_at_target(row: Mapping[Any, Any]) -> bool:
+    """Whether all runs of a point with a target reached it; one that diverged did not."""
+    return bool(row["runs_at_target"] == row["runs"] + row["runs_diverged"])
+
+
 def baseline_of(row: Row, rows: Iterable[Row], baseline: Mapping[str, Any]) -> Row | None:
     """The point that `row` is compared with; None if the grid has none.
 

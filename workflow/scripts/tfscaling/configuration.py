@@ -216,7 +216,9 @@ def _describe(error: ValidationError, sources: Sources) -> str:
     if keyword == "type":
         rule += _hint(value, _types(schema[keyword]), _origin(path, sources) == COMMAND_LINE)
     elif keyword == "anyOf":
-        types = {kind for branch in schema["anyOf"] for kind in _types(branch.get("type", []))}
+        types = {
+            kind for branch in schema["anyOf"] for kind in _types(branch.get("type", "string"))
+        }
         rule += _hint(value, types, _origin(path, sources) == COMMAND_LINE)
     return problem(path, value, rule, sources)
 

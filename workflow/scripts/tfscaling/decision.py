@@ -5,15 +5,14 @@ A point is compared with those of the same model and recipe only: the others do 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from tfscaling.comparison import OF_ALL_RUNS
+from tfscaling.comparison import OF_ALL_RUNS, all_at_target
+from tfscaling.contest import COSTS, INDIFFERENCE, Contest
 from tfscaling.eligibility import barred, remark, split
 from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
@@ -34,9 +33,6 @@ WORK_AXES = ("model", "recipe")
 #: Columns that say how sure a choice is.
 _SURE = ("bound", "indifference", "comparisons")
 COLUMNS = ("work", "goal", "title", "text", "support", *POINT_AXES, "alike", *_SURE)
-#: A point that is worse than the best by no more than this fraction is as good: the default of
-#: `comparison.indifference`.
-INDIFFERENCE = 0.05
 #: Axes that the name of a point gives only where its rivals differ in them.
 _OTHER_AXES = ("strategy", "tasks_per_node")
 #: Metric → what the choice is for.
@@ -47,13 +43,6 @@ GOALS = {
     "time_to_accuracy_s": "Shortest time to held-out accuracy",
     "cost_to_accuracy_usd": "Lowest cost to held-out accuracy",
 }
-#: Metric → the cost that decides between points that it cannot tell apart.
-_COST = {
-    "execution_time_s": "cost_usd",
-    "test_accuracy": "cost_usd",
-    "time_to_accuracy_s": "cost_to_accuracy_usd",
-}
-_FEWEST = {"nodes": "the fewest nodes", "gpus_per_node": "the fewest devices per node"}
 
 
 @dataclass(frozen=True)
@@ -176,59 +165,6 @@ def _choice(
     )
 
 
-@dataclass(frozen=True)
-class Contest:
-    """The points of a goal against each other, each with runs enough.
-
-    `taken` is the point to take and `how` it was chosen; `bound` is by what fraction it may be
-    worse than the best, None where the best may be zero; the contest is decided if that is no more
-    than the indifference. `is_best`: every other point is shown to be worse than it. `near` are all
-    points shown to be so near, `alike` those not shown to be worse than the best estimate, `after`
-    is the next best estimate.
-    """
-
-    taken: Row
-    how: str = ""
-    bound: float | None = 0.0
-    is_decided: bool = True
-    is_best: bool = True
-    near: tuple[Row, ...] = ()
-    alike: tuple[Row, ...] = ()
-    after: Row | None = None
-    comparisons: int = 0
-
-    @classmethod
-    def of(cls, goal: str, rows: Sequence[Row], samples: Samples, indifference: float) -> Contest:
-        rivals, error = len(rows) - 1, 1 - CONFIDENCE
-        if not rivals:
-            return cls(rows[0])
-        found = samples.estimates(goal, [point_of(row) for row in rows])
-        best = found.best
-        places = [best, *(n for n in found.near(indifference) if n != best)]
-        bounds = dict(zip(places, found.may_be_worse(error / rivals, places), strict=True))
-        near = [n for n in places if bounds[n] <= indifference]
-        taken, how = best, ""
-        if near:
-            row, how = _preferred(goal, [rows[n] for n in near])
-            taken = next(n for n in near if rows[n] is row)
-        worse = found.is_worse(best, error / rivals)
-        # that no other is as good takes one comparison more than a bound does
-        surely_worse = np.delete(found.is_worse(best, error / len(rows)), best)
-        order = [int(n) for n in found.location.argsort(kind="stable") if n != best]
-        bound = float(bounds[taken])
-        return cls(
-            rows[taken],
-            how,
-            bound if math.isfinite(bound) else None,
-            bool(near),
-            taken == best and bool(surely_worse.all()),
-            tuple(rows[n] for n in near),
-            tuple(rows[n] for n in order if not worse[n]),
-            rows[order[0]],
-            rivals,
-        )
-
-
 def _taken_text(
     goal: str,
     contest: Contest,
@@ -242,7 +178,7 @@ def _taken_text(
     `among`: which points it is compared with, if not with all.
     """
     taken = contest.taken
-    told = dict.fromkeys((goal, _COST.get(goal, goal)) if len(contest.near) > 1 else (goal,))
+    told = dict.fromkeys((goal, COSTS.get(goal, goal)) if len(contest.near) > 1 else (goal,))
     values = ", ".join(value(name, taken) for name in told if pd.notna(taken[name]))
     named = f"{place(taken, also)}: {values}{remark(taken, samples)}"
     if not contest.comparisons:
@@ -283,7 +219,7 @@ def _rivals_text(
 
 def _without(goal: str, rows: Sequence[Row], known: int, also: Sequence[str]) -> str:
     """Why measured points take no part in the choice; nothing if all do."""
-    short = [row for row in rows if goal in OF_ALL_RUNS and row["runs_at_target"] < row["runs"]]
+    short = [row for row in rows if goal in OF_ALL_RUNS and not all_at_target(row)]
     unpriced = [row for row in rows if not any(row is other for other in short)]
     if not known and not unpriced:
         return "No point reached the target in all its runs."
@@ -293,22 +229,6 @@ def _without(goal: str, rows: Sequence[Row], known: int, also: Sequence[str]) ->
         f"{_points(short, also, 'did', 'did')} not reach the target in all runs." * bool(short),
         f"{_points(unpriced, also, 'has', 'have')} no price." * bool(unpriced),
     )
-
-
-def _preferred(goal: str, near: Sequence[Row]) -> tuple[Row, str]:
-    """(the point to take of those that are all near enough to the best, why)."""
-    left, cost = list(near), _COST.get(goal)
-    if cost and all(pd.notna(row[cost]) for row in near):
-        least = min(row[cost] for row in near)
-        left = [row for row in near if row[cost] == least]
-        if len(left) == 1:
-            return left[0], "of these it has the lowest cost"
-    for axis, words in _FEWEST.items():
-        fewest = min(row[axis] for row in left)
-        left = [row for row in left if row[axis] == fewest]
-        if len(left) == 1:
-            return left[0], f"of these it has {words}"
-    return left[0], "of these it has the best estimate, as they have the same nodes and devices"
 
 
 def _points(rows: Sequence[Row], also: Sequence[str], one: str, several: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import signal
 import traceback
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def find_cause(
     folder: Path,
     exits: Mapping[int, int | None],
     srun: Mapping[int, str],
-    silent: Collection[int] = (),
+    silent: Set[int] = frozenset(),
 ) -> dict[str, Any]:
     """The cause of a failure: kind, message, rank, host, exit_code, reached, last_lines.
 
@@ -57,7 +57,9 @@ def find_cause(
         if rank not in seen and (exits.get(rank) or srun.get(rank))
     ]
     complaint = min(failed, key=lambda r: failed[r]["time_s"], default=None)
-    if complaint is not None and (stopped := [rank for rank in mute if rank in silent]):
+    # a rank that was stopped may go on when it is to be ended, and then complain last
+    stopped = [r for r in seen if r in silent - ended - {complaint} and not exits.get(r)]
+    if complaint is not None and stopped and set(named[:1]) <= set(stopped):
         text = f"rank {stopped[0]} gave no sign of life until rank {complaint} complained: "
         text += _words(failed[complaint])
         return _details(folder, "stalled", stopped[0], exits, text, seen)

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling import stragglers
-from tfscaling.decision import INDIFFERENCE
+from tfscaling.contest import INDIFFERENCE
 from tfscaling.display import Shown
 from tfscaling.eligibility import barred, remark, split
 from tfscaling.estimates import Estimates
@@ -30,7 +30,7 @@ from tfscaling.samples import (
     point_of,
     weakest,
 )
-from tfscaling.sentences import Row, axis_text, percent, place, value, worse
+from tfscaling.sentences import Row, axis_text, percent, place, times, value, worse
 from tfscaling.statistics import CONFIDENCE
 
 TIME = "execution_time_s"
@@ -54,10 +54,18 @@ class Finding:
     comparisons: int = 0
 
 
+#: Number of a line → each further point with how much longer it takes than the fewest nodes.
+Against = dict[int, list[tuple[Row, Difference]]]
+
+
 @dataclass(frozen=True)
 class Line:
-    """Points that differ in the number of nodes only, fewest first; `unfit` take no part."""
+    """Points that differ in the number of nodes only, fewest first; `unfit` take no part.
 
+    Lines are told apart by their `number`: platforms may have the same title.
+    """
+
+    number: int
     subject: str
     points: tuple[Row, ...]
     unfit: tuple[tuple[Row, str], ...]
@@ -73,10 +81,10 @@ def find(
     samples = Samples(runs)
     rows = [dict(row) for row in comparison.to_dict("records")]
     lines = []
-    for subject, line in _lines(rows):
+    for number, (subject, line) in enumerate(_lines(rows)):
         fit, unfit = split(line, samples)
         points = sorted(fit, key=lambda row: row["nodes"])
-        lines.append(Line(subject, tuple(points), tuple(unfit)))
+        lines.append(Line(number, subject, tuple(points), tuple(unfit)))
     found = [*_scaling(lines, samples, indifference), *_accuracy(lines, samples)]
     by_point = {point_of(row): row for row in rows}
     fit_points = {point_of(row) for line in lines for row in line.points}
@@ -114,26 +122,25 @@ def _lines(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
 
 def _scaling(lines: Sequence[Line], samples: Samples, indifference: float) -> Iterator[Finding]:
     """Where more nodes help, and where they stop to; what takes no part."""
-    slower = _slower(lines, samples)
-    pays = _last_that_pays(lines, samples, indifference)
+    against, comparisons = _against_first(lines, samples, TIME)
+    slower = _slower(lines, samples, against, comparisons)
+    pays = _last_that_pays(lines, samples, against, indifference)
     for line in lines:
-        yield from slower.get(line.subject, ())
-        yield from pays.get(line.subject, ())
+        yield from slower.get(line.number, ())
+        yield from pays.get(line.number, ())
         if line.unfit:
             yield Finding("scaling", line.subject, barred(line.unfit), NOT_COMPARED)
 
 
-def _against_first(
-    lines: Sequence[Line], samples: Samples, metric: str
-) -> tuple[dict[str, list[tuple[Row, Difference]]], int]:
+def _against_first(lines: Sequence[Line], samples: Samples, metric: str) -> tuple[Against, int]:
     """(subject → how much worse each point is than that of the fewest nodes, comparisons)."""
     pairs = [(point_of(line.points[0]), point_of(row)) for line in lines for row in line.points[1:]]
     made = sum(all(samples.has_enough(metric, point) for point in pair) for pair in pairs)
-    found: dict[str, list[tuple[Row, Difference]]] = {}
+    found: Against = {}
     for line in lines:
         own = [(point_of(line.points[0]), point_of(row)) for row in line.points[1:]]
         differences = samples.differences(metric, own, max(1, made))
-        found[line.subject] = [
+        found[line.number] = [
             (row, difference)
             for row, difference in zip(line.points[1:], differences, strict=True)
             if difference is not None
@@ -141,13 +148,14 @@ def _against_first(
     return found, made
 
 
-def _slower(lines: Sequence[Line], samples: Samples) -> dict[str, list[Finding]]:
+def _slower(
+    lines: Sequence[Line], samples: Samples, against: Against, comparisons: int
+) -> dict[int, list[Finding]]:
     """The numbers of nodes that take longer than the fewest: shown, and by their medians only."""
-    against, comparisons = _against_first(lines, samples, TIME)
-    found: dict[str, list[Finding]] = {}
+    found: dict[int, list[Finding]] = {}
     for line in lines:
         by_support: dict[str, list[str]] = {}
-        for row, difference in against[line.subject]:
+        for row, difference in against[line.number]:
             if difference.is_worse:
                 text = f"{row['nodes']}: {worse(difference, 'time', TIME)}"
                 by_support.setdefault(difference.support, []).append(text + remark(row, samples))
@@ -156,18 +164,18 @@ def _slower(lines: Sequence[Line], samples: Samples) -> dict[str, list[Finding]]
             text = f"More nodes are slower than {first} at {', '.join(named)}."
             if support != SUPPORTED:
                 text = f"More nodes than {first} are slower by their medians at {', '.join(named)}."
-            text += _together(support, comparisons)
+            text = _together(text, support, comparisons)
             finding = Finding("scaling", line.subject, text, support, comparisons)
-            found.setdefault(line.subject, []).append(finding)
+            found.setdefault(line.number, []).append(finding)
     return found
 
 
 def _last_that_pays(
-    lines: Sequence[Line], samples: Samples, indifference: float
-) -> dict[str, list[Finding]]:
+    lines: Sequence[Line], samples: Samples, against: Against, indifference: float
+) -> dict[int, list[Finding]]:
     """The fewest nodes beyond which no measured number of nodes is faster."""
     enough = {
-        line.subject: [row for row in line.points if samples.has_enough(TIME, point_of(row))]
+        line.number: [row for row in line.points if samples.has_enough(TIME, point_of(row))]
         for line in lines
         if len(line.points) > 1
     }
@@ -176,25 +184,25 @@ def _last_that_pays(
     for line in lines:
         if len(line.points) < 2:
             continue
-        rows = enough[line.subject]
+        rows = enough[line.number]
         few = [row for row in line.points if not any(row is other for other in rows)]
         if len(rows) < 2:
-            finding = _by_medians(line)
+            finding = _by_medians(line, against)
         else:
-            finding = _by_estimates(line.subject, rows, samples, indifference, comparisons)
+            finding = _by_estimates(line, rows, samples, against, indifference, comparisons)
             if few:
                 names = ", ".join(str(row["nodes"]) for row in few)
                 text = f"{finding.text} Too few runs to be compared: {names} nodes."
                 finding = replace(finding, text=text, support=TOO_FEW)
-        found[line.subject] = [finding]
+        found[line.number] = [finding]
     return found
 
 
-def _by_medians(line: Line) -> Finding:
+def _by_medians(line: Line, against: Against) -> Finding:
     """What the medians say where there are too few runs to compare."""
-    first, last = line.points[0], line.points[-1]
+    last = line.points[-1]
     knee = min(line.points, key=lambda row: (row[TIME], row["nodes"]))
-    named = f"{knee['nodes']} ({value(TIME, knee)}{_gain(knee, first)})"
+    named = f"{knee['nodes']} ({value(TIME, knee)}{_gain(line, knee, against)})"
     text = f"By the medians alone the time is least at {named}; too few runs show no more."
     if knee is last:
         text = (
@@ -205,37 +213,38 @@ def _by_medians(line: Line) -> Finding:
 
 
 def _by_estimates(
-    subject: str,
+    line: Line,
     rows: Sequence[Row],
     samples: Samples,
+    against: Against,
     indifference: float,
     comparisons: int,
 ) -> Finding:
     together = samples.estimates(TIME, [point_of(row) for row in rows])
     tail = (1 - CONFIDENCE) / comparisons
-    last, first = len(rows) - 1, rows[0]
+    last = len(rows) - 1
     may_be_worse = together.may_be_worse(tail, range(len(rows)))
 
     def told(place: int) -> str:
         row = rows[place]
-        return f"{value(TIME, row)}{_gain(row, first)}{remark(row, samples)}"
+        return f"{value(TIME, row)}{_gain(line, row, against)}{remark(row, samples)}"
 
     def finding(text: str, support: str) -> Finding:
-        text += _together(support, comparisons)
-        return Finding("scaling", subject, text, support, comparisons)
+        text = _together(text, support, comparisons)
+        return Finding("scaling", line.subject, text, support, comparisons)
 
-    if np.delete(together.is_worse(last, tail), last).all():
-        return finding(
-            f"More nodes pay up to the largest number measured, {rows[last]['nodes']} "
-            f"({told(last)}); where they stop paying lies beyond.",
-            SUPPORTED,
-        )
     near = [n for n in range(last) if may_be_worse[n] <= indifference]
     if near:
         knee = near[0]
         return finding(
             f"More nodes than {rows[knee]['nodes']} do not pay: {told(knee)}, and no larger number "
             f"measured is more than {percent(may_be_worse[knee])} faster.",
+            SUPPORTED,
+        )
+    if np.delete(together.is_worse(last, tail), last).all():
+        return finding(
+            f"More nodes pay up to the largest number measured, {rows[last]['nodes']} "
+            f"({told(last)}); where they stop paying lies beyond.",
             SUPPORTED,
         )
     # the fewest nodes than which no more are shown to be faster
@@ -262,19 +271,22 @@ def _is_beaten(together: Estimates, place: int, tail: float) -> bool:
     return bool((ahead > together.half_width(later, place, tail)).any())
 
 
-def _gain(row: Row, first: Row) -> str:
-    """By the medians, as in the comparison; nothing where there is no gain."""
-    if row is first or not row[TIME] or row[TIME] >= first[TIME]:
-        return ""
-    return f", {first[TIME] / row[TIME]:.2f} times as fast as {first['nodes']}"
+def _gain(line: Line, row: Row, against: Against) -> str:
+    """How much faster a point is than that of the fewest nodes; nothing where it is not."""
+    for other, found in against[line.number]:
+        if other is row and found.ratio is not None and found.ratio < 1:
+            ends = found.interval and (1 / found.interval[1], 1 / found.interval[0])
+            gain = Difference(1 / found.ratio, ends, found.support)
+            return f", {times(gain)} as fast as {line.points[0]['nodes']}"
+    return ""
 
 
-def _together(support: str, comparisons: int) -> str:
-    """For how many comparisons what is supported holds together."""
+def _together(text: str, support: str, comparisons: int) -> str:
+    """A sentence, with the number of comparisons for which it holds if it is supported."""
     if support != SUPPORTED:
-        return ""
+        return text
     several = "comparisons together" if comparisons > 1 else "comparison"
-    return f" ({CONFIDENCE:.0%}, {comparisons} {several})"
+    return f"{text.removesuffix('.')} ({CONFIDENCE:.0%}, {comparisons} {several})."
 
 
 def _accuracy(lines: Sequence[Line], samples: Samples) -> Iterator[Finding]:
@@ -284,15 +296,16 @@ def _accuracy(lines: Sequence[Line], samples: Samples) -> Iterator[Finding]:
         if len(line.points) < 2:
             continue
         first, fastest = line.points[0], min(line.points, key=lambda row: row[TIME])
-        for row, lost in against[line.subject]:
+        for row, lost in against[line.number]:
             if row is fastest and lost.is_worse:
                 text = (
                     f"The fastest, {fastest['nodes']} nodes, ends with training accuracy "
                     f"{value('accuracy', fastest)} against {value('accuracy', first)} on "
                     f"{first['nodes']}: {worse(lost, 'error', 'accuracy')}, with a global batch of "
                     f"{fastest['global_batch_size']:.0f} against {first['global_batch_size']:.0f}"
-                    f"{remark(fastest, samples)}.{_together(lost.support, comparisons)}"
+                    f"{remark(fastest, samples)}."
                 )
+                text = _together(text, lost.support, comparisons)
                 yield Finding("accuracy", line.subject, text, lost.support, comparisons)
 
 
@@ -312,10 +325,8 @@ def _clouds(clouds: pd.DataFrame) -> list[Finding]:
         title = METRICS[str(metric)].title
         support = weakest(list(group["verdict"]))
         comparisons = int((measured["verdict"] != TOO_FEW).sum())
-        text = (
-            f"Better {title}: {wins_text}; {len(sure)} of them supported"
-            f"{_together(support, comparisons)}."
-        )
+        text = f"Better {title}: {wins_text}; {len(sure)} of them supported."
+        text = _together(text, support, comparisons)
         found.append(Finding("clouds", f"{first} against {second}", text, support, comparisons))
     return found
 

@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 INTERVAL_S = 5.0
+#: How often the launcher reads the heartbeats.
+READ_INTERVAL_S = 1.0
 #: A rank works if it uses at least this share of one CPU, or reads and writes so much. Ranks that
 #: wait in a collective on CPUs use less than a hundredth of this.
 CPU_SHARE_MIN, IO_BYTES_PER_S_MIN = 0.02, 10_000
@@ -35,6 +37,7 @@ CPU_SHARE_MIN, IO_BYTES_PER_S_MIN = 0.02, 10_000
 BUSY_FACTOR = 10
 #: A launcher that was itself stopped meanwhile has not watched: at most this counts between looks.
 _LOOK_MAX_S = 5.0
+_LATELY_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ class Watch:
         self._progress: object = None
         self._moved_s = self._worked_s = 0.0
         self._beat_s: dict[int, float] = {}
+        self._missed_s: dict[int, float] = {}
         self._beats: dict[int, Beat] = {}
         self._counted: dict[int, Beat] = {}
 
@@ -140,6 +144,10 @@ class Watch:
         self._looked_s = now_s
         if progress != self._progress:
             self._progress, self._moved_s = progress, self._watched_s
+            for rank, at_s in self._beat_s.items():
+                # TensorFlow's own heartbeats make ranks complain ten seconds after a peer stopped
+                if self._watched_s - at_s > 1.5 * INTERVAL_S:
+                    self._missed_s[rank] = self._watched_s
         for rank, beat in beats.items():
             self._hear(rank, beat)
 
@@ -147,10 +155,13 @@ class Watch:
         """What is wrong, or None; `ended` gives the ranks that have done all their work."""
         return self._silent(ended) or self._idle(ended) or self._busy()
 
-    def silent_before_the_last_event(self) -> set[int]:
-        """Ranks that had missed heartbeats by then: if others complain, it is about these."""
-        limit_s = 2 * INTERVAL_S
-        return {r for r, at_s in self._beat_s.items() if self._moved_s - at_s > limit_s}
+    def lately_silent(self) -> set[int]:
+        """Ranks that had missed heartbeats when an event of another came, in the last minute.
+
+        If others complained, it was about these. One that was stopped may beat again since: Slurm
+        continues ranks to end them.
+        """
+        return {r for r, at_s in self._missed_s.items() if self._watched_s - at_s <= _LATELY_S}
 
     def _hear(self, rank: int, beat: Beat) -> None:
         if beat == self._beats.get(rank):

@@ -14,6 +14,7 @@ from statistics import median
 import pandas as pd
 
 from tfscaling import environments
+from tfscaling.comparison import all_at_target
 from tfscaling.display import Shown
 from tfscaling.host_facts import PACKAGES
 from tfscaling.method_data import Data, Part, Row, is_close, is_known, key_of
@@ -155,7 +156,7 @@ def _target(data: Data) -> Iterator[Part]:
 
     if (target := data.points[0].get("target_accuracy")) and not math.isnan(target):
         text = f"points reached the held-out accuracy {target:g} in all runs"
-        yield data.share(data.points, lambda r: r["runs_at_target"] == r["runs"], text, "did not")
+        yield data.share(data.points, all_at_target, text, "did not")
     text = (
         "points are not shown to err more on held-out data than their baseline "
         f"({CONFIDENCE:.0%}, {made} comparisons together)"

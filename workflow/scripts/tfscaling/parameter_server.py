@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from tfscaling import heartbeat, rank_files
 from tfscaling.cluster import Cluster
 from tfscaling.datasets import Arrays
 from tfscaling.events import EventLog
+from tfscaling.replica_state import BatchStates, ReplicaStates
 from tfscaling.training_loop import Result, TrainingLoop, make_optimizer
 
 _POLL_S = 0.3
@@ -55,6 +56,19 @@ def serve(own: Cluster, folder: Path, events: EventLog) -> bool:
         time.sleep(_POLL_S)
 
 
+class Batch(NamedTuple):
+    """What a worker is given to train, as tensors.
+
+    `weights` are 0 for padding; `examples` is how many examples the update has; `number` is that
+    of the replica in a synchronous update, else that of the batch.
+    """
+
+    indices: Any
+    weights: Any
+    examples: Any
+    number: Any
+
+
 class ParameterServerTrainer(TrainingLoop):
     """The coordinator's part. `batch` is the number of examples per worker and update.
 
@@ -87,7 +101,9 @@ class ParameterServerTrainer(TrainingLoop):
             variables = self.model.trainable_variables
             self.optimizer = make_optimizer(parameters, workers)
             self.optimizer.build(variables)
-            self.totals = tf.Variable([0.0, 0.0], trainable=False)
+            self.totals = tf.Variable([0.0, 0.0, 0.0], trainable=False, dtype=tf.float64)
+            states = ReplicaStates if synchronous else BatchStates
+            self.states = states(self.model, arrays.x_train.shape[1:], workers)
             if synchronous:
                 self.gradients = [tf.Variable(tf.zeros_like(v), trainable=False) for v in variables]
                 # the update that gradients are for: those for an earlier one are stale
@@ -106,35 +122,85 @@ class ParameterServerTrainer(TrainingLoop):
 
         return iter(self.coordinator.create_per_worker_dataset(dataset))
 
-    def _gradients_of(self, indices: Any, data: Any, share: int) -> list[Any]:
-        tf = self.tf
-        batch, answers = self._gather(indices, *next(data))
-        with tf.GradientTape() as tape:
-            losses, correct = self._forward(batch, answers, training=True)
-            loss = self.optimizer.scale_loss(tf.reduce_sum(losses) / share)
-        self._count(losses, correct)
+    def _gradients_of(self, batch: Batch, scale: Any, data: Any) -> list[Any]:
+        """Gradients of this batch's part of the loss, times `scale`."""
+        images, answers = self._gather(batch.indices, *next(data))
+
+        def forward() -> Any:
+            return self._forward(images, answers, batch.weights, training=True)
+
+        with self.tf.GradientTape() as tape:
+            sums = self.states.forward(batch.number, forward)
+            loss = sums[0] / batch.examples * scale
+        self._count(sums)
         gradients: list[Any] = tape.gradient(loss, self.model.trainable_variables)
         return gradients
 
-    def _apply_own(self, indices: Any, update: Any, data: Any) -> None:
+    def _loss_scale(self) -> Any:
+        """The factor of the loss now, read once: another worker may change it at any time."""
+        if self.parameters["precision"] != "mixed_float16":
+            return 1.0
+        return self.tf.identity(self.optimizer.dynamic_scale.value)
+
+    def _apply_own(self, batch: Batch, update: Any, data: Any) -> None:
         """Asynchronous: this worker's gradients are an update."""
 
         def replica() -> None:
-            gradients = self._gradients_of(indices, data, self.batch)
-            pairs = zip(gradients, self.model.trainable_variables, strict=True)
-            self.optimizer.apply_gradients(pairs)
+            scale = self._loss_scale()
+            gradients = self._gradients_of(batch, scale, data)
+            if self.parameters["precision"] == "mixed_float16":
+                context = self.tf.distribute.get_replica_context()
+                context.merge_call(self._apply_scaled, args=(gradients, scale))
+            else:
+                pairs = zip(gradients, self.model.trainable_variables, strict=True)
+                self.optimizer.apply_gradients(pairs)
 
         self.strategy.run(replica)
 
-    def _contribute(self, indices: Any, update: Any, data: Any) -> None:
+    def _apply_scaled(self, strategy: Any, gradients: list[Any], scale: Any) -> None:
+        """Asynchronous: apply gradients of a loss times `scale`, if all of them are finite.
+
+        Keras's LossScaleOptimizer would divide by the scale of this moment, which another worker
+        may have changed since.
+        """
+        import keras
+
+        tf, optimizer = self.tf, self.optimizer
+        variables = self.model.trainable_variables
+
+        def apply() -> None:
+            unscaled = [g if g is None else keras.ops.divide(g, scale) for g in gradients]
+            strategy.extended.call_for_each_replica(
+                optimizer.inner_optimizer.apply, args=(unscaled, variables)
+            )
+            optimizer.step_counter.assign_add(1)
+            # another worker's step may have been counted since: not exactly the number
+            if optimizer.step_counter >= optimizer.dynamic_growth_steps:
+                optimizer.step_counter.assign(0)
+                optimizer.dynamic_scale.assign(scale * 2.0)
+
+        def skip() -> None:
+            optimizer.step_counter.assign(0)
+            # half of the scale that was too large, even if several workers found it so
+            optimizer.dynamic_scale.assign(tf.minimum(optimizer.dynamic_scale.value, scale * 0.5))
+
+        if optimizer.check_finite(gradients):
+            apply()
+        else:
+            skip()
+
+    def _contribute(self, batch: Batch, update: Any, data: Any) -> None:
         """Synchronous: add this worker's gradients to those of `update`, unless it is past."""
 
         def replica() -> None:
             tf = self.tf
-            own = self._gradients_of(indices, data, self.global_batch)
+            own = self._gradients_of(batch, self._loss_scale(), data)
             fresh = tf.equal(update, self.update)
             for total, gradient in zip(self.gradients, own, strict=True):
-                total.assign_add(gradient * tf.cast(fresh, gradient.dtype))
+                # a variable that the loss does not depend on has no gradient: it stays 0
+                if gradient is not None:
+                    dense = tf.convert_to_tensor(gradient)
+                    total.assign_add(tf.where(fresh, dense, tf.zeros_like(dense)))
             self.contributions.assign_add(tf.cast(fresh, tf.int64))
 
         self.strategy.run(replica)
@@ -160,28 +226,42 @@ class ParameterServerTrainer(TrainingLoop):
         def replica() -> None:
             tf = self.tf
             batch, answers = self._gather(tf.maximum(indices, 0), *next(data))
-            losses, correct = self._forward(batch, answers, training=False)
-            self._count(losses, correct, tf.cast(indices >= 0, tf.float32))
+            weights = tf.cast(indices >= 0, tf.float32)
+            self._count(self._forward(batch, answers, weights, training=False))
 
         self.strategy.run(replica)
 
     def _reset(self) -> None:
-        self.totals.assign([0.0, 0.0])
+        self.totals.assign([0.0, 0.0, 0.0])
 
-    def _sums(self) -> tuple[float, float]:
-        loss, correct = self.totals.numpy().tolist()
-        return loss, correct
+    def _sums(self) -> tuple[float, float, float]:
+        loss, correct, examples = self.totals.numpy().tolist()
+        return loss, correct, examples
 
-    def _schedule(self, indices: np.ndarray, update: int) -> None:
+    def _schedule(
+        self, indices: np.ndarray, own: int, examples: int, number: int, update: int
+    ) -> None:
+        """Give a batch to a worker: its first `own` examples count, the rest is padding.
+
+        `examples` is how many the update has, `number` that of the replica or of the batch.
+        """
         tf = self.tf
-        arguments = (tf.constant(indices), tf.constant(update, tf.int64), self.train_data)
+        batch = Batch(
+            tf.constant(indices),
+            tf.constant(np.arange(len(indices)) < own, tf.float32),
+            tf.constant(examples, tf.float32),
+            tf.constant(number),
+        )
+        arguments = (batch, tf.constant(update, tf.int64), self.train_data)
         self.coordinator.schedule(self._worker_step, args=arguments)
 
     def _train_epoch(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:
         if self.synchronous:
             self._train_synchronously(epoch, order, result, events)
         else:
-            self._train_freely(epoch, order.reshape(-1, self.batch), result, events)
+            # batches of padding alone are not trained
+            batches = order.reshape(-1, self.batch)[: -(-self.train_examples // self.batch)]
+            self._train_freely(epoch, batches, result, events)
 
     def _train_synchronously(
         self, epoch: int, order: np.ndarray, result: Result, events: EventLog
@@ -189,8 +269,9 @@ class ParameterServerTrainer(TrainingLoop):
         for step, indices in enumerate(order):
             start_s = time.perf_counter()
             update = int(self.update.numpy())
-            for part in indices.reshape(self.replicas, self.batch):
-                self._schedule(part, update)
+            examples = min(self.global_batch, self.train_examples - step * self.global_batch)
+            for replica, part in enumerate(indices.reshape(self.replicas, self.batch)):
+                self._schedule(part, examples - replica * self.batch, examples, replica, update)
             self.coordinator.join()
             contributions = int(self._update_step().numpy())
             if contributions != self.replicas:
@@ -205,18 +286,21 @@ class ParameterServerTrainer(TrainingLoop):
     ) -> None:
         """No worker waits for another; `schedule` itself waits when the queue is full."""
         # the first batches compile the step on every worker: a row of their own
-        first = 0 if result.steps else self.replicas
+        first = 0 if result.steps else min(self.replicas, len(batches))
         for start, end in ((0, first), (first, len(batches))):
             start_s = time.perf_counter()
-            for number in range(start, end):
-                self._schedule(batches[number], 0)
-                self._sign_of_life(events, epoch, number)
+            for place in range(start, end):
+                examples = min(self.batch, self.train_examples - place * self.batch)
+                number = (epoch - 1) * len(batches) + place
+                self._schedule(batches[place], examples, examples, number, 0)
+                self._sign_of_life(events, epoch, place)
             self.coordinator.join()
             if end > start:
                 result.steps.append((epoch, start, end - start, time.perf_counter() - start_s))
                 self._note(events, result, epoch, end)
 
     def _evaluate(self, indices: np.ndarray) -> None:
+        self.states.average()
         for batch in indices.reshape(-1, self.evaluation_batch):
             arguments = (self.tf.constant(batch), self.test_data)
             self.coordinator.schedule(self._evaluation_step, args=arguments)

@@ -214,7 +214,10 @@ def metrics(report: Mapping[str, Any], train_time_s: float) -> dict[str, Any]:
     steps = report["steps"]
     # the first execution compiles; if it was the only one, there is no steady state to report
     per_step = [duration / count for _, _, count, duration in steps[1:]]
-    trained = sum(count for _, _, count, _ in steps[1:]) * report["examples_per_step"]
+    # an epoch's last step may be padded: no more examples than the epoch has
+    of_epoch = report["examples_trained"] / len(report["epochs"])
+    first = min(steps[0][2] * report["examples_per_step"], of_epoch)
+    trained = report["examples_trained"] - first if per_step else 0
     final = report["epochs"][-1]
     return {
         "loss": final["loss"],

@@ -57,7 +57,7 @@ CHECKS = {
     "data": "Every rank that trains read the prepared data, by its checksum.",
     "train_examples": "Every rank that trains had as many training examples as asked for.",
     "test_examples": "Every rank that trains had as many held-out examples as asked for.",
-    "examples_trained": "All ranks that train agree on the number of examples they trained.",
+    "examples_trained": "Every example was trained once in each epoch.",
     "model": "All ranks that train agree on the number of the model's parameters.",
     "epochs": "All epochs finished on every rank that trains.",
     "learning": "All ranks that train have the same loss and accuracy in every epoch.",

@@ -155,6 +155,8 @@ def gpus_are_bound(environ: Mapping[str, str], visible: int) -> bool | None:
         return False
     on_node = "SLURM_GPUS_ON_NODE"
     if binding == "closest":
+        if _were_more(environ, visible):
+            return True
         # tasks near the same GPUs see all of these: fewer than the node's are not one task's own
         return False if environ.get(on_node) and visible >= _number(environ, on_node) else None
     if environ.get(on_node) and visible < _number(environ, on_node):
@@ -177,12 +179,22 @@ def check_gpu_sharing(environ: Mapping[str, str], visible: int, tasks_on_node: i
     on_node = environ.get("SLURM_GPUS_ON_NODE")
     if _gpu_binding(environ) != "closest" or tasks_on_node == 1 or not visible:
         return
+    if _were_more(environ, visible):
+        return
     if on_node is None or visible < _number(environ, "SLURM_GPUS_ON_NODE"):
         raise ClusterError(
             f"SLURM_GPU_BIND is {environ['SLURM_GPU_BIND']!r}, and this task sees {visible} GPUs of"
             f" {on_node or 'an unknown number'} on its node, which the other tasks near them see as"
             " well; expected --gpu-bind=none or single:<n>, which tell a task's own GPUs"
         )
+
+
+def _were_more(environ: Mapping[str, str], visible: int) -> bool:
+    """Whether this task was shown more GPUs, and has taken its own from them since.
+
+    SLURM_STEP_GPUS keeps what Slurm showed it.
+    """
+    return visible < len(list(filter(None, environ.get("SLURM_STEP_GPUS", "").split(","))))
 
 
 def _gpu_binding(environ: Mapping[str, str]) -> str:

@@ -71,12 +71,12 @@ class Supervisor:
                 return {"kind": "cancelled", "message": f"the launcher received {name}"}
             codes = [process.poll() for process in self._processes]
             now_s = time.monotonic()
-            if now_s - heard_s >= heartbeat.INTERVAL_S / 2:
+            if now_s - heard_s >= heartbeat.READ_INTERVAL_S:
                 beats, heard_s = heartbeat.read(self.folder), now_s
             watch.see(now_s, self._progress(), beats)
             if any(codes):  # neither None nor 0
                 self._wait_for_the_others()
-                return self._why(watch.silent_before_the_last_event())
+                return self._why(watch.lately_silent())
             if all(code == 0 for code in codes):
                 return None
             if stall := watch.stall(self._ended):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tfscaling import replica_state
 from tfscaling.datasets import Arrays
 from tfscaling.events import EventLog
 from tfscaling.training_loop import Result, TrainingLoop, make_optimizer, order_of_epoch
@@ -42,14 +43,15 @@ class Trainer(TrainingLoop):
             self.model = build_model()
             self.optimizer = make_optimizer(parameters, self.replicas)
             self.optimizer.build(self.model.trainable_variables)
-            # loss sum and correct answers of this replica since the start of the epoch
+            # loss, correct answers and examples of this replica since the start of the epoch
             self.totals = tf.Variable(
-                [0.0, 0.0],
+                [0.0, 0.0, 0.0],
                 trainable=False,
-                dtype=tf.float32,
+                dtype=tf.float64,
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,
             )
+        tf.function(self._seed_replicas)()
         self._execute = tf.function(self._steps)
         self._compute_call = tf.function(self._compute)
         self._average_call = tf.function(self._average_statistics)
@@ -76,28 +78,80 @@ class Trainer(TrainingLoop):
         replica = self.tf.distribute.get_replica_context().replica_id_in_sync_group
         return self.tf.slice(indices, [replica * size], [size])
 
-    def _gradients(self, indices: Any, images: Any, labels: Any) -> tuple[Any, list[Any]]:
-        """This replica's part of the loss, and the gradients of it."""
+    def _weights(self, size: int, examples: Any) -> Any:
+        """Weights of this replica's part of a global batch of which the first `examples` count."""
         tf = self.tf
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return tf.cast(replica * size + tf.range(size) < examples, tf.float32)
+
+    def _seed_replicas(self) -> None:
+        """Give each replica random numbers of its own, by its number: dropout draws other masks."""
+        states = replica_state.seeds(self.model)
+
+        def replica() -> None:
+            number = self.tf.distribute.get_replica_context().replica_id_in_sync_group
+            for state in states:
+                state.assign(replica_state.stream(state.value, number))
+
+        if states:
+            self.strategy.run(replica)
+
+    def _gradients(
+        self, indices: Any, examples: Any, images: Any, labels: Any
+    ) -> tuple[Any, list[Any]]:
+        """This replica's part of the loss, and the gradients of it.
+
+        The first `examples` of the global batch count, the rest is padding.
+        """
         batch, answers = self._gather(self._own(indices, self.batch), images, labels)
-        with tf.GradientTape() as tape:
-            losses, correct = self._forward(batch, answers, training=True)
-            # gradients are summed over the replicas by the optimizer: divide by the global batch
-            loss = tf.reduce_sum(losses) / self.global_batch
+        weights = self._weights(self.batch, examples)
+        with self.tf.GradientTape() as tape:
+            sums = self._forward(batch, answers, weights, training=True)
+            # gradients are summed over the replicas by the optimizer: divide by all examples
+            loss = sums[0] / self.tf.cast(examples, self.tf.float32)
             scaled = self.optimizer.scale_loss(loss)
-        self._count(losses, correct)
+        self._count(sums)
         return loss, tape.gradient(scaled, self.model.trainable_variables)
 
-    def _replica_step(self, indices: Any, images: Any, labels: Any) -> Any:
-        loss, gradients = self._gradients(indices, images, labels)
+    def _agreed(self, gradients: list[Any]) -> list[Any]:
+        """The gradients, made not finite on every replica where they are not on one of them.
+
+        A scaled loss can overflow on one replica alone. Keras's optimizer looks at each replica's
+        own gradients to decide whether it skips the update: replicas would train on with
+        different weights, or wait for ever for one that skips the all-reduce.
+        """
+        tf = self.tf
+        own = tf.where(self.optimizer.check_finite(gradients), 0.0, 1.0)
+        context = tf.distribute.get_replica_context()
+        overflows = context.all_reduce(tf.distribute.ReduceOp.SUM, own)
+        spoilt = tf.where(overflows > 0.0, float("nan"), 0.0)
+        # one gradient is enough: the optimizer skips the whole update
+        place = next(place for place, gradient in enumerate(gradients) if gradient is not None)
+        first = gradients[place]
+        if isinstance(first, tf.IndexedSlices):
+            values = first.values + tf.cast(spoilt, first.dtype)
+            first = tf.IndexedSlices(values, first.indices, first.dense_shape)
+        else:
+            first += tf.cast(spoilt, first.dtype)
+        return [*gradients[:place], first, *gradients[place + 1 :]]
+
+    def _replica_step(self, indices: Any, examples: Any, images: Any, labels: Any) -> Any:
+        loss, gradients = self._gradients(indices, examples, images, labels)
+        if self.replicas > 1 and self.parameters["precision"] == "mixed_float16":
+            gradients = self._agreed(gradients)
         self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
         return loss
 
+    def _step(self, order: Any, step: Any, images: Any, labels: Any) -> Any:
+        tf = self.tf
+        examples = tf.minimum(self.global_batch, self.train_examples - step * self.global_batch)
+        return self.strategy.run(self._replica_step, args=(order[step], examples, images, labels))
+
     def _steps(self, order: Any, start: Any, end: Any, images: Any, labels: Any) -> Any:
         """Steps start to end - 1 of `order`; returns the last step's loss of each local replica."""
-        last = self.strategy.run(self._replica_step, args=(order[start], images, labels))
+        last = self._step(order, start, images, labels)
         for step in self.tf.range(start + 1, end):
-            last = self.strategy.run(self._replica_step, args=(order[step], images, labels))
+            last = self._step(order, step, images, labels)
         return last
 
     def _evaluation(self, indices: Any, images: Any, labels: Any) -> None:
@@ -105,8 +159,8 @@ class Trainer(TrainingLoop):
             tf = self.tf
             own = self._own(indices, self.evaluation_batch)
             batch, answers = self._gather(tf.maximum(own, 0), images, labels)
-            losses, correct = self._forward(batch, answers, training=False)
-            self._count(losses, correct, tf.cast(own >= 0, tf.float32))
+            weights = tf.cast(own >= 0, tf.float32)
+            self._count(self._forward(batch, answers, weights, training=False))
 
         self.strategy.run(replica, args=(indices, images, labels))
 
@@ -133,14 +187,14 @@ class Trainer(TrainingLoop):
         return self.strategy.reduce("SUM", totals, axis=None)
 
     def _zero_totals(self) -> None:
-        self.strategy.run(lambda: self.totals.assign(self.tf.zeros([2], self.tf.float32)))
+        self.strategy.run(lambda: self.totals.assign(self.tf.zeros_like(self.totals)))
 
     def _reset(self) -> None:
         self._reset_call()
 
-    def _sums(self) -> tuple[float, float]:
-        loss, correct = self._sum_call().numpy().tolist()
-        return loss, correct
+    def _sums(self) -> tuple[float, float, float]:
+        loss, correct, examples = self._sum_call().numpy().tolist()
+        return loss, correct, examples
 
     def _train_epoch(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:
         tf = self.tf
@@ -178,7 +232,7 @@ class Trainer(TrainingLoop):
     def _compute(self, indices: Any, images: Any, labels: Any) -> Any:
         def replica(indices: Any, images: Any, labels: Any) -> Any:
             tf = self.tf
-            _, gradients = self._gradients(indices, images, labels)
+            _, gradients = self._gradients(indices, self.global_batch, images, labels)
             # a number of each gradient, so that none is left out as unused
             dense = [tf.convert_to_tensor(g) for g in gradients if g is not None]
             return tf.add_n([tf.cast(tf.reshape(g, [-1])[0], tf.float32) for g in dense])

@@ -29,9 +29,11 @@ _PROGRESS_INTERVAL_S = 5.0
 class Result:
     """What one rank measured.
 
-    `epochs`: per epoch loss, accuracy (means over the epoch's batches while they are trained) and
+    `epochs`: per epoch loss, accuracy (means over the epoch's examples while they are trained) and
     duration_s, and where it was evaluated then, test_loss, test_accuracy and evaluation_time_s.
+    A loss is the total one, as Keras reports it: with the model's own losses, such as regularisers.
     `steps`: one row per execution - epoch, first step, number of steps, duration_s.
+    `examples_trained`: over all epochs and replicas, counted by the steps; padding is not counted.
     `diverged`: what is not finite, from which epoch on; "" if all is. A loss that is NaN or
     infinite is None everywhere else: no JSON has it.
     """
@@ -63,10 +65,15 @@ def scaled_learning_rate(parameters: Mapping[str, Any], replicas: int) -> float:
 
 
 def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarray:
-    """Indices of the examples, shape (steps, batch), int32; an incomplete batch is dropped."""
-    steps = examples // batch
+    """Indices of the examples in random order, shape (steps, batch), int32: each of them once.
+
+    An incomplete last batch is padded with the first examples of the epoch. So all steps have the
+    same shape, and the statistics of a batch are those of real images; `real_examples` says how
+    many of a step count.
+    """
+    steps = -(-examples // batch)
     order = np.random.default_rng([seed, epoch]).permutation(examples)
-    return order[: steps * batch].reshape(steps, batch).astype(np.int32)
+    return np.resize(order, (steps, batch)).astype(np.int32)
 
 
 def make_optimizer(parameters: Mapping[str, Any], replicas: int) -> Any:
@@ -123,12 +130,15 @@ class TrainingLoop(ABC):
         """Set the sums of loss and correct answers to zero."""
 
     @abstractmethod
-    def _sums(self) -> tuple[float, float]:
-        """Loss and number of correct answers since `_reset`, summed over all replicas."""
+    def _sums(self) -> tuple[float, float, float]:
+        """Loss, correct answers and number of examples since `_reset`, summed over all replicas."""
 
     @abstractmethod
     def _train_epoch(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:
-        """Train on `order`, indices of shape (steps, global batch); append to result.steps."""
+        """Train on `order`, indices of shape (steps, global batch); append to result.steps.
+
+        The last step ends with padding if the epoch has no whole number of batches.
+        """
 
     @abstractmethod
     def _evaluate(self, indices: np.ndarray) -> None:
@@ -156,13 +166,13 @@ class TrainingLoop(ABC):
             order = order_of_epoch(seed, epoch, self.train_examples, self.global_batch)
             self._reset()
             self._train_epoch(epoch, order, result, events)
-            loss, correct = self._sums()
+            loss, correct, examples = self._sums()
+            result.examples_trained += round(examples)
             end_s = time.perf_counter()
-            result.examples_trained += order.size
             row = {
                 "epoch": epoch,
-                "loss": result.finite("loss", loss / order.size, epoch),
-                "accuracy": correct / order.size,
+                "loss": result.finite("loss", loss / examples, epoch),
+                "accuracy": correct / examples,
                 "duration_s": end_s - epoch_start_s,
             }
             result.epochs.append(row)
@@ -193,10 +203,10 @@ class TrainingLoop(ABC):
         indices[: self.test_examples] = np.arange(self.test_examples)
         self._reset()
         self._evaluate(indices.reshape(-1, width))
-        loss, correct = self._sums()
+        loss, correct, examples = self._sums()
         epoch = result.epochs[-1]["epoch"]
-        result.test_loss = result.finite("held-out loss", loss / self.test_examples, epoch)
-        result.test_accuracy = correct / self.test_examples
+        result.test_loss = result.finite("held-out loss", loss / examples, epoch)
+        result.test_accuracy = correct / examples
         found = {
             "test_loss": result.test_loss,
             "test_accuracy": result.test_accuracy,
@@ -226,15 +236,25 @@ class TrainingLoop(ABC):
         batch = tf.cast(tf.gather(images, indices), tf.float32) * self.scale
         return batch, tf.cast(tf.gather(labels, indices), tf.int32)
 
-    def _forward(self, batch: Any, answers: Any, training: bool) -> tuple[Any, Any]:
-        """Loss of each example and whether it was answered correctly, float32."""
+    def _forward(self, batch: Any, answers: Any, weights: Any, training: bool) -> Any:
+        """Loss, correct answers and number of examples of this batch, summed by `weights`, float32.
+
+        A weight is 1, or 0 for padding. The model's own losses are of the batch: they count as
+        often as the batch has examples, so that they count once in a mean over examples.
+        """
         tf = self.tf
         logits = tf.cast(self.model(batch, training=training), tf.float32)
-        correct = tf.equal(tf.argmax(logits, 1, output_type=tf.int32), answers)
-        return self.loss(answers, logits), tf.cast(correct, tf.float32)
+        correct = tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), answers), tf.float32)
+        examples = tf.reduce_sum(weights)
+        loss = tf.reduce_sum(self.loss(answers, logits) * weights) + self._own_losses() * examples
+        return tf.stack([loss, tf.reduce_sum(correct * weights), examples])
 
-    def _count(self, losses: Any, correct: Any, weights: Any = 1.0) -> None:
-        """Add to the sums of loss and correct answers."""
+    def _own_losses(self) -> Any:
+        """Sum of the losses that the model adds itself: regularisers and `add_loss`; float32."""
         tf = self.tf
-        sums = [tf.reduce_sum(losses * weights), tf.reduce_sum(correct * weights)]
-        self.totals.assign_add(tf.stack(sums))
+        losses = [tf.reduce_sum(tf.cast(loss, tf.float32)) for loss in self.model.losses]
+        return tf.add_n(losses) if losses else 0.0
+
+    def _count(self, sums: Any) -> None:
+        """Add to the sums of loss, correct answers and examples."""
+        self.totals.assign_add(self.tf.cast(sums, self.totals.dtype))

@@ -181,6 +181,17 @@ def _packages(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
     return None
 
 
+def _examples_trained(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+    """Counted while they were trained: every example once in each epoch, however it ended."""
+    wrong = {
+        r["rank"]: r.get("examples_trained")
+        for r in _trained(reports)
+        if r.get("examples_trained") != asked["train_examples"] * len(r["epochs"])
+    }
+    text = f"asked {asked['train_examples']} examples in each epoch"
+    return f"{text}, trained in all {wrong}" if wrong else None
+
+
 def _epochs(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
     trained = _trained(reports)
     if not trained:
@@ -252,9 +263,7 @@ CHECKS: dict[str, Check] = {
     "data": _as_asked("data with the checksum", "data_sha256", _trained),
     "train_examples": _as_asked("train_examples", "train_examples", _trained),
     "test_examples": _as_asked("test_examples", "test_examples", _trained),
-    "examples_trained": _same(
-        "the number of examples trained", lambda r: r.get("examples_trained"), _trained
-    ),
+    "examples_trained": _examples_trained,
     "model": _same("the model's size", lambda r: r.get("model_parameters"), _trained),
     "epochs": _epochs,
     "learning": _learning,

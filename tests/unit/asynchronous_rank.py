@@ -1,0 +1,97 @@
+"""Asynchronous training in mixed_float16: servers and coordinator in one process.
+
+Usage: asynchronous_rank.py OUTPUT PORT PORT PORT PORT
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from oracle_rank import arrays_of, arrays_with_bright_images, overflowing_model
+from tfscaling import devices
+from tfscaling.datasets import Arrays
+from tfscaling.events import EventLog
+from tfscaling.parameter_server import ParameterServerTrainer
+from tfscaling.strategies import STRATEGIES
+from train_rank import PARAMETERS
+
+SETTINGS = {**PARAMETERS, "epochs": 1, "precision": "mixed_float16", "momentum": 0.0}
+BATCH = 16
+#: The trainer whose loss scale "another worker" changes.
+TRAINERS: list[ParameterServerTrainer] = []
+
+
+def interrupted_model() -> Any:
+    """The loss scale changes while the gradients are computed, as by another worker."""
+    import keras
+    import tensorflow as tf
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def meanwhile(inputs: Any) -> Any:
+        def gradient(upstream: Any) -> Any:
+            scale = TRAINERS[0].optimizer.dynamic_scale.value
+            with tf.control_dependencies([upstream, scale.assign(scale / 1024.0)]):
+                return tf.identity(upstream)
+
+        return tf.identity(inputs), gradient
+
+    class Meanwhile(keras.layers.Layer):
+        def call(self, inputs: Any) -> Any:
+            return meanwhile(inputs)
+
+    return keras.Sequential(
+        [
+            keras.Input((8, 8)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(10, kernel_initializer="zeros"),
+            Meanwhile(),
+        ]
+    )
+
+
+def main() -> None:
+    output, ports = Path(sys.argv[1]), sys.argv[2:]
+    chief, server, *workers = [f"127.0.0.1:{port}" for port in ports]
+    jobs = {"chief": [chief], "ps": [server], "worker": workers}
+    task = {"type": "chief", "index": 0}
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": jobs, "task": task})
+    names = devices.configure(0, "logical", 1)
+    import tensorflow as tf
+
+    devices.set_precision("mixed_float16")
+    spec = tf.train.ClusterSpec(jobs)
+    servers = [tf.distribute.Server(spec, job_name="ps", task_index=0, protocol="grpc")]
+    for index in range(len(workers)):
+        servers.append(tf.distribute.Server(spec, "worker", index, protocol="grpc"))
+    strategy = STRATEGIES["parameter_server"].build(names, SETTINGS)
+    events = EventLog(Path(os.devnull), 0)
+
+    def trainer(model: Any, arrays: Arrays, batch: int, workers: int, **changes: Any) -> Any:
+        settings = {**SETTINGS, **changes}
+        return ParameterServerTrainer(strategy, model, arrays, batch, settings, workers, False)
+
+    found: dict[str, Any] = {}
+    TRAINERS.append(trainer(interrupted_model, arrays_of(BATCH), BATCH, 1))
+    TRAINERS[0].train(events, print)  # one update
+    found["weights"] = TRAINERS[0].model.get_weights()[0].tolist()
+    overflowing = trainer(
+        overflowing_model, arrays_with_bright_images(), 8, 2, epochs=4, learning_rate=1e-6
+    )
+    overflowing.optimizer.dynamic_growth_steps = 3
+    result = overflowing.train(events, print)
+    found["overflow"] = {
+        "loss": [epoch["loss"] for epoch in result.epochs],
+        "updates": int(overflowing.optimizer.iterations.numpy()),
+        "scale": float(overflowing.optimizer.dynamic_scale.numpy()),
+    }
+    output.write_text(json.dumps(found))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
