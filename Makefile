@@ -8,7 +8,7 @@ SNAKEMAKE = snakemake --profile profiles/local
 
 demo: setup
 	$(SNAKEMAKE) --configfile config/demo.yaml
-	@cat results/tables/comparison.md
+	@cat results/demo/tables/comparison.md
 
 test: setup lint
 	provision/virtual/install

@@ -36,5 +36,9 @@ rule all:
 
 
 onerror:
-    # a failed sweep still gets its tables, with the failed runs as rows that say why
-    shell(PARTIAL_COMMAND)
+    # not in the snakemake of a job, which ends no sweep, and not after a plan
+    if workflow.is_main_process and (unfinished := unfinished_outputs()):
+        # the tables of an earlier sweep are not those of this one
+        remove_outdated(unfinished)
+        # a failed sweep still gets its tables, with the failed runs as rows that say why
+        shell(PARTIAL_COMMAND)

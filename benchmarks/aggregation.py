@@ -96,6 +96,7 @@ def measure(folder: Path) -> dict[str, Usage]:
     )  # fmt: skip
     compare = run(
         "compare.py", "--runs=runs.csv", "--grid=grid.json", "--title=Many runs",
+        "--warnings=warnings.json",
         "--published", str(REPOSITORY / "resources/published_results.csv"),
         "--columns", *COLUMNS, "--csv=comparison.csv", "--md=comparison.md",
         "--tex=comparison.tex", "--html=comparison.html", "--platforms", "a.md", "b.md",
@@ -103,6 +104,7 @@ def measure(folder: Path) -> dict[str, Usage]:
     )  # fmt: skip
     conclude = run(
         "conclude.py", "--comparison=comparison.csv", "--runs=runs.csv", "--grid=grid.json",
+        "--warnings=warnings.json",
         "--published", str(REPOSITORY / "resources/published_results.csv"),
         "--yardsticks-dir=yardsticks", "--output-dir=.", folder=folder,
     )  # fmt: skip

@@ -23,9 +23,18 @@ _FIXED_S = {
 FACTS = {
     "machine": "12345678-1234-1234-1234-123456789abc", "cpu_model": "A processor",
     "cpu_mhz": 2300.0, "cpus_online": 2, "memory_gb": 7.8, "network_mbit_per_s": {"eth0": 10000.0},
-    "gpus": [], "gpu_driver": None, "kernel": "6.1", "python": "3.11.7",
+    "gpus": [], "gpu_uuids": [], "gpu_driver": None, "kernel": "6.1", "python": "3.11.7",
     "packages": {"tensorflow": "2.21.0", "keras": "3.15.1", "numpy": "2.4.6"},
 }  # fmt: skip
+
+#: The checksum of the data where no dataset is prepared.
+DATA_SHA256 = "d" * 64
+
+
+def dataset_of(name: str, sha256: str = DATA_SHA256) -> dict[str, Any]:
+    """What a record says of its data."""
+    return {"name": name, "source": "made up", "sha256": sha256, "train_examples": 384,
+            "test_examples": 100}  # fmt: skip
 
 
 def usual_time_s(entry: Entry) -> float:
@@ -40,16 +49,25 @@ def write_records(
     time_s: Callable[[Entry], float] = usual_time_s,
     noise: float = 0.02,
 ) -> None:
-    """Write a record for every expected run; times scatter by `noise`, a fraction."""
+    """Write a record for every expected run; times scatter by `noise`, a fraction.
+
+    The runs are of the data that is prepared beside them, if there is any.
+    """
     for number, entry in enumerate(expected["runs"]):
         dice = random.Random(number)
         folder = runs_dir / entry["path"]
         folder.mkdir(parents=True, exist_ok=True)
-        record = record_of(entry, time_s(entry) * dice.gauss(1.0, noise), dice)
+        name = entry["parameters"]["dataset"]
+        prepared = runs_dir.with_name("datasets") / f"{name}.json"
+        sha256 = json.loads(prepared.read_text())["sha256"] if prepared.exists() else DATA_SHA256
+        data = dataset_of(name, sha256)
+        record = record_of(entry, time_s(entry) * dice.gauss(1.0, noise), dice, data)
         (folder / records.RECORD).write_text(json.dumps(record))
 
 
-def record_of(entry: Entry, execution_time_s: float, dice: random.Random) -> dict[str, Any]:
+def record_of(
+    entry: Entry, execution_time_s: float, dice: random.Random, data: Mapping[str, Any]
+) -> dict[str, Any]:
     """A record of `entry` with this time; loss and accuracy follow the global batch."""
     axes, parameters = entry["axes"], entry["parameters"]
     shape, batch = Geometry.of(axes), entry["global_batch_size"]
@@ -83,6 +101,7 @@ def record_of(entry: Entry, execution_time_s: float, dice: random.Random) -> dic
         {
             "launcher_host": "node0", "git_commit": "0" * 40, "started": "2026-01-01T00:00:00Z",
             "slurm_job": {"id": "1"}, "slurm_settings": None,
+            "dataset": data, "unchecked": [],
         },
         list(truth.CHECKS),
     )  # fmt: skip
@@ -106,7 +125,7 @@ def _report(rank: int, entry: Entry, epochs: list[dict[str, Any]]) -> dict[str, 
         "clock": {"offset_s": 0.001 * rank, "uncertainty_s": 0.0005}, "host_facts": facts,
         "compute_steps": [0.8 * epochs[-1]["duration_s"] / 20] * 3,
         "examples_per_step": entry["global_batch_size"],
-        "examples_trained": 60_000 * len(epochs),
+        "examples_trained": (entry["parameters"]["train_examples_max"] or 60_000) * len(epochs),
         "steps": [(epoch["epoch"], 0, 20, epoch["duration_s"]) for epoch in epochs],
         "test_loss": 2 * epochs[-1]["loss"],
         "test_accuracy": epochs[-1]["accuracy"] - 0.01,

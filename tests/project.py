@@ -90,7 +90,7 @@ class Project:
             if row["output_file"].endswith("/run.json") and row["plan"] != "no update"
         }
 
-    def table(self, name: str = "results/tables/comparison.csv") -> list[dict[str, str]]:
+    def table(self, name: str = "results/main/tables/comparison.csv") -> list[dict[str, str]]:
         """The rows of a CSV."""
         with (self.folder / name).open() as file:
             return list(csv.DictReader(file))

@@ -90,7 +90,7 @@ def test_strategies_stand_beside_each_other_in_the_comparison(swept: Project) ->
         for strategy in PARAMETER_SERVERS:
             assert rows[model, strategy, "4", "1"]["status"] == "ok"
     assert rows["mnist_cnn", "multi_worker_mirrored", "2", "2+1"]["replicas"] == "3"
-    text = (swept.folder / "results/tables/comparison.md").read_text()
+    text = (swept.folder / "results/main/tables/comparison.md").read_text()
     assert all(strategy in text for strategy in PARAMETER_SERVERS)
 
 

@@ -95,12 +95,12 @@ def test_the_tables_have_every_point(swept: Project) -> None:
         (platform, nodes, "ok") for platform in ("cpu", "gpu") for nodes in (1, 2, 3, 4, 6)
     ]
     for platform in ("cpu", "gpu"):
-        text = (swept.folder / f"results/tables/{platform}.md").read_text()
+        text = (swept.folder / f"results/main/tables/platforms/{platform}.md").read_text()
         assert text.count(" seconds ") == 5
 
 
 def test_queue_time_comes_from_slurm(swept: Project) -> None:
-    for row in swept.table("results/tables/runs.csv"):
+    for row in swept.table("results/main/tables/runs.csv"):
         assert float(row["queue_time_s"]) >= 0
         assert row["slurm_job_id"].isdigit()
 
@@ -137,7 +137,7 @@ def test_a_yardstick_has_the_geometry_of_its_points_runs(
     assert (job["partition"], int(job["nodes_allocated"])) == ("cpu", 3)
     assert int(job["cpus_allocated"]) == 2 * 3
     copy.snakemake("partial")
-    rows = copy.table("results/partial/tables/communication.csv")
+    rows = copy.table("results/main/partial/tables/communication.csv")
     status = {(row["platform"], row["nodes"]): row["status"] for row in rows}
     assert status == {
         (platform, str(nodes)): "single replica" if nodes == 1 else "missing"
@@ -203,13 +203,13 @@ def test_missing_gpus_are_a_clear_error_before_training(shaped: tuple[Project, i
         assert cause["reached"] == "failed"
         assert cause["host"].startswith("gpu")
     failed = [
-        r for r in project.table("results/partial/tables/runs.csv") if r["status"] == "failed"
+        r for r in project.table("results/main/partial/tables/runs.csv") if r["status"] == "failed"
     ]
     assert len(failed) == 2
 
 
 def test_points_beyond_the_quota_are_excluded_not_submitted(shaped: tuple[Project, int]) -> None:
-    rows = shaped[0].table("results/partial/tables/comparison.csv")
+    rows = shaped[0].table("results/main/partial/tables/comparison.csv")
     (row,) = [row for row in rows if row["status"] == "excluded"]
     assert (row["platform"], row["nodes"], row["gpus_per_node"]) == ("gpu", "3", "4")
     assert row["reason"] == "12 GPUs exceed the quota gpus_max 8"
@@ -242,7 +242,7 @@ def test_a_killed_rank_ends_the_run_and_is_named(
     assert "Killed" in failure["cause"]["message"]
     sweep.join(timeout=300)
     assert result and result[0][0] != 0
-    (row,) = project.table("results/partial/tables/runs.csv")
+    (row,) = project.table("results/main/partial/tables/runs.csv")
     assert row["status"] == "failed"
     assert f"rank 1 on {hosts[1]}" in row["reason"]
     for node in hosts:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from generator import FACTS
+from generator import DATA_SHA256, FACTS, dataset_of
 from tfscaling import configuration, expectations, records, truth
 from tfscaling.geometry import Geometry
 from tfscaling.launchers import Command
@@ -81,11 +81,15 @@ def report(rank: int = 0, **changes: Any) -> dict[str, Any]:
         "devices": ["CPU:0"],
         "gpus_visible": None,
         "gpus_given": None,
+        "gpu_names": [],
         "cpus": 8,
+        "cpu_quota": None,
         "intra_op_threads": 8,
         "replicas": 2,
+        "per_replica_batch_size": 64,
         "global_batch_size": 128,
         "examples_per_step": 128,
+        "data_sha256": DATA_SHA256,
         "examples_trained": 768,
         "model_parameters": 2770634,
         "train_examples": 384,
@@ -132,8 +136,20 @@ PHASES = {
 }
 
 
-def record_of(entry: Mapping[str, Any], execution_time_s: float = 17.75) -> dict[str, Any]:
-    """A run record, checked against the schema, for an entry of `expectations.expected_runs`."""
+def record_of(
+    entry: Mapping[str, Any],
+    execution_time_s: float = 17.75,
+    divergence: str = "",
+    **of_ranks: Any,
+) -> dict[str, Any]:
+    """A run record, checked against the schema, for an entry of `expectations.expected_runs`.
+
+    `divergence` makes it a run that diverged in its second epoch; `of_ranks` changes the reports.
+    """
+    if divergence:
+        epochs = [{"epoch": 1, "loss": 0.5, "accuracy": 0.8, "duration_s": 2.3},
+                  {"epoch": 2, "loss": None, "accuracy": 0.1, "duration_s": 0.3}]  # fmt: skip
+        of_ranks = {"epochs": epochs, "test_loss": None, "test_accuracy": None, **of_ranks}
     axes, parameters = entry["axes"], entry["parameters"]
     shape = Geometry.of(axes)
     return records.build(
@@ -149,10 +165,18 @@ def record_of(entry: Mapping[str, Any], execution_time_s: float = 17.75) -> dict
         parameters,
         entry["parameters_hash"],
         1,
-        [report(rank) for rank in range(shape.tasks)],
+        [report(rank, **of_ranks) for rank in range(shape.tasks)],
         {**PHASES, "execution_time_s": execution_time_s},
-        {"launcher_host": "login", "git_commit": None, "slurm_job": None, "slurm_settings": None},
-        list(truth.CHECKS),
+        {
+            "launcher_host": "login",
+            "git_commit": None,
+            "slurm_job": None,
+            "slurm_settings": None,
+            "dataset": dataset_of(parameters["dataset"]),
+            "unchecked": [],
+        },
+        [name for name in truth.CHECKS if not divergence or name != truth.FINITE],
+        divergence,
     )
 
 
@@ -162,11 +186,17 @@ def a_record() -> dict[str, Any]:
     return json.loads(json.dumps(record_of(entry)))
 
 
-def write_record(runs_dir: Path, entry: Mapping[str, Any], execution_time_s: float = 17.75) -> Path:
+def write_record(
+    runs_dir: Path,
+    entry: Mapping[str, Any],
+    execution_time_s: float = 17.75,
+    divergence: str = "",
+    **of_ranks: Any,
+) -> Path:
     folder = runs_dir / entry["path"]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / records.RECORD
-    path.write_text(json.dumps(record_of(entry, execution_time_s)))
+    path.write_text(json.dumps(record_of(entry, execution_time_s, divergence, **of_ranks)))
     return path
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from builders import raw_config
 from tfscaling import configuration, costs, expectations, tables
 from tfscaling.comparison import comparison_table
+from tfscaling.platforms import device_kind
 
 PRICE = {"price_date": "2026", "price_source": "a price list"}
 PLATFORMS = {
@@ -39,12 +40,17 @@ def measured(
         axes = entry["axes"]
         point, number = (axes["platform"], axes["nodes"]), axes["repeat"] - 1
         row = {**axes, "tasks_per_node": "1", **{size: entry[size] for size in tables.SIZES}}
+        row["devices"] = device_kind(axes["gpus_per_node"], entry["parameters"]["devices"])
         row["parameters_hash"] = entry["parameters_hash"]
         if number < len(times.get(point, ())):
             time = times[point][number]
             accuracy = (accuracies or {}).get(point, [0.9] * repeats)[number]
             row |= {"status": "ok", "reason": "", "execution_time_s": time, "loss": 1 - accuracy}
-            row |= {"accuracy": accuracy, "test_accuracy": accuracy - 0.01}
+            row |= {
+                "examples_trained": 60_000,
+                "accuracy": accuracy,
+                "test_accuracy": accuracy - 0.01,
+            }
             price = entry["usd_per_node_hour"]
             row["cost_usd"] = costs.run_cost_usd(price, axes["nodes"], time)
         else:

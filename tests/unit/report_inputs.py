@@ -71,6 +71,7 @@ def clouds() -> pd.DataFrame:
         "platform_a": "big", "cloud_a": "gcp", "platform_b": "small", "cloud_b": "aws",
         "model": "mnist_cnn", "strategy": "single", "recipe": "weak", "nodes": 1,
         "gpus_per_node": 0, "tasks_per_node": "1", "source": "measured",
+        "margin_kind": "ratio", "comparisons": 2,
     }  # fmt: skip
     time = {
         "metric": "execution_time_s", "value_a": 20.0, "value_b": 30.0, "winner": "gcp",

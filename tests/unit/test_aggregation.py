@@ -71,7 +71,8 @@ def test_every_point_is_a_row_with_all_its_runs_and_an_interval(comparison: pd.D
     assert set(comparison["runs"]) == {REPEATS}
     times = comparison[[f"execution_time_s{end}" for end in ("_low", "", "_high")]].to_numpy()
     assert (times[:, 0] < times[:, 1]).all() and (times[:, 1] < times[:, 2]).all()
-    others = comparison[(comparison["nodes"] > 1) | (comparison["gpus_per_node"] > 0)]
+    # the baselines are one node without GPUs, and one node with one
+    others = comparison[(comparison["nodes"] > 1) | (comparison["gpus_per_node"] > 1)]
     assert (others["speedup_low"] <= others["speedup"]).all()
     assert (others["speedup"] <= others["speedup_high"]).all()
 
@@ -86,9 +87,10 @@ def test_times_are_near_those_that_were_made_up(
 def test_every_point_is_a_row_of_the_markdown_table(shown: Shown) -> None:
     lines = [line for line in formats.markdown(shown).splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert rows[0] == [*VARYING, "status", "runs", "replicas", "global_batch_size", *COLUMNS]
+    names = ["devices", "status", "runs", "replicas", "global_batch_size"]
+    assert rows[0] == [*VARYING, *names, *COLUMNS]
     assert [tuple(row[:4]) for row in rows[2:]] == POINTS
-    assert all(re.fullmatch(r"[\d.]+ \([\d.]+–[\d.]+\)", row[8]) for row in rows[2:])
+    assert all(re.fullmatch(r"[\d.]+ \([\d.]+–[\d.]+\)", row[9]) for row in rows[2:])
 
 
 def test_every_point_is_a_row_of_the_latex_table(shown: Shown) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -38,6 +39,48 @@ def test_samples_that_overlap_decide_nothing() -> None:
     times = {("east", 1): around(10.0, 0.2), ("west", 1): around(10.3, 0.2)}
     (row,) = rows_of(clouds.table(*measured(times)), metric="execution_time_s")
     assert row["verdict"] == "inconclusive"
+
+
+def test_a_value_of_zero_has_a_difference_instead_of_a_ratio() -> None:
+    times = {("east", 1): around(10.0), ("west", 1): around(10.0)}
+    accuracies = {("east", 1): [1.0] * 6, ("west", 1): around(0.9, 0.001)}
+    comparison, runs, expected = measured(times, accuracies)
+    table = clouds.table(comparison, runs, expected)
+    for metric in ("accuracy", "loss"):
+        (row,) = rows_of(table, metric=metric)
+        assert (row["winner"], row["verdict"]) == ("gcp", "supported")
+        assert (row["margin_kind"], row["margin"]) == ("difference", pytest.approx(0.1))
+        assert 0.09 < row["low"] < 0.1 < row["high"] < 0.11
+    (shown,) = clouds.all_shown(table)
+    assert shown.cells["accuracy"].tolist()[0].startswith("gcp (by 0.1000, 0.")
+
+
+def test_some_zeros_give_no_interval_without_an_end() -> None:
+    times = {("east", 1): around(10.0), ("west", 1): around(10.0)}
+    accuracies = {("east", 1): [1.0, 1.0, 1.0, 0.999, 0.999, 0.999], ("west", 1): [0.9] * 6}
+    (row,) = rows_of(clouds.table(*measured(times, accuracies)), metric="accuracy")
+    assert math.isfinite(row["low"]) and math.isfinite(row["high"])
+
+
+def test_verdicts_hold_for_all_comparisons_of_the_table() -> None:
+    times = {(name, nodes): around(10.0) for name in ("east", "west") for nodes in (1, 2, 4)}
+    comparison, runs, expected = measured(times)
+    table = clouds.table(comparison, runs, expected)
+    assert set(table["comparisons"]) == {12}
+    notes = clouds.notes(table, comparison, runs)
+    assert any("all 12 comparisons" in note for note in notes)
+
+
+def test_points_that_do_other_work_are_not_compared_and_named() -> None:
+    times = {(name, nodes): around(10.0) for name in ("east", "west") for nodes in (1, 2)}
+    comparison, runs, expected = measured(times)
+    other = (comparison["platform"] == "west") & (comparison["nodes"] == 2)
+    comparison["same_work"] = ~other
+    comparison.loc[other, "reason"] = "does not do the same work: trained 5"
+    table = clouds.table(comparison, runs, expected)
+    assert set(table["nodes"]) == {1}
+    last = clouds.notes(table, comparison, runs)[-1]
+    assert last.startswith("1 point takes no part: 2 nodes of west") and "trained 5" in last
 
 
 def test_only_points_of_both_clouds_are_compared() -> None:

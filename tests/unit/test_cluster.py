@@ -143,6 +143,9 @@ ERRORS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "too_many_gpus": (OK | {"CUDA_VISIBLE_DEVICES": "0,1"}, {"gpus_per_task": 2}, "gpus_per_task"),
     "shared_gpu": (
         OK | {"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1"}, {}, "2 tasks run on a node"),
+    "gpus_of_several_tasks": (
+        OK | {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_GPUS_ON_NODE": "4"}
+        | {"SLURM_GPU_BIND": "closest"}, {}, "SLURM_GPU_BIND is 'closest'.*2 GPUs of 4"),
     "broken_tf_config": (OK | {"TF_CONFIG": "{"}, {}, "TF_CONFIG is '{'; expected JSON"),
     "jobs_outside_slurm": (NO_GPU_TOOLS, {"jobs": PS}, "SLURM_PROCID is not set.*expected one"),
     "no_number_outside_slurm": (NO_GPU_TOOLS, {"jobs": {"worker": "1"}}, "expected one task"),

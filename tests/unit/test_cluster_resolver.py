@@ -144,6 +144,16 @@ def test_a_second_call_assigns_the_same_gpus(monkeypatch: pytest.MonkeyPatch) ->
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,3"
 
 
+def test_a_second_call_knows_what_the_first_has_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although fewer GPUs than the node's under this binding are not one task's own."""
+    shown = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_STEP_GPUS": "0,1,2,3"}
+    binding = {"SLURM_GPU_BIND": "closest", "SLURM_GPUS_ON_NODE": "4"}
+    set_step(monkeypatch, 1, "n1", "2", 2, **shown, **binding)
+    for _ in range(2):
+        SlurmClusterResolver().cluster_spec()
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,3"
+
+
 def test_outside_a_step_the_missing_variable_is_named() -> None:
     with pytest.raises(ClusterError, match="SLURM_PROCID is not set.*srun"):
         SlurmClusterResolver()

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import compare as script
 import pandas as pd
 import pytest
 import rows
 from builders import REPOSITORY, raw_config, record_of, write_failure, write_record
 from rows import expected_of, point, rows_of
-from tfscaling import comparison, configuration, display, expectations, published, tables
+from tfscaling import comparison, configuration, decision, display, expectations, published, tables
 from tfscaling.comparison import comparison_table
 from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
@@ -542,3 +543,245 @@ def test_published_results_are_found_after_the_runs_went_through_a_file(tmp_path
 def test_the_rows_of_the_published_study_are_rows_of_this_kind() -> None:
     (row, *_) = published.read(REPOSITORY / "resources/published_results.csv")
     assert published_row().keys() <= row.keys()
+
+
+DIVERGENCE = "diverged: loss is NaN from epoch 2"
+
+
+def with_diverged(folder: Path, *repeats: int, **expected: Any) -> dict[str, Any]:
+    """Six runs of 10, 20, ... 60 s on two nodes, of which these repeats diverged."""
+    made = expected_of({"nodes": 2, "repeats": 6}, usd_per_node_hour=3.6) | expected
+    for entry in made["runs"]:
+        number = entry["axes"]["repeat"]
+        write_record(folder, entry, 10.0 * number, DIVERGENCE if number in repeats else "")
+    return made
+
+
+@pytest.mark.parametrize("through_a_file", [False, True])
+def test_runs_that_diverged_are_counted_told_and_in_no_median(
+    tmp_path: Path, through_a_file: bool
+) -> None:
+    expected = with_diverged(tmp_path, 1, 4)
+    runs, _ = tables.run_tables(expected, tmp_path)
+    row = point(
+        comparison_table(write_and_read(runs, tmp_path) if through_a_file else runs, expected),
+        nodes=2,
+    )
+    assert (row["status"], row["runs"], row["runs_asked"]) == ("incomplete", 4, 6)
+    assert row["runs_diverged"] == 2
+    assert row["reason"] == (
+        "2 of 6 diverged (repeat 1: loss is NaN from epoch 2, repeat 4: loss is NaN from epoch 2)"
+    )
+    assert row["execution_time_s"] == 40.0  # of 20, 30, 50 and 60
+    assert row["loss"] == 0.25
+    # four survivors: their range is no interval
+    assert pd.isna(row["loss_low"]) and pd.isna(row["execution_time_s_low"])
+
+
+def test_other_failures_stand_beside_those_that_diverged(tmp_path: Path) -> None:
+    expected = with_diverged(tmp_path, 1)
+    (tmp_path / expected["runs"][5]["path"] / "run.json").unlink()
+    row = point(compare(expected, tmp_path), nodes=2)
+    assert (row["runs"], row["runs_diverged"], row["status"]) == (4, 1, "incomplete")
+    assert row["reason"] == (
+        "1 of 6 diverged (repeat 1: loss is NaN from epoch 2); repeat 6 missing: not run yet"
+    )
+
+
+def test_a_point_of_which_all_runs_diverged_is_a_row_and_no_baseline(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2], "repeats": 2})
+    for entry in expected["runs"]:
+        divergence = DIVERGENCE if entry["axes"]["nodes"] == 1 else ""
+        write_record(tmp_path, entry, 40.0, divergence)
+    table = compare(expected, tmp_path)
+    row, other = point(table, nodes=1), point(table, nodes=2)
+    assert (row["status"], row["runs"], row["runs_diverged"]) == ("diverged", 0, 2)
+    assert pd.isna(row["loss"]) and pd.isna(row["speedup"]) and pd.isna(row["examples_trained"])
+    assert row["same_work"] is None or pd.isna(row["same_work"])
+    assert pd.isna(other["speedup"]) and other["execution_time_s"] == 40.0
+    assert other["same_work"] is True
+    for name in ("comparison.md", "comparison.tex", "comparison.html"):
+        text = formats_of(table)[Path(name).suffix]
+        assert "2 of 2 diverged" in text
+
+
+def formats_of(table: pd.DataFrame) -> dict[str, str]:
+    shown = display.comparison(table, "Title", ["execution_time_s", "loss"])
+    return {ending: write(shown, []) for ending, write in script.FORMATS.items()}
+
+
+def test_a_point_of_which_a_run_diverged_has_no_time_to_the_target(tmp_path: Path) -> None:
+    expected = with_diverged(tmp_path, 2, target_accuracy=0.8)
+    for entry in expected["runs"]:
+        path = tmp_path / entry["path"] / "run.json"
+        record = json.loads(path.read_text())
+        record["metrics"]["epochs"][0] |= {"test_accuracy": 0.85, "evaluation_time_s": 0.5}
+        path.write_text(json.dumps(record))
+    table = compare(expected, tmp_path)
+    row = point(table, nodes=2)
+    assert (row["runs"], row["runs_at_target"]) == (5, 5)
+    assert not comparison.all_at_target(row)
+    assert comparison.all_at_target({**row, "runs_diverged": 0})
+    (chosen,) = [
+        choice
+        for choice in decision.decide(table, tables.run_tables(expected, tmp_path)[0])
+        if choice.goal == "time_to_accuracy_s"
+    ]
+    assert chosen.text == "No point reached the target in all its runs."
+    assert pd.isna(row["time_to_accuracy_s"]) and pd.isna(row["cost_to_accuracy_usd"])
+    notes = display.comparison(table, "Title", ["time_to_accuracy_s"]).notes
+    assert any("nodes 2: reached by 5 of 6 runs." in note for note in notes)
+
+
+def work(folder: Path, trained: dict[int, Sequence[int]], **block: Any) -> pd.DataFrame:
+    """Points of one run for each number of examples trained, 60 s over the nodes."""
+    expected = expected_of({"nodes": [*trained], "repeats": max(map(len, trained.values()))})
+    for entry in expected["runs"]:
+        axes = entry["axes"]
+        examples = trained[axes["nodes"]]
+        if axes["repeat"] <= len(examples):
+            count = examples[axes["repeat"] - 1]
+            write_record(folder, entry, 60.0 / axes["nodes"], examples_trained=count)
+    return compare(expected, folder, **block)
+
+
+def test_a_point_that_trains_fewer_examples_is_flagged_and_has_no_speedup(tmp_path: Path) -> None:
+    table = work(tmp_path, {1: [1024], 4: [1024], 6: [768], 8: [1025]})
+    assert table["examples_trained"].tolist() == [1024, 1024, 768, 1025]
+    assert table["same_work"].tolist() == [True, True, False, True]  # 1 in 1,000 is the same
+    row = point(table, nodes=6)
+    assert row["reason"] == ("does not do the same work: trained 768 examples, its baseline 1,024")
+    for name in comparison.RATIOS:
+        for end in ("", "_low", "_high"):
+            assert pd.isna(row[name + end])
+    assert row["execution_time_s"] == 10.0  # what was measured is shown
+    assert point(table, nodes=8)["speedup"] == pytest.approx(8.0)
+
+
+def test_without_a_measured_baseline_the_most_of_the_line_is_the_work(tmp_path: Path) -> None:
+    table = work(tmp_path, {1: [], 4: [1024], 6: [576]})
+    assert table["same_work"].tolist()[1:] == [True, False]
+    assert pd.isna(table["same_work"].tolist()[0])
+    assert point(table, nodes=6)["reason"].endswith("576 examples, another point of its line 1,024")
+
+
+def test_same_work_survives_the_file(tmp_path: Path) -> None:
+    table = work(tmp_path, {1: [1024], 6: [768], 7: []})
+    table.to_csv(tmp_path / "comparison.csv", index=False)
+    read = tables.read_table(tmp_path / "comparison.csv")
+    assert [row["same_work"] is True for row in rows_of(read)] == [True, False, False]
+    assert read["same_work"].isna().tolist() == [False, False, True]
+
+
+KINDS = {"nodes": [1, 2], "gpus_per_node": [0, 1, 2]}
+
+
+def kinds(folder: Path, baseline: dict[str, Any] | None = None, **platform: Any) -> pd.DataFrame:
+    """One and two nodes with 0, 1 and 2 GPUs: 1,000 s over the nodes, 20 times as fast on GPUs."""
+    expected = expected_of(KINDS, **platform)
+    for entry in expected["runs"]:
+        nodes, gpus = entry["axes"]["nodes"], entry["axes"]["gpus_per_node"]
+        write_record(folder, entry, 1000.0 / nodes / (20.0 * gpus or 1.0))
+    return compare(expected, folder, baseline)
+
+
+def test_the_default_baseline_has_the_same_kind_of_device(tmp_path: Path) -> None:
+    table = kinds(tmp_path)
+    assert table["speedup"].tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 4.0]
+    assert set(table["scaling_efficiency"]) == {1.0}
+    assert dict(zip(table["gpus_per_node"], table["baseline"], strict=True)) == {
+        0: "nodes=1 gpus_per_node=0 tasks_per_node=1",
+        1: "nodes=1 gpus_per_node=1 tasks_per_node=1",
+        2: "nodes=1 gpus_per_node=1 tasks_per_node=1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("baseline", "cpu", "gpu"),
+    [
+        ({"nodes": 2}, 500.0, 25.0),  # of its own kind
+        ({"gpus_per_node": 0}, 1000.0, 1000.0),  # said otherwise
+        ({"gpus_per_node": 2}, 25.0, 25.0),
+    ],
+    ids=str,
+)
+def test_a_named_baseline_has_the_same_kind_unless_it_says_otherwise(
+    tmp_path: Path, baseline: dict[str, Any], cpu: float, gpu: float
+) -> None:
+    table = kinds(tmp_path, baseline)
+    times = dict(zip(table["gpus_per_node"], table["baseline_execution_time_s"], strict=True))
+    if baseline == {"nodes": 2}:
+        assert times == {0: cpu, 1: gpu, 2: gpu}
+    else:
+        assert set(times.values()) == {cpu}
+
+
+def test_a_kind_without_the_named_baseline_uses_its_own_smallest(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2]}, {"nodes": [2, 4], "gpus_per_node": 1})
+    write_all(expected, tmp_path, 1000.0, 500.0, 25.0, 12.5)
+    table = compare(expected, tmp_path, {"nodes": 1})
+    assert table["speedup"].tolist() == [1.0, 2.0, 1.0, 2.0]
+    assert table["baseline"].tolist()[-1] == "nodes=2 gpus_per_node=1 tasks_per_node=1"
+
+
+def test_a_named_platform_without_such_a_device_is_still_the_baseline(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": 1, "gpus_per_node": 1}, {"platform": "laptop", "nodes": 1})
+    write_all(expected, tmp_path, 25.0, 1000.0)
+    table = compare(expected, tmp_path, {"platform": "laptop"})
+    assert table["speedup"].tolist() == [40.0, 1.0]
+
+
+def test_a_ratio_to_a_published_zero_is_told(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": 1})
+    write_record(tmp_path, expected["runs"][0], 40.0)
+    row = rows.published_row(loss=0.0)
+    table = compare(expected, tmp_path, None, [row])
+    made = point(table, nodes=1)
+    assert (made["execution_time_ratio"], made["accuracy_ratio"]) == (0.5, 1.0)
+    assert pd.isna(made["loss_ratio"])
+    assert made["reason"] == "no loss_ratio: the published value is 0"
+    assert display.cell("loss_ratio", made) == display.NO_RATIO
+    # another training has no ratio for another reason
+    other = point(compare(expected, tmp_path, None, [{**row, "epochs": 3}]), nodes=1)
+    assert other["reason"] == "" and display.cell("loss_ratio", other) == display.MISSING
+
+
+def test_a_time_of_zero_has_no_speedup_and_says_so(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2]})
+    write_all(expected, tmp_path, 40.0, 20.0)
+    runs, _ = tables.run_tables(expected, tmp_path)
+    runs.loc[runs["nodes"] == 2, ["execution_time_s", "throughput_examples_per_s"]] = 0.0
+    row = point(comparison_table(runs, expected), nodes=2)
+    assert pd.isna(row["speedup"]) and pd.isna(row["scaling_efficiency"])
+    assert "no speedup: a median time is 0" in row["reason"]
+    for name in ("speedup", "scaling_efficiency"):
+        assert display.cell(name, row) == display.NO_RATIO
+
+
+def test_a_median_over_a_part_of_the_runs_says_so(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": 1, "repeats": 3})
+    write_all(expected, tmp_path, 40.0, 50.0, 60.0)
+    runs, _ = tables.run_tables(expected, tmp_path)
+    runs["queue_time_s"] = [7.0, None, 9.0]
+    row = point(comparison_table(runs, expected), nodes=1)
+    assert (row["queue_time_s"], row["status"]) == (8.0, "ok")
+    assert row["reason"] == "queue_time_s is known of 2 of 3 runs"
+
+
+def test_runs_of_a_point_that_differ_in_work_are_told(tmp_path: Path) -> None:
+    table = work(tmp_path, {1: [1024, 1024], 2: [1024, 768]})
+    assert table["same_work"].tolist() == [True, False]
+    row = point(table, nodes=2)
+    assert row["reason"] == "does not do the same work: its runs trained 768 to 1,024 examples"
+    assert pd.isna(row["speedup"])
+
+
+def test_a_baseline_of_another_recipe_bars_the_speedup_and_not_the_point(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2]}, {"nodes": 1, "recipe": "strong"})
+    for entry in expected["runs"]:
+        examples = 2048 if entry["axes"]["recipe"] == "strong" else 1024
+        write_record(tmp_path, entry, 40.0, examples_trained=examples)
+    table = compare(expected, tmp_path, {"recipe": "strong", "nodes": 1})
+    assert table["same_work"].tolist() == [True, True, True]
+    assert table["speedup"].isna().tolist() == [True, True, False]
+    assert point(table, nodes=2)["reason"] == "no speedup: the baseline trained 2,048 examples"

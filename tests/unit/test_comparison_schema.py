@@ -135,8 +135,8 @@ def test_every_column_has_a_description_and_a_unit() -> None:
 
 GOOD: dict[str, Any] = dict.fromkeys(comparison.COLUMNS) | {
     "platform": "cluster", "model": "mnist_cnn", "strategy": "single", "recipe": "weak",
-    "nodes": 1, "gpus_per_node": 0, "tasks_per_node": "1", "platform_title": "A cluster",
-    "status": "ok", "runs": 1, "reason": "",
+    "nodes": 1, "gpus_per_node": 0, "tasks_per_node": "1", "devices": "CPU",
+    "platform_title": "A cluster", "status": "ok", "runs": 1, "reason": "",
 }  # fmt: skip
 
 
@@ -144,7 +144,8 @@ GOOD: dict[str, Any] = dict.fromkeys(comparison.COLUMNS) | {
     ("column", "value"),
     [
         ("nodes", 0), ("nodes", 1.5), ("nodes", None), ("gpus_per_node", -1), ("platform", None),
-        ("tasks_per_node", "2+"), ("tasks_per_node", 2), ("status", "done"), ("status", None),
+        ("tasks_per_node", "2+"), ("tasks_per_node", 2), ("devices", "gpu"), ("devices", None),
+        ("status", "done"), ("status", None),
         ("runs", None), ("runs_asked", 0), ("batch_scaling", "linear"), ("accuracy", 1.01),
         ("execution_time_s", 0), ("execution_time_s_low", "60"), ("speedup", -1.0),
         ("cost_usd", -0.1), ("target_accuracy", 1), ("runs_at_target", 1.5),

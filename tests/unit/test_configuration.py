@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import yaml
 from builders import raw_config, valid_config
 from tfscaling import configuration
 from tfscaling.configuration import ConfigError
@@ -92,6 +94,129 @@ MALFORMED: dict[str, tuple[Sequence[str | int], Any, str, str, str]] = {
         (*PLATFORM, "cloud"), 1, "platforms.cluster.cloud", "1", "type string or null"),
     "environment_that_is_no_text": (
         (*PLATFORM, "env"), {"A": 1}, "platforms.cluster.env.A", "1", "a value of type string"),
+    "rate_that_is_no_number": (
+        (*RECIPE, "learning_rate"), math.nan, "recipes.weak.learning_rate", "NaN", "finite"),
+    "infinite_rate": (
+        (*RECIPE, "learning_rate"), math.inf, "recipes.weak.learning_rate", "Infinity", "finite"),
+    "rate_larger_than_a_float": (
+        (*RECIPE, "learning_rate"), 10**400, "recipes.weak.learning_rate", "1" + "0" * 198 + "…",
+        "a value of type number"),
+    "momentum_that_is_no_number": (
+        (*RECIPE, "momentum"), math.nan, "recipes.weak.momentum", "NaN", "finite"),
+    "price_that_is_no_number": (
+        (*PLATFORM, "usd_per_node_hour"), math.nan, "platforms.cluster.usd_per_node_hour", "NaN",
+        "finite"),
+    "infinite_price": (
+        (*PLATFORM, "usd_per_gpu_hour"), math.inf, "platforms.cluster.usd_per_gpu_hour",
+        "Infinity", "finite"),
+    "price_that_is_true": (
+        (*PLATFORM, "usd_per_node_hour"), True, "platforms.cluster.usd_per_node_hour", "true",
+        "type number or null"),
+    "accuracy_that_is_no_number": (
+        ("comparison",), {"target_accuracy": math.nan}, "comparison.target_accuracy", "NaN",
+        "finite"),
+    "tolerance_that_is_no_number": (
+        ("published",), {"tolerance": math.nan}, "published.tolerance", "NaN", "finite"),
+    "tolerance_in_per_cent": (("published",), {"tolerance": 25}, "published.tolerance", "25",
+        "1 or less"),
+    "budget_that_is_no_number": (
+        ("budget",), {"usd": math.nan}, "budget.usd", "NaN", "finite"),
+    "infinite_budget": (
+        ("budget",), {"node_hours": math.inf}, "budget.node_hours", "Infinity", "finite"),
+    "interval_that_is_no_number": (
+        (*BLOCK, "repeat_until"), {"relative_interval": math.nan},
+        "grid[0].repeat_until.relative_interval", "NaN", "finite"),
+    "interval_in_per_cent": (
+        (*BLOCK, "repeat_until"), {"relative_interval": 5},
+        "grid[0].repeat_until.relative_interval", "5", "1 or less"),
+    "rate_that_yaml_reads_as_text": (
+        (*RECIPE, "learning_rate"), "1e-3", "recipes.weak.learning_rate", '"1e-3"',
+        "write 1.0e-3"),
+    "rate_without_sign_of_the_exponent": (
+        (*RECIPE, "learning_rate"), "-.5E3", "recipes.weak.learning_rate", '"-.5E3"',
+        "write -0.5e+3"),
+    "number_in_quotes": (
+        (*BLOCK, "nodes"), ["1", "2"], "grid[0].nodes[0]", '"1"', "write 1, without quotes"),
+    "truth_in_quotes": (
+        (*PLATFORM, "exclusive"), "True", "platforms.cluster.exclusive", '"True"',
+        "write true, without quotes"),
+    "number_with_a_digit_of_another_script": (
+        (*RECIPE, "epochs"), "\uff18", "recipes.weak.epochs", r'"\uff18"', "type integer"),
+    "yes_for_a_partition": (
+        (*PLATFORM, "partition"), True, "platforms.cluster.partition", "true",
+        "YAML reads yes, no, on and off"),
+    "on_for_a_platform": (
+        (*BLOCK, "platform"), True, "grid[0].platform", "true", "YAML reads yes, no, on and off"),
+    "number_for_a_recipe": (
+        (*BLOCK, "recipe"), 7, "grid[0].recipe", "7", "write the text in quotes"),
+    "number_for_a_partition": (
+        (*PLATFORM, "partition"), 7, "platforms.cluster.partition", "7", "the text in quotes"),
+    "year_without_quotes": (
+        (*PLATFORM, "price_date"), 2022, "platforms.cluster.price_date", "2022",
+        "the text in quotes"),
+    "empty_partition": (
+        (*PLATFORM, "partition"), "", "platforms.cluster.partition", '""', "one line of text"),
+    "partition_that_is_an_option": (
+        (*PLATFORM, "partition"), "--nodes=7", "platforms.cluster.partition",
+        '"--nodes=7"', "not begin with a hyphen"),
+    "reservation_of_two_words": (
+        (*PLATFORM, "reservation"), "day one", "platforms.cluster.reservation", '"day one"',
+        "letters, digits"),
+    "resource_that_the_plugin_refuses": (
+        (*PLATFORM, "gpu_gres"), "gpu:a100-sxm", "platforms.cluster.gpu_gres", '"gpu:a100-sxm"',
+        "a name, or name:type"),
+    "number_of_gpus_in_the_resource": (
+        (*PLATFORM, "gpu_gres"), "gpu:v100:2", "platforms.cluster.gpu_gres", '"gpu:v100:2"',
+        "a name, or name:type"),
+    "title_of_two_lines": (
+        (*PLATFORM, "title"), "a\nb", "platforms.cluster.title", r'"a\nb"', "one line of text"),
+    "title_with_a_tab": (
+        (*PLATFORM, "title"), "a\tb", "platforms.cluster.title", r'"a\tb"', "one line of text"),
+    "empty_title": (
+        ("comparison",), {"title": " "}, "comparison.title", '" "', "one line of text"),
+    "empty_path": (("published",), {"path": ""}, "published.path", '""', "1 character"),
+    "empty_cluster": (("cluster",), "", "cluster", '""', "1 character"),
+    "name_with_a_newline": (
+        ("recipes", "weak\n"), {}, "recipes", r'"weak\n"', "allowed: text of the form"),
+    "platform_with_a_newline": (
+        (*BLOCK, "platform"), "cluster\n", "grid[0].platform", r'"cluster\n"', "text of the form"),
+    "uneven_tasks_with_a_newline": (
+        (*BLOCK, "tasks_per_node"), "2+1\n", "grid[0].tasks_per_node", r'"2+1\n"',
+        "text of the form"),
+    "uneven_tasks_in_digits_of_another_script": (
+        (*BLOCK, "tasks_per_node"), "2+\uff11", "grid[0].tasks_per_node", r'"2+\uff11"',
+        "text of the form"),
+    "name_with_a_letter_of_another_script": (
+        ("recipes", "w\u0435ak"), {}, "recipes", r'"w\u0435ak"', "text of the form"),
+    "name_of_two_dots": (("recipes", ".."), {}, "recipes", '".."', "text of the form"),
+    "name_that_is_a_path": (("recipes", "/etc"), {}, "recipes", '"/etc"', "text of the form"),
+    "empty_name": (("recipes", ""), {}, "recipes", '""', "text of the form"),
+    "name_of_300_letters": (
+        ("recipes", "a" * 300), {}, "recipes", '"' + "a" * 198 + "…", "100 characters, not 300"),
+    "more_nodes_than_any_cluster": (
+        (*BLOCK, "nodes"), 99999999999, "grid[0].nodes", "99999999999", "100000 or less"),
+    "more_nodes_than_any_cluster_in_a_list": (
+        (*BLOCK, "nodes"), [1, 10**20], "grid[0].nodes[1]", str(10**20), "100000 or less"),
+    "platform_larger_than_any_cluster": (
+        (*PLATFORM, "nodes_max"), 10**20, "platforms.cluster.nodes_max", str(10**20),
+        "100000 or less"),
+    "more_repeats_than_anyone_can_wait_for": (
+        (*BLOCK, "repeats"), 10**9, "grid[0].repeats", str(10**9), "10000 or less"),
+    "seed_of_30_digits": (("seed",), 10**29, "seed", str(10**29), "4294967295 or less"),
+    "seed_that_is_true": (("seed",), True, "seed", "true", "type integer"),
+    "list_of_mixed_types": (
+        (*BLOCK, "nodes"), [1, True], "grid[0].nodes[1]", "true", "type integer"),
+    "list_of_names_and_numbers": (
+        (*BLOCK, "platform"), ["cluster", 1], "grid[0].platform[1]", "1", "the text in quotes"),
+    "variable_with_an_equals_sign": (
+        (*PLATFORM, "env"), {"A=B": "x"}, "platforms.cluster.env", '"A=B"',
+        "the name of an environment variable"),
+    "variable_that_begins_with_a_digit": (
+        (*PLATFORM, "env"), {"1A": "x"}, "platforms.cluster.env", '"1A"',
+        "the name of an environment variable"),
+    "variable_with_a_zero_byte": (
+        (*PLATFORM, "env"), {"A": "x\0"}, "platforms.cluster.env.A", r'"x\u0000"',
+        "without a zero byte"),
 }  # fmt: skip
 
 
@@ -146,6 +271,29 @@ def test_the_file_named_is_the_base_if_the_overlay_sets_other_keys() -> None:
     overlay = {"platforms": {"cluster": {"partition": "p"}}}
     merged = raw_config(((*PLATFORM, "nodes_max"), 0), ((*PLATFORM, "partition"), "p"))
     assert error_of(merged, overlay).startswith("config.yaml: platforms.cluster.nodes_max: 0 ")
+
+
+def test_nested_values_of_the_command_line_are_texts_and_the_message_says_so() -> None:
+    raw = raw_config((("budget",), {"usd": "5"}))
+    with pytest.raises(ConfigError) as caught:
+        configuration.validate(
+            raw, [("config.yaml", raw_config()), ("--config", {"budget": {"usd": "5"}})]
+        )
+    message = str(caught.value)
+    assert message.startswith('--config: budget.usd: "5" is not allowed; ')
+    assert "--configfile" in message
+    assert "quotes" not in message
+
+
+NAMES_AND_NUMBERS = ["1e-3", "1E5", "-2e+7", "5.", ".5", "1.5e3", "+3e2", "007.5e1"]
+
+
+@pytest.mark.parametrize("text", NAMES_AND_NUMBERS)
+def test_the_number_that_a_message_proposes_is_the_one_that_was_meant(text: str) -> None:
+    message = error_of(raw_config(((*RECIPE, "learning_rate"), text)))
+    proposed = message.split("write ")[1]
+    assert yaml.safe_load(proposed) == float(text)
+    assert isinstance(yaml.safe_load(proposed), float)
 
 
 def test_an_error_in_a_later_place_does_not_hide_the_first() -> None:

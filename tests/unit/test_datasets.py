@@ -68,7 +68,7 @@ def local_copy(folder: Path, parts: Mapping[str, bytes] = PARTS) -> Path:
 def test_the_first_source_that_is_genuine_wins(fetch: Callable[..., str], tmp_path: Path) -> None:
     assert fetch(a=closed, b=corrupted, c=genuine, d=closed) == "c"
     with np.load(tmp_path / "small.npz") as stored:
-        assert set(stored) == set(ARRAYS)
+        assert set(stored) == {*ARRAYS, "sha256"}
         for name, array in ARRAYS.items():
             np.testing.assert_array_equal(stored[name], array)
     assert written(tmp_path) == ["small.json", "small.npz"]
@@ -85,6 +85,7 @@ def test_source_checksums_and_sizes_are_written_beside_it(
         "source": "path",
         "path": str(copy),
         "md5": {part: hashlib.md5(content).hexdigest() for part, content in PARTS.items()},
+        "sha256": datasets.fingerprint(ARRAYS),
         "examples": {"x_train": 6, "y_train": 6, "x_test": 4, "y_test": 4},
     }
 
@@ -171,6 +172,64 @@ def test_loading_takes_the_first_examples_asked_for(
     np.testing.assert_array_equal(arrays.y_train, ARRAYS["y_train"][: expected[0]])
     np.testing.assert_array_equal(arrays.x_test, ARRAYS["x_test"][: expected[1]])
     assert arrays.scale == pytest.approx(1 / 255)
+
+
+def test_the_prepared_file_carries_the_checksum_of_its_whole_arrays(
+    fetch: Callable[..., str], tmp_path: Path
+) -> None:
+    fetch(a=genuine)
+    wanted = {"train_examples_max": 2, "test_examples_max": 2}
+    arrays = datasets.load(tmp_path / "small.npz", wanted)
+    assert arrays.sha256 == json.loads((tmp_path / "small.json").read_text())["sha256"]
+    np.savez(tmp_path / "old.npz", **ARRAYS)  # type: ignore[arg-type]
+    assert datasets.load(tmp_path / "old.npz", wanted).sha256 is None
+
+
+def test_arrays_with_another_value_type_shape_or_name_have_another_checksum() -> None:
+    first = {"x_train": np.arange(6, dtype=np.int32)}
+    others = [
+        {"x_train": first["x_train"][::-1]},
+        {"x_train": first["x_train"].astype(np.int64)},
+        {"x_train": first["x_train"].reshape(2, 3)},
+        {"x_test": first["x_train"]},
+    ]
+    sums = {datasets.fingerprint(arrays) for arrays in (first, *others)}
+    assert len(sums) == 5
+    assert datasets.fingerprint({"x_train": np.arange(12, dtype=np.int32)[:6]}) in sums
+    two = {"a": np.arange(2), "b": np.arange(3)}
+    assert datasets.fingerprint(two) == datasets.fingerprint(dict(reversed(two.items())))
+
+
+@pytest.mark.parametrize("bytes_part", ["x_train", "x_test"])
+def test_parts_of_different_types_are_brought_to_one_range(bytes_part: str, tmp_path: Path) -> None:
+    """Bytes are divided by 255 and other images are taken as they are, each part for itself."""
+    pixels = np.array([[0, 51, 255]], np.uint8)
+    arrays = {"y_train": np.zeros(1, np.int32), "y_test": np.zeros(1, np.int32)}
+    for part in ("x_train", "x_test"):
+        arrays[part] = pixels if part == bytes_part else pixels.astype(np.float64) / 255
+    np.savez(tmp_path / "mixed.npz", **arrays)  # type: ignore[arg-type]
+    everything = {"train_examples_max": None, "test_examples_max": None}
+    loaded = datasets.load(tmp_path / "mixed.npz", everything)
+    for images in (loaded.x_train, loaded.x_test):
+        np.testing.assert_allclose(images * loaded.scale, [[0.0, 0.2, 1.0]], rtol=1e-6)
+
+
+def test_checksums_of_published_files_need_no_md5_for_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on hosts that follow FIPS 140."""
+    genuine_md5 = hashlib.md5
+
+    def guarded(content: bytes = b"", *, usedforsecurity: bool = True) -> object:
+        if usedforsecurity:
+            raise ValueError("disabled for FIPS")
+        return genuine_md5(content, usedforsecurity=False)
+
+    sums = {part: genuine_md5(content).hexdigest() for part, content in PARTS.items()}
+    small = Dataset("", sums, {"a": genuine}, mnist.decode)
+    monkeypatch.setattr(hashlib, "md5", guarded)
+    monkeypatch.setattr(datasets, "get", lambda _: small)
+    assert datasets.fetch("small", None, tmp_path / "a.npz", tmp_path / "a.json") == "a"
 
 
 @pytest.mark.parametrize("name", DATASETS)

@@ -62,7 +62,7 @@ def test_axes_that_are_the_same_everywhere_stand_above_the_table(tmp_path: Path)
     assert shown.title == "My comparison"
     assert shown.above == (
         "All points: platform cluster, model mnist_cnn, strategy multi_worker_mirrored, "
-        "recipe weak, gpus_per_node 0, tasks_per_node 1."
+        "recipe weak, gpus_per_node 0, devices CPU, tasks_per_node 1."
     )
     assert "platform" not in shown.cells
     assert "gpus_per_node" not in shown.cells
@@ -72,6 +72,14 @@ def test_axes_that_vary_and_the_number_of_nodes_are_columns(tmp_path: Path) -> N
     table = table_of(tmp_path, ALL, nodes=[2], gpus_per_node=[0, 2])
     rows = comparison_rows(table)
     assert [(row["nodes"], row["gpus_per_node"]) for row in rows] == [("2", "0"), ("2", "2")]
+    assert [row["devices"] for row in rows] == ["CPU", "GPU"]
+
+
+def test_logical_devices_are_no_gpus_in_any_table(tmp_path: Path) -> None:
+    table = table_of(tmp_path, ALL, platform="laptop", nodes=[2], gpus_per_node=[0, 1, 2])
+    assert [row["devices"] for row in comparison_rows(table)] == ["CPU", "logical", "logical"]
+    titles = [part.title.split(": ")[1] for part in display.platform(table, "laptop")]
+    assert titles == ["CPU", "1 logical device per node", "2 logical devices per node"]
 
 
 def test_measured_values_with_their_digits(tmp_path: Path) -> None:
@@ -244,3 +252,19 @@ def test_the_published_form_is_of_one_platform_only(tmp_path: Path) -> None:
     table["execution_time_s"] = [60.0, 50.0]
     (shown,) = display.platform(table, "laptop")
     assert shown.cells["Code execution time"].tolist() == ["50.000 seconds"]
+
+
+def test_the_published_form_shows_what_diverged_beside_the_time_and_why(tmp_path: Path) -> None:
+    raw = raw_config((("grid", 0, "repeats"), 3))
+    expected = expectations.expected_runs(configuration.validate(raw))
+    for entry in expected["runs"]:
+        axes = entry["axes"]
+        is_diverged = axes["nodes"] == 2 or axes["repeat"] == 1
+        divergence = "diverged: loss is infinite from epoch 2" if is_diverged else ""
+        write_record(tmp_path, entry, 40.0, divergence)
+    runs, _ = tables.run_tables(expected, tmp_path)
+    (shown,) = display.platform(comparison_table(runs, expected), "cluster")
+    first, second = shown.cells.to_numpy().tolist()
+    assert first[1] == "40.000 seconds (1 of 3 diverged)"
+    assert second[1].startswith("diverged: 3 of 3 diverged (repeat 1: loss is infinite from ")
+    assert shown.notes == ("1 node: 1 of 3 diverged (repeat 1: loss is infinite from epoch 2).",)

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from builders import a_record
+from generator import DATA_SHA256
 from tfscaling import environments
 
 
@@ -72,7 +73,12 @@ def test_runs_that_shared_a_machine_at_the_same_time(
 
 
 def runs(*rows: dict[str, Any]) -> pd.DataFrame:
-    usual = {**dict.fromkeys(environments.ALIKE), "platform": "a", "status": "ok", "kernel": "6.1"}
+    usual = {
+        **dict.fromkeys((*environments.ALIKE, "unchecked")),
+        "platform": "a",
+        "status": "ok",
+        "kernel": "6.1",
+    }
     return pd.DataFrame([{**usual, **row} for row in rows])
 
 
@@ -93,6 +99,31 @@ def test_what_differs_within_a_platform_is_flagged() -> None:
 def test_what_differs_between_the_ranks_of_one_run_is_flagged() -> None:
     found = environments.differences(runs({"cpu_model": "one; two"}, {"cpu_model": "one; two"}))
     assert list(found["fact"]) == ["cpu_model"]
+
+
+def test_what_could_not_be_compared_with_the_request_is_flagged() -> None:
+    said = "gpu_type: the driver names no GPU of ranks [0]"
+    found = environments.differences(runs({"unchecked": said}, {"unchecked": said}, {}))
+    assert found.to_dict("records") == [
+        {"platform": "a", "fact": environments.UNCHECKED, "values": said, "runs": 2}
+    ]
+    notes = environments.shown(found).notes
+    assert "made in one environment" in notes[0]
+    assert len(notes) == 2
+
+
+def test_a_record_tells_its_data_and_what_was_not_checked() -> None:
+    made = record()
+    row = environments.of(made)
+    assert (row["dataset"], row["dataset_sha256"]) == ("mnist", DATA_SHA256)
+    assert row["unchecked"] is None
+    made["environment"]["unchecked"] = ["one", "two"]
+    assert environments.of(made)["unchecked"] == "one; two"
+
+
+def test_hosts_that_differ_in_the_numbers_of_their_gpus_only_are_alike() -> None:
+    row = environments.of(record(gpu_uuids=["GPU-1"], machine="other"))
+    assert row["cpu_model"] == "A processor"
 
 
 def test_platforms_may_differ_from_each_other_and_failed_runs_do_not_count() -> None:

@@ -152,20 +152,88 @@ def test_a_launcher_that_said_nothing_is_told_apart(tmp_path: Path) -> None:
 
 def test_a_stall_names_the_rank_that_moved_last_the_longest_ago(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, running(0, progress=9.0), running(1, progress=7.0))
-    cause = failures.stalled(folder, 60)
+    cause = failures.stalled(folder, "nothing moves")
     assert (cause["kind"], cause["rank"], cause["host"]) == ("stalled", 1, "node1")
-    assert cause["message"] == "no rank made progress for 60 s"
+    assert cause["message"] == "nothing moves"
     assert cause["reached"] == "progress"
 
 
 def test_a_stall_is_not_blamed_on_a_rank_that_has_finished(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, running(0, end=7.0), running(1, evaluated=8.0))
-    assert failures.stalled(folder, 60)["rank"] == 1
+    assert failures.stalled(folder, "nothing moves")["rank"] == 1
+
+
+def test_a_silent_rank_is_the_cause_of_a_stall_wherever_it_is(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, running(0, progress=9.0), running(1, progress=7.0))
+    assert failures.stalled(folder, "silent", 0)["rank"] == 0
+    assert failures.stalled(folder, "silent", 2)["rank"] == 2  # before its first event
+
+
+def behind(lines: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]:
+    """The same events by a host whose clock is behind the launcher's."""
+    found = [{**line, "time_s": line["time_s"] - seconds} for line in lines]
+    found[0]["offset_s"] = seconds
+    return found
+
+
+def test_a_host_whose_clock_is_behind_is_not_blamed_for_that(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, behind(complaining(0, 5.0), 3.0), complaining(1, 4.0))
+    assert failures.find_cause(folder, {0: 1, 1: 1}, {})["rank"] == 1
+    (tmp_path / "stalled").mkdir()
+    folder = folder_with(
+        tmp_path / "stalled", behind(running(0, progress=9.0), 3.0), running(1, progress=7.0)
+    )
+    assert failures.stalled(folder, "nothing moves")["rank"] == 1
+
+
+@pytest.mark.parametrize("said", [{}, {1: "Killed (on node1)"}], ids=["local", "srun"])
+def test_a_stopped_rank_comes_before_those_that_complain_about_it(
+    tmp_path: Path, said: dict[int, str]
+) -> None:
+    """It is alive when its peers end, or killed by srun because they did."""
+    folder = folder_with(tmp_path, complaining(0, 40.0), running(1, progress=9.0), running(2))
+    cause = failures.find_cause(folder, {0: 1}, said, {1})
+    assert (cause["kind"], cause["rank"], cause["host"]) == ("stalled", 1, "node1")
+    assert "UnavailableError: Socket closed" in cause["message"]
+
+
+def test_a_stopped_rank_that_goes_on_and_complains_last_is_the_cause(tmp_path: Path) -> None:
+    """Slurm sends SIGCONT before SIGTERM."""
+    folder = folder_with(tmp_path, complaining(0, 40.0), complaining(1, 41.0))
+    said = {n: f"Exited with exit code 1 (on node{n})" for n in (0, 1)}
+    cause = failures.find_cause(folder, {}, said, {1})
+    assert (cause["kind"], cause["rank"]) == ("stalled", 1)
+
+
+@pytest.mark.parametrize(
+    ("exits", "said"), [({0: 1, 2: -9}, {}), ({}, {2: "Killed (on node2)", 1: "Killed (on node1)"})]
+)
+def test_a_rank_that_died_comes_before_one_whose_heartbeat_is_late(
+    tmp_path: Path, exits: dict[int, int | None], said: dict[int, str]
+) -> None:
+    folder = folder_with(tmp_path, complaining(0, 40.0), running(1), running(2))
+    cause = failures.find_cause(folder, exits, said, {1})
+    assert (cause["kind"], cause["rank"]) == ("rank_died", 2)
+
+
+def test_a_rank_that_complains_itself_is_not_taken_for_stopped(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, complaining(0, 3.0), running(1))
+    cause = failures.find_cause(folder, {0: 1, 1: None}, {}, {0})
+    assert (cause["kind"], cause["rank"]) == ("rank_failed", 0)
+
+
+def test_an_exception_of_the_launcher_is_a_cause() -> None:
+    try:
+        {}["built"]
+    except KeyError as error:
+        cause = failures.of_exception(error)
+    assert (cause["kind"], cause["message"]) == ("launcher_failed", "KeyError: 'built'")
+    assert any("test_failures" in line for line in cause["last_lines"])
 
 
 def test_a_stall_before_any_rank_spoke(tmp_path: Path) -> None:
-    cause = failures.stalled(tmp_path, 0.5)
-    assert (cause["rank"], cause["message"]) == (None, "no rank made progress for 0.5 s")
+    cause = failures.stalled(tmp_path, "nothing moves")
+    assert (cause["rank"], cause["message"]) == (None, "nothing moves")
 
 
 def test_bytes_in_a_log_that_are_no_text_do_not_hide_the_cause(tmp_path: Path) -> None:
@@ -182,6 +250,7 @@ def test_bytes_in_a_log_that_are_no_text_do_not_hide_the_cause(tmp_path: Path) -
         (3, "exit code 3"),
         (-9, "killed by SIGKILL"),
         (-11, "killed by SIGSEGV"),
+        (-40, "killed by signal 40"),
     ],
 )
 def test_exit_codes_in_words(code: int | None, text: str) -> None:

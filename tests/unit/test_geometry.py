@@ -45,7 +45,7 @@ def test_geometry_of_a_point_of_the_grid() -> None:
         (2, 3, None),
         (2, "2+1", None),
         (3, "2+2+1", None),
-        (2, "2+2", None),
+        (2, "2+2", "tasks_per_node 2+2 is the same on each node: 2"),
         (3, "2+1", "tasks_per_node 2+1 is for 2 nodes"),
         (2, "1+2", "tasks_per_node 1+2: only the last node can have fewer tasks"),
         (3, "2+1+2", "tasks_per_node 2+1+2: only the last node can have fewer tasks"),
@@ -101,3 +101,9 @@ def test_a_batch_that_cannot_be_split_evenly_is_refused(key: str, value: int, sh
 )
 def test_only_a_fixed_global_batch_is_strong_scaling(key: str, scaling: str) -> None:
     assert batch_scaling(recipe(key, 64)) == scaling
+
+
+def test_a_number_of_nodes_that_no_cluster_has_costs_nothing() -> None:
+    shape = Geometry(10**12, 2, 1)
+    assert (shape.tasks, shape.tasks_per_node_max, shape.gpus_per_task) == (2 * 10**12, 2, 0)
+    assert shape.uneven_problem() is None

@@ -11,6 +11,7 @@ from tfscaling.gpu_allocation import (
     GpuRequest,
     allocate,
     count_with_nvidia_smi,
+    gpus_here,
     visible_gpus,
 )
 from tfscaling.task_layout import ClusterError
@@ -45,6 +46,16 @@ def fake_nvidia_smi(folder: Path, script: str) -> dict[str, str]:
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     return {"PATH": str(folder)}
+
+
+def test_gpus_here_are_those_that_the_variable_lists_or_else_all(tmp_path: Path) -> None:
+    two = fake_nvidia_smi(tmp_path, "echo 'GPU 0: T4 (UUID: GPU-1)'; echo 'GPU 1: T4 (UUID: G)'")
+    assert gpus_here(two) == ("0", "1")
+    assert gpus_here({**two, "CUDA_VISIBLE_DEVICES": "1"}) == ("1",)
+    assert gpus_here({**two, "CUDA_VISIBLE_DEVICES": ""}) == ()
+    assert gpus_here({"PATH": "/nonexistent"}) is None
+    with pytest.raises(ClusterError, match="CUDA_VISIBLE_DEVICES is '1,1'; expected each GPU once"):
+        gpus_here({**two, "CUDA_VISIBLE_DEVICES": "1,1"})
 
 
 def test_nvidia_smi_missing_means_nothing_known(tmp_path: Path) -> None:

@@ -335,3 +335,72 @@ def test_a_baseline_that_the_grid_does_not_run_is_refused(
         f"over.yaml: comparison.baseline: {shown} is not allowed; "
         "no run of the grid has these values: no speed-up could be computed"
     )
+
+
+def with_examples(examples: dict[str, int], *changes: Change) -> Grid:
+    raw = raw_config(*changes)
+    return grid.expand(configuration.validate(raw), MODELS, STRATEGIES, (), examples)
+
+
+BATCHES = {
+    "dataset": ({"mnist": 128}, {}, [1, 2], ["the training examples of mnist, 128"] * 2),
+    "recipe": (
+        {"mnist": 60000}, {"train_examples_max": 65}, [1], ["train_examples_max, 65"] * 3),
+    "dataset_is_smaller_than_what_the_recipe_asks": (
+        {"mnist": 200}, {"train_examples_max": 300}, [1, 2, 3],
+        ["the training examples of mnist, 200"]),
+    "unknown_dataset_with_a_limit_of_the_recipe": (
+        {}, {"train_examples_max": 128}, [1, 2], ["train_examples_max, 128"] * 2),
+    "recipes_own_dataset": (
+        {"mnist": 1, "cifar10": 64}, {"dataset": "cifar10"}, [1],
+        ["the training examples of cifar10, 64"] * 3),
+    "nothing_known": ({}, {}, [1, 2, 3, 4], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("examples", "recipe", "nodes", "reasons"), BATCHES.values(), ids=list(BATCHES)
+)
+def test_a_global_batch_beyond_the_examples_is_excluded_with_the_reason(
+    examples: dict[str, int], recipe: dict[str, Any], nodes: list[int], reasons: list[str]
+) -> None:
+    changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
+    expanded = with_examples(examples, *changes, blocks(block(nodes=[1, 2, 3, 4], repeats=1)))
+    assert [run.nodes for run in expanded.runs] == nodes
+    assert len(expanded.excluded) == len(reasons)
+    for point, whose in zip(expanded.excluded, reasons, strict=True):
+        total = 64 * point.axes["nodes"]
+        assert point.reason == f"the global batch of {total} examples exceeds {whose}"
+
+
+def test_names_that_are_too_long_together_for_a_folder_are_refused() -> None:
+    names = {"platform": "p" * 100, "recipe": "r" * 100}
+    minimal = raw_config()
+    platform, recipe = minimal["platforms"]["cluster"], minimal["recipes"]["weak"]
+    changes = [
+        (("platforms",), {names["platform"]: platform}),
+        (("recipes",), {names["recipe"]: recipe}),
+    ]
+    one = block(**names, repeats=1)
+    with pytest.raises(ConfigError, match=r"grid\[0\]: .*; allowed: 240") as caught:
+        expand(*changes, blocks(one))
+    assert "\n" not in str(caught.value)
+    (run,) = expand(*changes, blocks({**one, "strategy": "single"})).runs
+    assert max(map(len, run.path.split("/"))) <= 255
+
+
+@pytest.mark.parametrize(("seed", "repeats", "fits"), [(2**32 - 6, 6, True), (2**32 - 5, 6, False)])
+def test_the_seed_of_the_last_repeat_is_one_that_keras_takes(
+    seed: int, repeats: int, fits: bool
+) -> None:
+    changes = ((("seed",), seed), blocks(block(repeats=repeats)))
+    if fits:
+        assert len(expand(*changes).runs) == 6
+    else:
+        with pytest.raises(ConfigError, match=rf"seed: {seed} is not allowed; .* {2**32 - 6} or"):
+            expand(*changes)
+
+
+def test_nodes_beyond_all_limits_are_excluded_by_the_limit() -> None:
+    (point,) = expand(blocks(block(nodes=[1, 100000]))).excluded
+    assert point.reason == "100000 nodes exceed nodes_max 8"

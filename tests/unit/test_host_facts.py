@@ -56,15 +56,53 @@ def test_gpus_and_driver_come_from_nvidia_smi(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho 'Tesla V100-SXM2-16GB, 535.104.05'\n" * 2)
+    program.write_text("#!/bin/sh\necho 'Tesla V100-SXM2-16GB, GPU-8932f937, 535.104.05'\n" * 2)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     facts = host_facts.describe()
     assert facts["gpus"] == ["Tesla V100-SXM2-16GB"] * 2
+    assert facts["gpu_uuids"] == ["GPU-8932f937"] * 2
     assert facts["gpu_driver"] == "535.104.05"
 
 
 def test_a_host_without_nvidia_smi_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     facts = host_facts.describe()
-    assert (facts["gpus"], facts["gpu_driver"]) == ([], None)
+    assert (facts["gpus"], facts["gpu_uuids"], facts["gpu_driver"]) == ([], [], None)
+
+
+CGROUPS: dict[str, tuple[dict[str, str], float | None]] = {
+    "version 2": (
+        {"proc/self/cgroup": "0::/job/step\n", "sys/fs/cgroup/job/step/cpu.max": "150000 100000\n"},
+        1.5,
+    ),
+    "the tightest of the groups above": (
+        {"proc/self/cgroup": "0::/job/step\n", "sys/fs/cgroup/job/step/cpu.max": "max 100000\n",
+         "sys/fs/cgroup/job/cpu.max": "200000 100000\n"},
+        2.0,
+    ),
+    "in a container": (
+        {"proc/self/cgroup": "0::/../../pod\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 0.5,
+    ),
+    "version 1": (
+        {"proc/self/cgroup": "4:memory:/job\n3:cpu,cpuacct:/job\n",
+         "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us": "300000\n",
+         "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us": "100000\n"},
+        3.0,
+    ),
+    "no limit in version 1": (
+        {"proc/self/cgroup": "3:cpu:/\n", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+         "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"},
+        None,
+    ),
+    "no limit": ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
+    "no control groups": ({}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "quota"), CGROUPS.values(), ids=list(CGROUPS))
+def test_a_limit_of_cpu_time_is_found(
+    files: dict[str, str], quota: float | None, tmp_path: Path
+) -> None:
+    tree(tmp_path, files)
+    assert host_facts.cpu_quota(tmp_path / "proc", tmp_path / "sys") == quota

@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tfscaling import launchers
 from tfscaling.geometry import Geometry
-from tfscaling.launchers import LAUNCHERS, Request
+from tfscaling.launchers import LAUNCHERS, LaunchError, Request
 
 FOLDER = Path("attempt=1")
 
@@ -69,6 +70,13 @@ def test_local_ranks_are_told_their_place_by_tf_config() -> None:
     assert {command.argv for command in commands} == {("python", "train.py", "--seed", "1")}
 
 
+def gpus_of(geometry: Geometry, given: Sequence[str] | None, **changes: Any) -> list[str]:
+    """CUDA_VISIBLE_DEVICES of each local rank, where these GPUs are given."""
+    ports = list(range(5001, 5001 + geometry.tasks))
+    wanted = request(geometry, gpus=True, ports=ports, gpus_here=given, **changes)
+    return [command.env["CUDA_VISIBLE_DEVICES"] for command in LAUNCHERS["local"](wanted)]
+
+
 @pytest.mark.parametrize(
     ("geometry", "visible"),
     [
@@ -82,9 +90,37 @@ def test_local_ranks_are_told_their_place_by_tf_config() -> None:
 def test_local_ranks_share_out_the_gpus_without_overlap(
     geometry: Geometry, visible: list[str]
 ) -> None:
-    ports = list(range(5001, 5001 + geometry.tasks))
-    commands = LAUNCHERS["local"](request(geometry, gpus=True, ports=ports))
-    assert [command.env["CUDA_VISIBLE_DEVICES"] for command in commands] == visible
+    assert gpus_of(geometry, None) == visible
+    assert gpus_of(geometry, ["0", "1", "2", "3", "4"]) == visible
+
+
+MIG = ["MIG-GPU-1/1/0", "MIG-GPU-1/2/0"]
+
+
+@pytest.mark.parametrize(
+    ("given", "visible"),
+    [
+        (["2", "3"], ["2", "3"]),
+        (["3", "1", "0"], ["3", "1"]),
+        (["GPU-8932f937", "GPU-a1"], ["GPU-8932f937", "GPU-a1"]),
+        (MIG, MIG),
+    ],
+)
+def test_local_ranks_use_only_the_gpus_that_are_given(given: list[str], visible: list[str]) -> None:
+    """Others of the machine are somebody else's."""
+    assert gpus_of(Geometry(2, 1, 1), given) == visible
+
+
+@pytest.mark.parametrize("given", [[], ["2"], ["2", "3", "4"]])
+def test_too_few_gpus_for_all_nodes_are_an_error_before_any_rank_starts(given: list[str]) -> None:
+    with pytest.raises(LaunchError, match=f"2 workers with 2 GPUs .* need 4 .* are {len(given)} "):
+        gpus_of(Geometry(2, 1, 2), given)
+
+
+def test_only_workers_take_gpus() -> None:
+    """A coordinator and parameter servers compute nothing on them."""
+    jobs = {"chief": 1, "ps": 1, "worker": 2}
+    assert gpus_of(Geometry(4, 1, 1), ["6", "7"], jobs=jobs) == ["", "", "6", "7"]
 
 
 def test_local_ranks_without_gpus_keep_the_variable_as_it_is() -> None:

@@ -156,9 +156,9 @@ def test_no_script_loads_tensorflow_before_it_knows_what_to_do(
 
 WITH_FUNCTIONS = {"common.smk", "functions.smk", "wanted.smk"}
 LIMITS = [
-    *((path, 300) for path in MODULES.values()),
-    *((path, 150) for path in SCRIPT_FILES),
-    *((path, 80) for path in sorted(RULES.glob("*.smk"))),
+    *((path, 400) for path in MODULES.values()),
+    *((path, 200) for path in SCRIPT_FILES),
+    *((path, 120) for path in sorted(RULES.glob("*.smk"))),
 ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import raw_config
-from tfscaling import configuration, datasets, expectations, grid, models
+from tfscaling import configuration, datasets, expectations, grid, models, own_model
 from tfscaling.configuration import ConfigError
 from tfscaling.datasets import DATASETS
 from tfscaling.metrics import METRICS
@@ -54,6 +54,18 @@ def texts():
     return (["a", "b"], [0, 1]), (["a", "b"], [0, 1])
 
 
+def weighted():
+    return (images[:3], labels[:3], [1, 2, 3]), (images[3:], labels[3:])
+
+
+def negative():
+    return (images[:3], labels[:3] - 1), (images[3:], labels[3:])
+
+
+def not_a_number():
+    return (images[:3] * np.nan, labels[:3]), (images[3:], labels[3:])
+
+
 def broken():
     raise OSError("disk is away")
 """
@@ -77,11 +89,13 @@ def expand(model: Any, dataset: str | None) -> grid.Grid:
     return grid.expand(config, MODELS, STRATEGIES, sources)
 
 
-def test_a_function_is_a_model_of_the_grid() -> None:
+def test_a_function_is_a_model_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     run = expand(["mnist_cnn", "mine:model"], "mnist").runs[2]
     assert run.model == "mine:model"
     assert run.path.startswith("platform=cluster/model=mine:model/strategy=")
-    assert models.get("mine:model").build() == "a model"
+    # what is no model is refused by a module with a test of its own
+    monkeypatch.setattr(own_model, "build", lambda name, function: (name, function()))
+    assert models.get("mine:model").build() == ("mine:model", "a model")
 
 
 def test_the_parameters_name_the_function_that_made_the_data() -> None:
@@ -143,6 +157,9 @@ def test_images_that_are_no_bytes_are_not_scaled() -> None:
         ("without_test", "ValueError: x_test has 0 examples, y_test has 0"),
         ("one_hot", "ValueError: y_train has the type float64 and the shape (5, 5); it must have"),
         ("texts", "ValueError: x_train has the type <U1, not of numbers"),
+        ("weighted", "ValueError: the training data has 3 parts; allowed: images and labels"),
+        ("negative", "ValueError: y_train has the label -1; allowed: from 0 on"),
+        ("not_a_number", "ValueError: x_train has values that are NaN or infinite"),
         ("broken", "OSError: disk is away"),
         ("model", "ValueError: "),
     ],

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 from builders import SCRIPTS, run_python
 from oracle_rank import arrays_of
+from tfscaling import heartbeat
 from tfscaling.ports import ReservedPorts
 from train_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, synthetic_arrays
 
@@ -113,6 +117,7 @@ SERVE = """
 import json, os, pathlib, sys
 from tfscaling import cluster, parameter_server
 from tfscaling.events import EventLog
+parameter_server.COORDINATOR_TIMEOUT_S = 2.0
 folder = pathlib.Path(sys.argv[1])
 own = cluster.resolve(os.environ)
 print(parameter_server.serve(own, folder, EventLog(folder / "rank-1.events.jsonl", 1)), flush=True)
@@ -120,11 +125,44 @@ os._exit(0)
 """
 
 
-def test_a_server_sees_that_the_coordinator_failed(tmp_path: Path) -> None:
-    (tmp_path / "rank-0.events.jsonl").write_text('{"event": "failed", "time_s": 1.0}\n')
+def served(folder: Path) -> subprocess.CompletedProcess[str]:
+    """What a parameter server says that ran beside a coordinator with the folder's files."""
     config = '{"cluster": {"ps": ["127.0.0.1:PORT"]}, "task": {"type": "ps", "index": 0}}'
     with ReservedPorts(1) as ports:
         config = config.replace("PORT", str(ports.numbers[0]))
-        done = run_python(SERVE, str(tmp_path), TF_CONFIG=config, CUDA_VISIBLE_DEVICES="-1")
+        done = run_python(SERVE, str(folder), TF_CONFIG=config, CUDA_VISIBLE_DEVICES="-1")
+    assert '"event": "rendezvous"' in (folder / "rank-1.events.jsonl").read_text()
+    return done
+
+
+def test_a_server_sees_that_the_coordinator_failed(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.events.jsonl").write_text('{"event": "failed", "time_s": 1.0}\n')
+    done = served(tmp_path)
     assert done.stdout.splitlines()[-1:] == ["False"], done.stderr
-    assert '"event": "rendezvous"' in (tmp_path / "rank-1.events.jsonl").read_text()
+
+
+def test_a_server_does_not_wait_for_ever_for_a_dead_coordinator(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.events.jsonl").write_text('{"event": "built", "time_s": 1.0}\n')
+    done = served(tmp_path)
+    assert done.returncode == 1
+    assert "RuntimeError: the coordinator gave no sign of life for 2 s" in done.stderr
+
+
+def test_a_server_waits_as_long_as_the_coordinator_lives(tmp_path: Path) -> None:
+    """It has no event for twice the limit, but beats."""
+    (tmp_path / "rank-0.events.jsonl").write_text('{"event": "built", "time_s": 1.0}\n')
+
+    def live() -> None:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "rank-1.events.jsonl").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for number in range(20):
+            heartbeat.path(tmp_path, 0).write_text(f"[{number}, 1.0, 100]")
+            time.sleep(0.2)
+        (tmp_path / "rank-0.events.jsonl").write_text('{"event": "end", "time_s": 9.0}\n')
+
+    coordinator = threading.Thread(target=live)
+    coordinator.start()
+    done = served(tmp_path)
+    coordinator.join()
+    assert done.stdout.splitlines()[-1:] == ["True"], done.stderr

@@ -49,7 +49,7 @@ ROUND_TRIPS: dict[str, list[Change]] = {
     "text_that_starts_with_a_hyphen": [((*PLATFORM, "instance_type"), "-a100")],
     "uneven_tasks": [(("grid", 0, "tasks_per_node"), "2+1"), (("grid", 0, "nodes"), 2)],
     "several_tasks": [(("grid", 0, "tasks_per_node"), 3)],
-    "empty_text": [((*PLATFORM, "instance_type"), "")],
+    "empty_text": [((*PLATFORM, "env"), {"A": ""})],
     "setup_lines": [
         ((*PLATFORM, "setup"), ["module load cuda/12.1", "export A='b c'; echo \"$A\"", "--odd"])
     ],

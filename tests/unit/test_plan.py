@@ -12,7 +12,9 @@ import pytest
 import yardsticks
 from builders import PHASES, raw_config, record_of, write_failure, write_record
 from submitted import config_of, described, entries
-from tfscaling import configuration, expectations, parameters, plan, submission
+from tfscaling import configuration, expectations, grid, parameters, plan, submission
+from tfscaling.models import MODELS
+from tfscaling.strategies import STRATEGIES
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 NOT_WALL = ("queue_time_s", "boot_time_s", "execution_time_s")
@@ -218,6 +220,19 @@ def test_the_page_has_every_row_one_line_for_each_geometry_and_the_sums(tmp_path
     assert "assumption" not in text
 
 
+def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
+    block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": [2, 9],
+             "gpus_per_node": [0, 2]}  # fmt: skip
+    config = configuration.validate(raw_config((("grid",), [block])))
+    made = plan.make(config, tmp_path)
+    assert [row["devices"] for row in made.rows] == ["CPU", "logical"] * 2
+    header, *rows = table_rows(page(config, tmp_path, "local"))
+    shown = [dict(zip(header, row, strict=True)) for row in rows[:4]]
+    assert [(row["devices"], row["gpus"]) for row in shown] == [
+        ("CPU", "0"), ("logical", "4 logical"), ("CPU", "–"), ("logical", "–"),
+    ]  # fmt: skip
+
+
 def test_the_page_says_what_is_unknown_and_what_was_tried(tmp_path: Path) -> None:
     config = config_of()
     write_failure(tmp_path, entries(config)[0])
@@ -282,7 +297,14 @@ def test_yardsticks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) ->
     assert plan.make(config, tmp_path / "runs").yardsticks == []
     config["recipes"]["weak"]["communication"] = "ring"  # the record is of another one
     assert len(plan.make(config, tmp_path / "runs").yardsticks) == 1
+    config["platforms"]["laptop"]["cluster"] = "other"
+    config["grid"].append({**config["grid"][0], "platform": "laptop", "nodes": [1]})
     assert plan.make({**config, "cluster": "other"}, tmp_path / "runs").yardsticks == []
+
+
+def test_a_cluster_that_no_platform_is_on_has_no_plan(tmp_path: Path) -> None:
+    with pytest.raises(configuration.ConfigError, match='cluster: "other" is not allowed'):
+        plan.make({**config_of(), "cluster": "other"}, tmp_path)
 
 
 def test_the_budget_counts_yardsticks_and_the_plan_says_so(tmp_path: Path) -> None:
@@ -298,3 +320,41 @@ def test_the_budget_counts_yardsticks_and_the_plan_says_so(tmp_path: Path) -> No
     submission.add(made.runs, config, {"executor": "local"})
     page = script.markdown(made, config)
     assert "1 yardsticks to do, at most 1.000 node-hours and 3.60 US dollars (time" in page
+
+
+# --- a user's data, once it is prepared ---
+
+
+@pytest.mark.parametrize(
+    ("prepared", "limit", "refused"),
+    [(None, None, False), (128, None, False), (127, None, True), (5000, 100, True)],
+)
+def test_a_batch_beyond_prepared_data_is_refused(
+    prepared: int | None, limit: int | None, refused: bool, tmp_path: Path
+) -> None:
+    raw = raw_config(
+        (("recipes", "weak", "dataset"), "json:loads"),
+        (("recipes", "weak", "train_examples_max"), limit),
+    )
+    config = configuration.validate(raw)
+    unlimited = {"weak": {**config["recipes"]["weak"], "train_examples_max": None}}
+    runs = grid.expand({**config, "recipes": unlimited}, MODELS, STRATEGIES).runs
+    if prepared is not None:
+        facts = {"examples": {"x_train": prepared, "x_test": 1}}
+        (tmp_path / "json:loads.json").write_text(json.dumps(facts))
+    found = plan.batch_problem(config, runs, tmp_path, [("config.yaml", raw)])
+    assert (found is not None) is refused
+    if found is not None:
+        assert found.startswith(
+            'config.yaml: recipes.weak: {"per_replica_batch_size": 64} is not allowed; '
+            "with nodes 2, gpus_per_node 0 the global batch of 128 examples exceeds "
+        )
+
+
+def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Path) -> None:
+    config = config_of(repeats=2)
+    write_record(tmp_path, entries(config)[0], divergence="diverged: loss is NaN from epoch 2")
+    made = plan.make(config, tmp_path)
+    assert made.finished == 1
+    assert [(row["nodes"], row["repeat"]) for row in made.runs] == [(1, 2), (2, 1), (2, 2)]
+    assert {row["duration_from"] for row in made.runs} == {"time limit"}

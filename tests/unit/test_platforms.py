@@ -21,7 +21,7 @@ def resources(geometry: Geometry, **settings: Any) -> dict[str, Any]:
     return platforms.slurm_resources(platform(**settings), geometry)
 
 
-ALWAYS = {"mpi": "", "runtime": 60, "stall_timeout_s": 600}
+ALWAYS = {"mpi": "", "runtime": 60, "stall_timeout_s": 600, "latency_wait_s": 60}
 GEOMETRIES: dict[str, tuple[Geometry, dict[str, Any]]] = {
     "one_node": (
         Geometry(1, 1, 0),
@@ -99,11 +99,9 @@ def test_memory_zero_is_a_setting() -> None:
 
 
 def test_further_options_are_appended_in_order() -> None:
-    asked = resources(
-        Geometry(2, 1, 0), reservation="day", exclusive=True, extra="--nice=5 --comment=x"
-    )
+    asked = resources(Geometry(2, 1, 0), reservation="day", exclusive=True, extra="--nice=5 --hold")
     assert asked["slurm_extra"] == (
-        "--ntasks-per-node=1 --reservation=day --exclusive --nice=5 --comment=x"
+        "--ntasks-per-node=1 --reservation=day --exclusive --nice=5 --hold"
     )
 
 
@@ -149,12 +147,6 @@ def test_several_clusters_need_the_name_of_one() -> None:
         platforms.check({"cluster": platform(multi_cluster=True)})
 
 
-@pytest.mark.parametrize("name", ["runs", "comparison", "decision"])
-def test_names_of_tables_are_taken(name: str) -> None:
-    with pytest.raises(ConfigError, match=f'platforms.{name}: "{name}" is not allowed'):
-        platforms.check({name: platform()})
-
-
 def test_title_of_a_platform_or_else_its_name() -> None:
     both = {"a": platform(title="Cloud A"), "b": platform()}
     assert [platforms.shown(both, name)["title"] for name in both] == ["Cloud A", "b"]
@@ -184,3 +176,80 @@ def test_a_price_of_gpus_needs_one_of_the_node() -> None:
         "platforms.yaml: platforms.cluster.usd_per_gpu_hour: 2.5 is not allowed; "
         "usd_per_gpu_hour needs usd_per_node_hour, to which it is added"
     )
+
+
+@pytest.mark.parametrize(
+    ("gpus_per_node", "devices", "kind"),
+    [
+        (0, "physical", "CPU"),
+        (0, "logical", "CPU"),
+        (2, "physical", "GPU"),
+        (2, "logical", "logical"),
+    ],
+)
+def test_logical_devices_are_a_kind_of_their_own(
+    gpus_per_node: int, devices: str, kind: str
+) -> None:
+    assert platforms.device_kind(gpus_per_node, devices) == kind
+
+
+WRONG = {
+    "month_13": ({"price_date": "2020-13"}, "price_date", "a date that there is"),
+    "day_45": ({"price_date": "2020-12-45"}, "price_date", "a date that there is"),
+    "30th_of_february": ({"price_date": "2020-02-30"}, "price_date", "a date that there is"),
+    "year_0": ({"price_date": "0000"}, "price_date", "a date that there is"),
+    "option_that_the_grid_sets": ({"extra": "--nodes=7"}, "extra", "--nodes=7: use the grid's"),
+    "option_of_the_plugin": ({"extra": "--hold --wrap=x"}, "extra", "--wrap=x: the executor"),
+    "second_command": ({"extra": "--hold; date"}, "extra", "the shell"),
+    "none_of_python": ({"partition": "None"}, "partition", "null without quotes"),
+    "null_in_quotes": ({"account": "null"}, "account", "null without quotes"),
+    "variable_of_the_launcher": ({"env": {"TF_CONFIG": "{}"}}, "env", "TF_CONFIG"),
+}
+
+
+@pytest.mark.parametrize(("settings", "key", "rule"), WRONG.values(), ids=list(WRONG))
+def test_settings_that_cannot_mean_what_they_say(
+    settings: dict[str, Any], key: str, rule: str
+) -> None:
+    content = {"platforms": {"cluster": settings}}
+    with pytest.raises(ConfigError) as caught:
+        platforms.check({"cluster": platform(**settings)}, [("platforms.yaml", content)])
+    message = str(caught.value)
+    assert message.startswith(f"platforms.yaml: platforms.cluster.{key}: ")
+    assert " is not allowed; " in message
+    assert rule in message
+
+
+@pytest.mark.parametrize("date", ["1970", "2020-02", "2020-02-29", "2099-12-31"])
+def test_dates_that_there_are(date: str) -> None:
+    platforms.check({"cluster": platform(price_date=date)})
+
+
+def on_clusters(**clusters: str | None) -> dict[str, Any]:
+    """The minimal configuration, whose grid names `cluster` only, with these clusters."""
+    changes = [(("platforms", name, "cluster"), value) for name, value in clusters.items()]
+    return valid_config(*changes)
+
+
+@pytest.mark.parametrize("chosen", [None, "gcp"])
+def test_a_cluster_of_the_grid_may_be_chosen(chosen: str | None) -> None:
+    platforms.check_cluster({**on_clusters(cluster="gcp", laptop="aws"), "cluster": chosen})
+
+
+NO_CLUSTER = {
+    "typo": ({"cluster": "gcp", "laptop": "aws"}, "gpc", "did you mean 'gcp'? allowed: aws, gcp"),
+    "none_defined": ({}, "gcp", "allowed: none defined"),
+    "not_in_the_grid": ({"cluster": "gcp", "laptop": "aws"}, "aws", "no platform of the grid"),
+    "platform_for_cluster": ({"cluster": "gcp"}, "cluster", "allowed: gcp"),
+}
+
+
+@pytest.mark.parametrize(("clusters", "chosen", "rule"), NO_CLUSTER.values(), ids=list(NO_CLUSTER))
+def test_a_cluster_without_any_run_is_refused(
+    clusters: dict[str, str], chosen: str, rule: str
+) -> None:
+    config = {**on_clusters(**clusters), "cluster": chosen}
+    with pytest.raises(ConfigError) as caught:
+        platforms.check_cluster(config, [("config.yaml", {}), ("--config", {"cluster": chosen})])
+    assert str(caught.value).startswith(f'--config: cluster: "{chosen}" is not allowed; ')
+    assert rule in str(caught.value)

@@ -176,3 +176,10 @@ def test_a_phase_that_was_not_measured_takes_no_room() -> None:
     row = point(1, **{**TIMES, "launch_time_s": None, "train_time_s": np.nan})
     (axes,) = plot_scaling.time_split(tables_of(row), "T").axes
     assert sum(patch.get_width() for patch in axes.patches) == sum(range(1, 9)) - 1 - 7
+
+
+def test_a_line_of_other_work_says_why_it_has_no_speedup() -> None:
+    base = point(1, speedup=1.0, scaling_efficiency=1.0, same_work=True, baseline="nodes=1")
+    other = point(2, recipe="other", same_work=False)
+    texts = legend_of(plot_scaling.speedup(tables_of(base, other), "T"))
+    assert any("not shown, other work than the baseline: cluster, other" in text for text in texts)

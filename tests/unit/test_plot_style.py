@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tfscaling import comparison, plot_style, tables
+from tfscaling import comparison, platforms, plot_style, tables
 from tfscaling.plot_style import Tables
 
 
@@ -44,9 +44,11 @@ def failed(nodes: int, **changes: Any) -> dict[str, Any]:
 
 
 def tables_of(*points: dict[str, Any], epochs: Any = (), published: Any = ()) -> Tables:
-    """Tables of these points, with all columns that the files have."""
+    """Tables of these points, on CPU or GPUs unless they say otherwise, with all columns."""
+    kinds = [platforms.device_kind(point["gpus_per_node"], "physical") for point in points]
+    rows = [{"devices": kind, **point} for kind, point in zip(kinds, points, strict=True)]
     return Tables(
-        pd.DataFrame(points, columns=list(comparison.COLUMNS)),
+        pd.DataFrame(rows, columns=list(comparison.COLUMNS)),
         pd.DataFrame(epochs, columns=list(tables.EPOCH_COLUMNS)),
         pd.DataFrame(published),
     )
@@ -197,7 +199,7 @@ def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> 
 def test_nothing_is_marked_if_all_is_measured() -> None:
     figure, (axes,) = plot_style.panels("T", "nodes", ["y"])
     assert not plot_style.mark_absent(axes, comparison_of(point()), "nodes")
-    plot_style.finish(figure, axes)
+    plot_style.finish(figure, axes, tables_of())
     assert figure.legends == []
 
 
@@ -205,7 +207,7 @@ def test_a_long_legend_is_outside_and_the_figure_grows_with_it() -> None:
     figure, (axes,) = plot_style.panels("T", "nodes", ["y"])
     for number in range(40):
         axes.plot([1, 2], [1, 2], label=f"series {number} of a platform with a long name")
-    plot_style.finish(figure, axes, ["a note"])
+    plot_style.finish(figure, axes, tables_of(), ["a note"])
     figure.draw_without_rendering()
     series, notes = (legend.get_window_extent() for legend in figure.legends)
     area = axes.get_window_extent()

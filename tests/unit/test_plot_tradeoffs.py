@@ -126,3 +126,11 @@ def test_labels_of_crowded_points_do_not_hide_each_other() -> None:
     boxes = [text.get_window_extent() for text in texts]
     assert len(texts) == 16
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_a_point_of_other_work_is_shown_but_in_no_pareto_set() -> None:
+    rows = [point(1, same_work=True), point(2, same_work=False, test_accuracy=0.99)]
+    figure = plot_tradeoffs.accuracy_time(tables_of(*rows), "T")
+    (pareto,) = [text for text in legend_of(figure) if text.startswith("Pareto set")]
+    assert "60.0 s" in pareto and "30.0 s" not in pareto
+    assert sum(len(found) for found in points_of(figure).values()) >= 2

@@ -16,8 +16,10 @@ PUBLISHED = [
 ]
 
 
-def epochs_of(row: dict[str, Any], *losses: float, repeat: int = 1) -> list[dict[str, Any]]:
-    axes = {axis: row[axis] for axis in AXES} | {"repeat": repeat}
+def epochs_of(
+    row: dict[str, Any], *losses: float, repeat: int = 1, status: str = "ok"
+) -> list[dict[str, Any]]:
+    axes = {axis: row[axis] for axis in AXES} | {"repeat": repeat, "status": status}
     return [
         {**axes, "epoch": number, "loss": loss, "accuracy": 1 - loss}
         for number, loss in enumerate(losses, 1)
@@ -153,3 +155,10 @@ def test_a_single_epoch_is_visible() -> None:
     assert axes.lines[0].get_marker() != "None"
     low, high = axes.get_xlim()
     assert low < 1 < high
+
+
+def test_epochs_of_runs_that_diverged_are_in_no_line() -> None:
+    row = point(1)
+    epochs = [*epochs_of(row, 0.5, 0.3), *epochs_of(row, 9.0, repeat=2, status="diverged")]
+    figure = plot_training.epochs(tables_of({**row, "runs_diverged": 1}, epochs=epochs), "T")
+    assert points_of(figure)["cluster"] == [(1, 0.5), (2, 0.3)]

@@ -10,14 +10,23 @@ import pandas as pd
 import plot
 import pytest
 from builders import SCRIPTS, raw_config, run_python, write_record
-from tfscaling import comparison, configuration, expectations, plot_style, tables
+from tfscaling import (
+    comparison,
+    configuration,
+    data_warnings,
+    expectations,
+    plot_style,
+    records,
+    tables,
+)
 from tfscaling.plots import PLOTS
 
+FILES = ("comparison.csv", "epochs.csv", "warnings.json")
 TIMES = {1: 60.0, 2: 40.0, 4: 20.0}
 
 
-def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[Path, Path]:
-    """comparison.csv and epochs.csv of a grid whose node counts in `times` were measured."""
+def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[Path, ...]:
+    """Files of tables and warnings of a grid whose node counts in `times` were measured."""
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [4, 1, 2, 9]}
     raw = raw_config((("grid",), [{**usual, **block}]))
     expected = expectations.expected_runs(configuration.validate(raw))
@@ -26,9 +35,10 @@ def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[P
             write_record(folder, entry, times[entry["axes"]["nodes"]] + entry["axes"]["repeat"])
     runs, epochs = tables.run_tables(expected, folder)
     table = comparison.comparison_table(runs, expected)
-    paths = folder / "comparison.csv", folder / "epochs.csv"
+    paths = tuple(folder / name for name in FILES)
     table.to_csv(paths[0], index=False)
     epochs.to_csv(paths[1], index=False)
+    records.write_json(paths[2], data_warnings.to_json(data_warnings.find(table, runs)))
     return paths
 
 
@@ -58,7 +68,7 @@ def test_every_plot_is_written_as_svg_whatever_is_missing(
         assert f">{PLOTS[path.stem].title}</text>" in text
         assert (plot_style.NOTHING in text) == (not times)
         number = len({4, 1, 2, 9} - times.keys())
-        assert f"{number} point{'s' if number > 1 else ''} failed, missing or excluded" in text
+        assert f"{number} point{'s' if number > 1 else ''} {plot_style.ABSENT}" in text
     assert [str(warning.message) for warning in recwarn] == []
 
 
@@ -66,8 +76,9 @@ def test_every_plot_can_be_drawn_from_tables_without_rows(tmp_path: Path) -> Non
     for name, columns in (("c", comparison.COLUMNS), ("e", tables.EPOCH_COLUMNS)):
         pd.DataFrame(columns=list(columns)).to_csv(tmp_path / f"{name}.csv", index=False)
     (tmp_path / "p.csv").write_text("\n")
+    records.write_json(tmp_path / "w.json", data_warnings.to_json([]))
     outputs = [tmp_path / f"{name}.svg" for name in PLOTS]
-    plot.plot({}, *(tmp_path / f"{name}.csv" for name in "cep"), outputs)
+    plot.plot({}, *(tmp_path / name for name in ("c.csv", "e.csv", "w.json", "p.csv")), outputs)
     assert all(plot_style.NOTHING in path.read_text() for path in outputs)
 
 
@@ -81,11 +92,18 @@ def test_a_measured_sweep_says_what_its_points_are(tmp_path: Path) -> None:
 
 
 def script(folder: Path, titles: Any, *outputs: str) -> Any:
-    paths = [folder / name for name in ("comparison.csv", "epochs.csv")]
+    paths = [folder / name for name in FILES]
     code = "import runpy, sys; sys.path.insert(0, sys.argv[1]); sys.argv = sys.argv[2:]\n"
     code += "runpy.run_path(sys.argv[0], run_name='__main__')\n"
     arguments = ["--plots", json.dumps(titles), "--comparison", str(paths[0])]
-    arguments += ["--epochs", str(paths[1]), "--outputs", *(str(folder / o) for o in outputs)]
+    arguments += [
+        "--epochs",
+        str(paths[1]),
+        "--warnings",
+        str(paths[2]),
+        "--outputs",
+        *(str(folder / o) for o in outputs),
+    ]
     return run_python(code, str(SCRIPTS), str(SCRIPTS / "plot.py"), *arguments)
 
 

@@ -101,7 +101,7 @@ def test_an_empty_file_lacks_all_columns(tmp_path: Path) -> None:
         ("nodes", "two"), ("nodes", "2.5"), ("nodes", ""), ("gpus_per_node", "none"),
         ("epochs", "8 epochs"), ("global_batch_size", "64k"), ("learning_rate", "0,2"),
         ("execution_time_s", "6 min"), ("loss", "low"), ("accuracy", "99 %"),
-        ("accuracy", "nan"), ("execution_time_s", "inf"),
+        ("accuracy", "nan"), ("execution_time_s", "inf"), ("execution_time_s", "0"),
     ],
 )  # fmt: skip
 def test_a_word_where_a_number_belongs_is_named_with_line_and_column(
@@ -111,6 +111,7 @@ def test_a_word_where_a_number_belongs_is_named_with_line_and_column(
     path = write_csv(tmp_path / "p.csv", *rows)
     assert error_of(published.check, str(path)) == (
         f"{path}: line 3: {column}: {value!r} is not allowed; allowed: a number"
+        + (" above 0" if column == "execution_time_s" else "")
     )
 
 
@@ -400,3 +401,52 @@ def test_the_accuracy_study_trains_all_published_global_batches() -> None:
     ]
     for row in published.read(STUDY):
         assert sum(published.same_training(row, training) for training in trainings) == 6
+
+
+DIVERGENCE = "diverged: loss is NaN from epoch 2"
+
+
+def of_diverged(tmp_path: Path, *repeats: int, loss: float = 0.25) -> dict[str, Any]:
+    """The row of a point of six runs, of which these repeats diverged."""
+    expected = expected_of({"repeats": 6})
+    for entry in expected["runs"]:
+        divergence = DIVERGENCE if entry["axes"]["repeat"] in repeats else ""
+        write_record(tmp_path, entry, 40.0, divergence)
+    (row,) = table(expected, tmp_path, published_row(loss=loss))
+    return row
+
+
+@pytest.mark.parametrize("loss", [0.25, 0.8])
+def test_the_verdict_does_not_depend_on_which_repeat_diverged(tmp_path: Path, loss: float) -> None:
+    found = [of_diverged(tmp_path / str(repeat), repeat, loss=loss) for repeat in range(1, 7)]
+    kept = [{name: row[name] for name in row if not pd.isna(row[name])} for row in found]
+    assert kept == [kept[0]] * 6
+    row = found[0]
+    assert (row["training_runs"], row["training_runs_diverged"]) == (5, 1)
+    assert row["loss_verdict"] == ("within" if loss == 0.25 else "outside")
+    assert row["remark"].startswith("1 of 6 runs of this training diverged")
+
+
+def test_a_point_of_which_all_runs_diverged_is_outside(tmp_path: Path) -> None:
+    row = of_diverged(tmp_path, *range(1, 7))
+    assert (row["status"], row["runs"], row["training_runs"]) == ("diverged", 0, 0)
+    assert (row["loss_verdict"], row["accuracy_verdict"]) == ("outside", "outside")
+    assert row["remark"] == "6 of 6 runs of this training diverged"
+    assert pd.isna(row["loss_median"]) and pd.isna(row["execution_time_s"])
+
+
+def test_a_published_loss_of_zero_leaves_the_point_measured(tmp_path: Path) -> None:
+    row = of_diverged(tmp_path, loss=0.0)
+    assert (row["status"], row["runs"], row["loss_verdict"]) == ("measured", 6, "outside")
+
+
+def test_a_measured_loss_of_zero_has_no_ratio_and_says_so(tmp_path: Path) -> None:
+    expected = expected_of({"repeats": 3})
+    for entry in expected["runs"]:
+        write_record(tmp_path, entry, 40.0)
+    runs, _ = tables.run_tables(expected, tmp_path)
+    runs["loss"] = 0.0
+    rows = [published_row(loss=0.8)]
+    comparison = comparison_table(runs, expected, None, rows)
+    (remark,) = published.table(rows, comparison, runs, expected, 0.25)["remark"]
+    assert remark.endswith("has no ratio to the nearest of our 3 runs, which is 0")

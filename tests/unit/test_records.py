@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import a_record, rank_events, report
-from tfscaling import events, records
+from builders import a_record, rank_events, record_of, report, valid_config
+from tfscaling import events, expectations, records
 from tfscaling.configuration import validator
 from tfscaling.metrics import METRICS
 from tfscaling.records import RecordError
@@ -111,6 +112,88 @@ def test_events_that_only_one_rank_had_time_for_do_no_harm(rank: int) -> None:
     ranks = [rank_events(number, times) for number, times in enumerate(PASSED)]
     ranks[rank].append({"time_s": 120.0, "rank": rank, "event": "progress", "epoch": 1})
     assert records.phases(ranks, LAUNCH_S, END_S, None) == phases()
+
+
+def wrong(
+    *passed: dict[str, float], launch_s: float = LAUNCH_S, end_s: float = END_S, **changes: Any
+) -> list[str]:
+    """What is impossible of these times, with reports whose steps take 2.6 s."""
+    ranks = [rank_events(rank, times) for rank, times in enumerate(passed or PASSED)]
+    reports = [report(rank, **changes) for rank in range(len(ranks))]
+    durations = records.phases(ranks, launch_s, end_s, None)
+    return records.impossible(durations, ranks, reports)
+
+
+def test_times_that_can_be_are_accepted() -> None:
+    assert wrong() == []
+
+
+@pytest.mark.parametrize(
+    ("times", "phase"),
+    [
+        ({"launch_s": 103.0}, "launch_time_s"),  # as after a step of the launcher's clock
+        ({"end_s": 120.0}, "teardown_time_s"),
+    ],
+)
+def test_a_negative_phase_is_refused_and_named(times: dict[str, float], phase: str) -> None:
+    (text,) = wrong(**times)
+    assert text.startswith(f"{phase} is -")
+
+
+def stepped(passed: dict[str, float], since: str, seconds: float) -> dict[str, float]:
+    """The times of a rank whose clock is set on by so much before this event."""
+    names = list(passed)
+    moved = names[names.index(since) :]
+    return {name: time + (seconds if name in moved else 0.0) for name, time in passed.items()}
+
+
+def test_clocks_that_go_back_during_the_training_are_found_out() -> None:
+    both = [stepped(passed, "trained", -25.0) for passed in PASSED]
+    text = "; ".join(wrong(*both))
+    assert "train_time_s is -" in text
+    assert "rank 0 measured steps of 2.600 s in all" in text
+
+
+def test_an_execution_shorter_than_its_steps_is_refused() -> None:
+    """Both clocks are set back by less than the training took: no phase is negative."""
+    both = [stepped(passed, "trained", -10.0) for passed in PASSED]
+    assert wrong(*both) == []
+    found = wrong(*both, steps=[(1, 0, 10, 18.0)])
+    assert len(found) == 2 and "from built to trained" in found[0]
+    assert all("steps of 18.000 s" in text for text in found)
+
+
+def test_evaluations_between_epochs_are_no_steps() -> None:
+    assert wrong(steps=[(1, 0, 10, 22.0)]) == []
+
+
+def test_a_duration_that_is_no_number_is_refused() -> None:
+    durations = {**phases(), "train_time_s": float("nan")}
+    assert records.impossible(durations, [], [])[0].startswith("train_time_s is nan")
+
+
+@pytest.mark.parametrize("name", [*records.WALL_PHASES, "execution_time_s", *WAITING])
+def test_a_record_with_a_negative_time_is_refused(name: str) -> None:
+    record = a_record()
+    record["phases"][name] = -0.5
+    with pytest.raises(RecordError, match=name):
+        records.check(record, "run.json")
+
+
+def test_a_rank_that_trained_must_have_passed_all_phases() -> None:
+    ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
+    reports = [report(rank) for rank in range(2)]
+    assert records.missing_phases(ranks, reports) == []
+    del ranks[1][-2:]
+    assert records.missing_phases(ranks, reports) == ["rank 1 has no event evaluated, probed"]
+
+
+def test_a_parameter_server_passes_the_first_phases_only() -> None:
+    served = rank_events(1, {"start": 1.0, "imported": 2.0, "rendezvous": 3.0, "end": 9.0})
+    server = {"rank": 1, "job": "ps"}
+    assert records.missing_phases([rank_events(0, PASSED[0]), served], [report(0), server]) == []
+    del served[2]
+    assert records.missing_phases([served], [server]) == ["rank 1 has no event rendezvous"]
 
 
 def test_metrics_are_those_of_the_last_epoch_and_of_steady_steps() -> None:
@@ -231,13 +314,13 @@ def test_a_record_with_an_unknown_key_is_refused_and_the_key_named(path: tuple[s
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("schema_version",), 3),
         (("axes", "nodes"), 0),
         (("parameters_hash",), "xyz"),
         (("metrics", "accuracy"), 1.5),
         (("metrics", "loss"), "low"),
         (("phases", "train_time_s"), None),
-        (("validity", "valid"), False),
+        (("validity", "status"), "diverged"),
+        (("validity", "valid"), None),
         (("ranks",), []),
     ],
     ids=lambda value: ".".join(value) if isinstance(value, tuple) else repr(value),
@@ -345,3 +428,105 @@ def test_steps_of_every_rank_are_written_as_csv(tmp_path: Path) -> None:
     assert compute[:3] == ["rank,step,duration_s", "0,1,0.080000", "0,2,0.060000"]
     assert len(compute) == 1 + 2 * 3
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_warnings_of_the_ranks_are_in_the_record_once_each() -> None:
+    reports = [report(0, warnings=["a", "b"]), report(1, warnings=["b", "c"]), report(2)]
+    assert records.warnings(reports) == ["a", "b", "c"]
+    assert a_record()["warnings"] == []
+
+
+def test_a_record_without_warnings_is_of_another_version() -> None:
+    record = a_record()
+    del record["warnings"]
+    with pytest.raises(RecordError, match="'warnings' is a required property"):
+        records.check(record, "run.json")
+
+
+def test_what_is_no_number_is_not_written_and_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    records.write_json(path, {"old": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        records.write_json(path, {"metrics": {"loss": math.nan}})
+    assert records.read_json(path) == {"old": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_record_with_nan_of_an_earlier_version_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({**a_record(), "metrics": {"loss": math.nan}}))
+    with pytest.raises(RecordError, match="NaN .* run it again") as caught:
+        records.read(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(("version", "age"), [(1, "an earlier"), (2, "an earlier"), (4, "a later")])
+def test_a_record_of_another_version_names_both_and_says_what_to_do(
+    tmp_path: Path, version: int, age: str
+) -> None:
+    path, old = tmp_path / "run.json", {**a_record(), "schema_version": version}
+    old["metrics"].pop("examples_trained")  # what is missing is of the version, not the fault
+    path.write_text(json.dumps(old))
+    with pytest.raises(RecordError) as caught:
+        records.read(path)
+    text = str(caught.value)
+    assert f"schema_version {version}, where {records.SCHEMA_VERSION} is read" in text
+    assert age in text and "run it again" in text
+
+
+DIVERGENCE = "diverged: loss is NaN from epoch 2"
+
+
+def a_diverged_record() -> dict[str, Any]:
+    entry = expectations.expected_runs(valid_config())["runs"][1]
+    found: dict[str, Any] = json.loads(json.dumps(record_of(entry, divergence=DIVERGENCE)))
+    return found
+
+
+def test_a_run_that_diverged_has_a_record_that_does_not_count() -> None:
+    record = a_diverged_record()
+    records.check(record, "run.json")
+    assert not records.is_valid(record)
+    validity = record["validity"]
+    assert (validity["status"], validity["reason"]) == ("diverged", DIVERGENCE)
+    assert "finite" not in validity["checks"] and "learning" in validity["checks"]
+    assert record["metrics"]["loss"] is None
+    assert [epoch["loss"] for epoch in record["metrics"]["epochs"]] == [0.5, None]
+
+
+@pytest.mark.parametrize("name", ["loss", "test_loss", "test_accuracy"])
+def test_what_counts_has_numbers(name: str) -> None:
+    record = a_record()
+    assert records.is_valid(record) and record["validity"]["status"] == "ok"
+    record["metrics"][name] = None
+    with pytest.raises(RecordError, match=f"metrics.{name}: None is not of type 'number'"):
+        records.check(record, "run.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"valid": True},
+        {"status": "ok"},
+        {"reason": ""},
+        {"valid": True, "status": "ok"},
+        {"valid": True, "status": "ok", "reason": ""},
+    ],
+    ids=str,
+)
+def test_a_run_that_diverged_cannot_pose_as_one_that_counts(change: dict[str, Any]) -> None:
+    record = a_diverged_record()
+    record["validity"] |= change
+    with pytest.raises(RecordError):
+        records.check(record, "run.json")
+
+
+def test_the_examples_trained_are_those_that_the_chief_counted() -> None:
+    entry = expectations.expected_runs(valid_config())["runs"][1]
+    assert record_of(entry, examples_trained=700)["metrics"]["examples_trained"] == 700
+
+
+def test_nothing_is_divided_by_a_time_of_zero() -> None:
+    assert records.metrics(report(), 0.0)["throughput_examples_per_s"] is None
+    still = records.computation([report(compute_steps=[0.0])], 0.1)
+    assert (still["compute_time_s"], still["straggler_ratio"]) == (0.0, None)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import generator
 import pytest
+from builders import write_record
 from rows import expected_of
 from tfscaling import repeats
 from tfscaling.statistics import median_interval, median_rank
@@ -74,6 +76,23 @@ def test_a_point_without_all_its_runs_is_left_alone(tmp_path: Path) -> None:
     assert [point["nodes"] for point in made["points"]] == [2]
 
 
+@pytest.mark.parametrize("change", ["parameters_hash", "data"])
+def test_runs_that_the_tables_do_not_count_are_not_there(tmp_path: Path, change: str) -> None:
+    """Records that were copied here, of other parameters or of other data."""
+    expected = written(tmp_path, {1: NARROW, 2: WIDE})
+    for path in paths(expected, 2, 3, 4):
+        file = tmp_path / path / "run.json"
+        record = json.loads(file.read_text())
+        if change == "data":
+            record["environment"]["dataset"]["sha256"] = "e" * 64
+        else:
+            record["parameters_hash"] = "0" * 16
+        file.write_text(json.dumps(record))
+    made = repeats.next_round(expected, tmp_path, [], 1)
+    assert [point["nodes"] for point in made["points"]] == [1]
+    assert made["added"] == 0
+
+
 def test_points_that_ask_for_no_interval_are_not_looked_at(tmp_path: Path) -> None:
     expected = expected_of({"nodes": 1, "repeats": 6})
     generator.write_records(expected, tmp_path)
@@ -90,3 +109,42 @@ def test_the_next_number_of_runs_is_one_that_can_narrow_the_interval(runs: int, 
 
 def test_too_few_runs_have_no_interval() -> None:
     assert repeats.relative_interval(WIDE[:5]) is None
+
+
+def diverge(expected: dict[str, Any], runs_dir: Path, *numbers: int) -> None:
+    for entry in expected["runs"]:
+        if entry["axes"]["repeat"] in numbers:
+            write_record(runs_dir, entry, 1.0, "diverged: loss is NaN from epoch 2")
+
+
+def test_runs_that_diverged_are_done_but_have_no_part_in_the_interval(tmp_path: Path) -> None:
+    expected = written(tmp_path, {2: NARROW})
+    diverge(expected, tmp_path, 3)
+    made = repeats.next_round(expected, tmp_path, [], 1)
+    (point,) = made["points"]
+    assert (point["repeats"], point["diverged"], point["median_s"]) == (6, 1, 103.0)
+    assert (point["relative_interval"], point["verdict"]) == (None, repeats.WIDE)
+    assert made["runs"] == paths(expected, 2, 7)  # one more, and six are valid
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 3), (1, 2, 3, 4, 5, 6)])
+def test_a_point_of_which_half_the_runs_diverged_is_not_repeated(
+    tmp_path: Path, numbers: tuple[int, ...]
+) -> None:
+    expected = written(tmp_path, {2: WIDE})
+    diverge(expected, tmp_path, *numbers)
+    made = repeats.next_round(expected, tmp_path, [], 1)
+    (point,) = made["points"]
+    assert (made["added"], point["verdict"]) == (0, repeats.HALF_DIVERGED)
+    assert point["diverged"] == len(numbers)
+
+
+@pytest.mark.parametrize("change", [{"parameters_hash": "0" * 16}, {"schema_version": 2}], ids=str)
+def test_records_of_another_run_or_version_do_not_count(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    expected = written(tmp_path, {1: NARROW, 2: WIDE})
+    path = tmp_path / expected["runs"][0]["path"] / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    made = repeats.next_round(expected, tmp_path, [], 1)
+    assert [point["nodes"] for point in made["points"]] == [2]

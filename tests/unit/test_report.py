@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from builders import SCRIPTS
 from report_inputs import COLUMNS, NASTY, SVG, TITLE, clouds, decision, findings, published, study
-from tfscaling import report
+from tfscaling import data_warnings, report
 
 #: Elements without an end tag.
 VOID = {"meta", "img", "wbr", "input", "link", "br"}
@@ -68,6 +68,7 @@ def rendered(tmp_path: Path, fails: bool = True, **changes: Any) -> str:
         "decision": decision(),
         "findings": findings(),
         "plots": {"execution_time": SVG, "my_own": SVG},
+        "warnings": data_warnings.find(made.comparison, made.runs),
         "clouds": clouds(),
         "published": published(),
         "folder": tmp_path,
@@ -90,8 +91,8 @@ def test_the_sections_stand_in_order_with_the_answer_first(page: Page) -> None:
         "answer", "tables", "plots", "validity", "definitions", "environment",
     ]  # fmt: skip
     assert [has["id"] for has, _ in page.all("h3") if "id" in has] == [
-        "comparison", "clouds", "published", "runs", "differences", "statuses", "left-out",
-        "metrics", "platforms",
+        "comparison", "clouds", "published", "runs", "differences", "warnings", "statuses",
+        "left-out", "metrics", "platforms",
     ]  # fmt: skip
 
 
@@ -157,10 +158,10 @@ def test_what_was_run_is_told_in_one_line(page: Page) -> None:
 
 
 def test_logical_devices_are_said_loudly_and_first(page: Page) -> None:
-    loud = [words for has, words in page.all("p") if has.get("class") == "warning"]
-    assert len(loud) == 4  # at the top and again with the environment
-    assert "laptop: logical devices on a CPU stand for GPUs" in loud[0]
-    assert "processes on one machine" in loud[1]
+    loud = [(has["class"], words) for has, words in page.all("p", role="note")]
+    assert loud[0][0] == "warning serious" and "logical devices" in loud[0][1]
+    listed = [words for _, words in page.all("li")]
+    assert all(any(text in words for words in listed) for _, text in loud)
 
 
 def test_what_is_not_supported_never_looks_certain(page: Page) -> None:
@@ -250,12 +251,27 @@ def test_the_program_writes_the_page(tmp_path: Path) -> None:
     for name, frame in frames.items():
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
         words += [f"--{name}", f"{name}.csv"]
+    warnings = data_warnings.to_json(data_warnings.find(made.comparison, made.runs))
+    (tmp_path / "warnings.json").write_text(json.dumps(warnings))
     (tmp_path / "speedup.svg").write_bytes(SVG)
-    words += ["--plots", "speedup.svg", "--output", "results/report.html"]
+    words += [
+        "--warnings",
+        "warnings.json",
+        "--plots",
+        "speedup.svg",
+        "--output",
+        "results/report.html",
+        "--remove-earlier",
+    ]
+    for name in ("partial/tables/runs.csv", "plots/epochs.svg", "plots/note.txt"):
+        (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "results" / name).touch()
     command = [sys.executable, str(SCRIPTS / "report.py"), *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     output = tmp_path / "results" / "report.html"
+    assert sorted(path.name for path in output.parent.iterdir()) == ["plots", "report.html", "runs"]
+    assert [path.name for path in (output.parent / "plots").iterdir()] == ["note.txt"]
     page = Page(output.read_text())
     assert output.stat().st_size < 1_000_000
     assert [words for _, words in page.all("summary") if len(words) < 50] == [

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from report_inputs import COLUMNS, SVG, TITLE, clouds, decision, findings, published, study
-from tfscaling import report
+from tfscaling import data_warnings, report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = study(folder / "runs")
     text = report.render(
         TITLE, made.expected, made.runs, made.comparison, COLUMNS, decision(), findings(),
-        {"speedup": SVG},
+        {"speedup": SVG}, data_warnings.find(made.comparison, made.runs),
         clouds=clouds(), published=published(), folder=folder,
     )  # fmt: skip
     text = text.replace("<style>", WATCH + "<style>").replace("</body>", PROBE + "</body>")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import pytest
-from builders import valid_config
 from report_inputs import DECISION, decision, findings, study
-from tfscaling import expectations, report_sections, truth
+from tfscaling import report_sections, truth
+from tfscaling.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.findings import TOPICS
 from tfscaling.metrics import METRICS
 
@@ -57,33 +55,23 @@ def test_only_what_is_supported_is_certain(support: str, is_certain: bool, tone:
     assert (found["support"], found["is_certain"], found["tone"]) == (support, is_certain, tone)
 
 
-def warnings_of(config: dict[str, Any], **columns: Any) -> list[str]:
-    """The warnings about two valid runs of two nodes each; `columns` of the table of runs."""
-    expected = expectations.expected_runs(config)
-    usual = {"status": "ok", "platform": expected["runs"][0]["axes"]["platform"]}
-    usual |= {"hosts": "node1 node2", "machines": "m1 m2", "shared_with": 0}
-    return report_sections.warnings(expected, pd.DataFrame([{**usual, **columns}] * 2))
+def warning(text: str, severity: str) -> DataWarning:
+    return DataWarning("a_kind", severity, text, "", (), 1)
 
 
-def test_nodes_that_are_one_machine_are_said_loudly() -> None:
-    (only,) = warnings_of(valid_config(), machines="m1")
-    assert only.startswith("cluster: several nodes of a run were one machine")
-    assert warnings_of(valid_config(), machines="m1", status="failed") == []
+def test_serious_warnings_are_first_on_the_page_and_all_are_listed() -> None:
+    found = [warning("One.", SERIOUS), *(warning(f"{n}.", LIMITED) for n in range(9))]
+    shown = report_sections.warnings(found)
+    assert shown["first"][0] == {"text": "One.", "severity": SERIOUS}
+    assert 1 < len(shown["first"]) < len(found) and shown["more"]
+    assert [row["text"] for row in shown["all"]] == [each.text for each in found]
+    assert [row["tone"] for row in shown["all"]] == ["bad"] + ["doubt"] * 9
 
 
-def test_runs_that_shared_a_machine_are_counted() -> None:
-    (only,) = warnings_of(valid_config(), shared_with=3)
-    assert only.startswith("2 runs shared a machine with another")
-
-
-def test_platforms_with_gpus_on_slurm_need_no_warning() -> None:
-    assert warnings_of(valid_config()) == []
-
-
-def test_logical_devices_matter_only_where_they_stand_for_gpus() -> None:
-    config = valid_config((("grid", 0, "platform"), "laptop"))
-    (only,) = warnings_of(config)
-    assert "processes on one machine" in only
+def test_few_warnings_are_all_first() -> None:
+    shown = report_sections.warnings([warning("One.", SERIOUS), warning("Two.", LIMITED)])
+    assert [row["text"] for row in shown["first"]] == ["One.", "Two."]
+    assert shown["more"] == ""
 
 
 def test_runs_are_counted_by_status_and_points_by_the_size_of_their_samples(
@@ -93,7 +81,8 @@ def test_runs_are_counted_by_status_and_points_by_the_size_of_their_samples(
     validity = report_sections.validity(made.runs, made.comparison)
     counts = {row[0].text: row[1].text for row in validity["statuses"].rows}
     assert counts == {
-        "ok": "7", "failed": "2", "unfinished": "0", "stale": "0", "missing": "1", "excluded": "1",
+        "ok": "7", "diverged": "0", "failed": "2", "unfinished": "0", "stale": "0",
+        "missing": "1", "excluded": "1",
     }  # fmt: skip
     assert validity["samples"].startswith(
         "0 points with at least 6 valid runs, 4 with fewer, 1 with none"
@@ -139,3 +128,11 @@ def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path)
     assert cluster["usd_per_node_hour"] == "3.5"
     assert (cluster["price_date"], cluster["price_source"]) == ("2026-01", "a list")
     assert found["example"].startswith("runs/platform=cluster/")
+
+
+def test_the_summary_counts_the_runs_that_diverged(tmp_path: Path) -> None:
+    made = study(tmp_path)
+    assert "diverged" not in report_sections.summary(made.expected, made.runs, made.comparison)
+    made.runs.loc[made.runs["status"] == "failed", "status"] = "diverged"
+    text = report_sections.summary(made.expected, made.runs, made.comparison)
+    assert "7 of 10 runs valid, 2 diverged, " in text

@@ -79,8 +79,9 @@ def test_runs_have_status_axes_metrics_host_and_record(tmp_path: Path) -> None:
     table = report_tables.runs(made.runs, COLUMNS, tmp_path)
     names = [column.name for column in table.columns]
     assert names == [
-        "platform", "nodes", "gpus_per_node", "repeat", "status", "replicas", "global_batch_size",
-        "execution_time_s", "accuracy", "reason", "attempt", "hosts", "started", "record",
+        "platform", "nodes", "gpus_per_node", "devices", "repeat", "status", "replicas",
+        "global_batch_size", "execution_time_s", "accuracy", "reason", "attempt",
+        "hosts", "started", "record",
     ]  # fmt: skip
     assert "strategy multi_worker_mirrored" in table.above
     assert texts(table, "status").count("ok") == 7 and len(table.rows) == 10

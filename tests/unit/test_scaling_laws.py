@@ -67,6 +67,32 @@ def test_only_valid_runs_take_part() -> None:
     assert str(rows["west", "usl"]["reason"]).endswith("measured: none.")
 
 
+def test_laws_that_contradict_each_other_say_so() -> None:
+    """Amdahl's least time is at the most replicas, that of the other law before."""
+    times = {("east", n): around(100 / n + 8 * math.log2(n), 0.002) for n in (1, 2, 4, 8, 12, 16)}
+    rows = rows_by_line(scaling_laws.table(measured(times)[1]))
+    amdahl, usl = rows["east", "amdahl"], rows["east", "usl"]
+    assert (amdahl["status"], usl["status"]) == ("fitted", "fitted")
+    assert int(str(usl["best_high"])) < int(str(amdahl["best_low"]))
+    assert "contradicts The Universal Scalability Law" in str(amdahl["statement"])
+    assert "contradicts Amdahl's law" in str(usl["statement"])
+    alike = rows_by_line(scaling_laws.table(swept(kappa=0.0)))["east", "amdahl"]
+    assert alike["status"] == "fitted" and "contradicts" not in str(alike["statement"])
+
+
+def test_points_that_do_other_work_or_diverge_are_left_out_and_named() -> None:
+    comparison, runs, _ = measured({("east", n): around(100 / n + 2) for n in (1, 2, 4, 6, 8, 10)})
+    comparison["same_work"] = comparison["nodes"] != 10
+    comparison.loc[comparison["nodes"] == 10, "reason"] = "does not do the same work: trained 576"
+    runs.loc[(runs["nodes"] == 8) & (runs["repeat"] > 3), "status"] = "diverged"
+    table = scaling_laws.table(runs, comparison)
+    row = rows_by_line(table)["east", "amdahl"]
+    assert (row["n_max"], row["runs"]) == (6, 24)
+    reason = "n = 8: 3 of 6 runs diverged; n = 10: does not do the same work: trained 576"
+    assert row["left_out"] == reason
+    assert all(reason in text for text in scaling_laws.shown(table).cells["what it says"])
+
+
 def test_n_is_the_number_of_replicas_and_batch_scaling_tells_lines_apart() -> None:
     runs = swept()
     east = runs[runs["platform"] == "east"]

@@ -6,13 +6,22 @@ from typing import Any
 
 import pytest
 from tfscaling.samples import SUPPORTED, Difference
-from tfscaling.sentences import counted, listed, place, times, value
+from tfscaling.sentences import (
+    axis_text,
+    counted,
+    listed,
+    percent,
+    place,
+    times,
+    value,
+    worse,
+)
 
 ROW: dict[str, Any] = {
-    "nodes": 1, "gpus_per_node": 0, "platform_title": "A cluster", "model": "mnist_cnn",
-    "recipe": "weak", "strategy": "single", "tasks_per_node": "2+1", "runs": 6,
-    "execution_time_s": 21.26, "execution_time_s_low": 20.94, "execution_time_s_high": 22.18,
-    "test_accuracy": 0.98,
+    "nodes": 1, "gpus_per_node": 0, "devices": "GPU", "platform_title": "A cluster",
+    "model": "mnist_cnn", "recipe": "weak", "strategy": "single", "tasks_per_node": "2+1",
+    "runs": 6, "execution_time_s": 21.26, "execution_time_s_low": 20.94,
+    "execution_time_s_high": 22.18, "test_accuracy": 0.98,
 }  # fmt: skip
 
 
@@ -26,6 +35,25 @@ ROW: dict[str, Any] = {
 def test_a_point_is_named_by_nodes_gpus_and_platform(nodes: int, gpus: int, start: str) -> None:
     row = {**ROW, "nodes": nodes, "gpus_per_node": gpus}
     assert place(row) == f"{start} A cluster (mnist_cnn, weak)"
+
+
+def test_logical_devices_are_called_so() -> None:
+    row = {**ROW, "nodes": 2, "gpus_per_node": 4, "devices": "logical"}
+    assert place(row).startswith("2 nodes with 4 logical devices each of")
+    assert "GPU" not in place(row)
+
+
+@pytest.mark.parametrize(
+    ("axis", "changes", "text"),
+    [
+        ("nodes", {}, "1 node"), ("nodes", {"nodes": 4}, "4 nodes"), ("recipe", {}, "weak"),
+        ("gpus_per_node", {}, "CPU"), ("tasks_per_node", {}, "2+1 tasks per node"),
+        ("gpus_per_node", {"gpus_per_node": 2}, "2 GPUs per node"),
+        ("gpus_per_node", {"gpus_per_node": 1, "devices": "logical"}, "1 logical device per node"),
+    ],
+)  # fmt: skip
+def test_an_axis_of_a_point_is_said_in_words(axis: str, changes: Any, text: str) -> None:
+    assert axis_text(axis, {**ROW, **changes}) == text
 
 
 def test_further_axes_are_named_where_they_are_asked_for() -> None:
@@ -54,3 +82,16 @@ def test_values_have_their_unit_if_there_is_one() -> None:
 def test_ratios_have_their_interval_if_there_is_one() -> None:
     assert times(Difference(1.5, None, SUPPORTED)) == "1.50 times"
     assert times(Difference(1.5, (1.4, 1.6), SUPPORTED)) == "1.50 times (1.40–1.60)"
+
+
+def test_without_a_ratio_the_difference_is_told() -> None:
+    gap = Difference(None, (0.09, 0.11), SUPPORTED, 0.1)
+    assert worse(gap, "error", "accuracy") == "0.1000 (0.0900–0.1100) more error"
+    assert worse(Difference(1.5, None, SUPPORTED), "time", "execution_time_s") == (
+        "1.50 times the time"
+    )
+
+
+@pytest.mark.parametrize(("fraction", "text"), [(0.0, "0.0%"), (0.0201, "2.1%"), (0.05, "5.0%")])
+def test_bounds_are_rounded_up(fraction: float, text: str) -> None:
+    assert percent(fraction) == text

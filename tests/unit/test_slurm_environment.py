@@ -162,7 +162,8 @@ def test_check_place() -> None:
         ({"SLURM_GPU_BIND": "single:1"}, 1, True),
         ({"SLURM_GPU_BIND": "closest"}, 2, None),
         ({"SLURM_GPU_BIND": "closest", "SLURM_GPUS_ON_NODE": "4"}, 4, False),
-        ({"SLURM_GPU_BIND": "closest", "SLURM_GPUS_ON_NODE": "4"}, 2, True),
+        ({"SLURM_GPU_BIND": "closest", "SLURM_GPUS_ON_NODE": "4"}, 2, None),
+        ({"SLURM_GPU_BIND": "verbose,closest", "SLURM_GPUS_PER_TASK": "2"}, 2, None),
         ({"SLURM_GPU_BIND": "verbose,per_task:2"}, 2, True),
         ({"SLURM_GPU_BIND": "verbose,none"}, 2, False),
         ({"SLURM_NTASKS_PER_GPU": "2"}, 1, True),
@@ -173,6 +174,29 @@ def test_check_place() -> None:
 )
 def test_gpus_are_bound(environ: dict[str, str], visible: int, expected: bool | None) -> None:
     assert slurm.gpus_are_bound(environ, visible) is expected
+
+
+@pytest.mark.parametrize(
+    ("binding", "visible", "tasks", "is_refused"),
+    [
+        ("closest", 2, 4, True),
+        ("verbose,closest", 2, 2, True),
+        ("closest", 4, 4, False),  # all GPUs of the node: they are divided as without a binding
+        ("closest", 2, 1, False),  # no other task on the node
+        ("closest", 0, 4, False),
+        ("single:1", 1, 4, False),
+        ("", 2, 4, False),
+    ],
+)
+def test_gpus_that_other_tasks_may_see_are_no_tasks_own(
+    binding: str, visible: int, tasks: int, is_refused: bool
+) -> None:
+    environ = {"SLURM_GPU_BIND": binding, "SLURM_GPUS_ON_NODE": "4"}
+    if is_refused:
+        with pytest.raises(ClusterError, match="SLURM_GPU_BIND is .*sees 2 GPUs of 4"):
+            slurm.check_gpu_sharing(environ, visible, tasks)
+    else:
+        slurm.check_gpu_sharing(environ, visible, tasks)
 
 
 @pytest.mark.parametrize(

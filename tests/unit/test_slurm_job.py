@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from tfscaling import slurm_job
 
-# one line of Slurm 22.05's `scontrol show job --oneliner`
-SHOWN = (
-    "JobId=12 JobName=train platform=gcp UserId=user(1000) GroupId=user(1000) MCS_label=N/A "
-    "Priority=4294901748 Nice=0 Account=(null) QOS=(null) JobState=RUNNING Reason=None "
-    "Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=00:00:05 "
-    "TimeLimit=01:00:00 TimeMin=N/A SubmitTime=2026-01-02T03:04:05 "
-    "EligibleTime=2026-01-02T03:04:05 AccrueTime=2026-01-02T03:04:05 "
-    "StartTime=2026-01-02T03:06:35 EndTime=2026-01-02T04:06:35 Deadline=N/A "
-    "PreemptEligibleTime=2026-01-02T03:06:35 PreemptTime=None SuspendTime=None "
-    "LastSchedEval=2026-01-02T03:06:35 Scheduler=Main Partition=cpu AllocNode:Sid=login:99 "
-    "ReqNodeList=(null) ExcNodeList=(null) NodeList=cpu[1-2] BatchHost=cpu1 NumNodes=2 NumCPUs=4 "
-    "NumTasks=2 CPUs/Task=2 ReqB:S:C:T=0:0:*:* TRES=cpu=4,mem=2G,node=2,billing=4 "
-    "Comment=rule_train Power="
-)
+# Slurm 22.05's `scontrol show job`
+SHOWN = """JobId=12 JobName=train platform=gcp SubmitTime=2001-01-01T00:00:00
+   UserId=user(1000) GroupId=user(1000) MCS_label=N/A
+   Priority=4294901748 Nice=0 Account=(null) QOS=(null)
+   JobState=RUNNING Reason=None Dependency=(null)
+   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0
+   RunTime=00:00:05 TimeLimit=01:00:00 TimeMin=N/A
+   SubmitTime=2026-01-02T03:04:05 EligibleTime=2026-01-02T03:04:05
+   AccrueTime=2026-01-02T03:04:05
+   StartTime=2026-01-02T03:06:35 EndTime=2026-01-02T04:06:35 Deadline=N/A
+   PreemptEligibleTime=2026-01-02T03:06:35 PreemptTime=None
+   SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-01-02T03:06:35 Scheduler=Main
+   Partition=cpu AllocNode:Sid=login:99
+   ReqNodeList=(null) ExcNodeList=(null)
+   NodeList=cpu[1-2]
+   BatchHost=cpu1
+   NumNodes=2 NumCPUs=4 NumTasks=2 CPUs/Task=2 ReqB:S:C:T=0:0:*:*
+   TRES=cpu=4,mem=2G,node=2,billing=4
+   Command=/home/user/train StartTime=2001-01-01T00:00:00
+   Comment=rule_train StartTime=2027-01-01T00:00:00 Partition=none
+   Power=
+"""
 
 
 def test_wanted_fields_and_time_in_the_queue() -> None:
@@ -30,8 +39,8 @@ def test_wanted_fields_and_time_in_the_queue() -> None:
         "nodes": "cpu[1-2]",
         "nodes_allocated": "2",
         "cpus_allocated": "4",
-        "submit": "2026-01-02T03:04:05",
-        "start": "2026-01-02T03:06:35",
+        "submit": "2026-01-02T03:04:05+00:00",
+        "start": "2026-01-02T03:06:35+00:00",
         "tres": "cpu=4,mem=2G,node=2,billing=4",
         "queue_time_s": 150.0,
         "boot_time_s": 0.0,
@@ -44,6 +53,17 @@ def test_wanted_fields_and_time_in_the_queue() -> None:
 def test_a_time_that_is_not_known_is_none(text: str) -> None:
     job = slurm_job.parse(text)
     assert (job["queue_time_s"], job["boot_time_s"]) == (None, None)
+    assert job["queue_time_reason"]
+
+
+def test_a_start_before_the_submission_is_no_time_in_the_queue() -> None:
+    """A controller whose clock was set back; LastSchedEval would make a boot of it."""
+    shown = SHOWN.replace("\n   StartTime=2026-01-02T03:06", "\n   StartTime=2026-01-02T02:06")
+    job = slurm_job.parse(
+        shown.replace("LastSchedEval=2026-01-02T03", "LastSchedEval=2026-01-02T01")
+    )
+    assert (job["queue_time_s"], job["boot_time_s"]) == (None, None)
+    assert "3450 s before the submission" in job["queue_time_reason"]
 
 
 def looked_at(time: str) -> str:
@@ -88,7 +108,33 @@ def test_the_controller_is_asked_about_this_job(
     scontrol(tmp_path, f'echo "$@" >{tmp_path}/asked; echo "{SHOWN}"', monkeypatch)
     job = slurm_job.describe({"SLURM_JOB_ID": "12"})
     assert job == slurm_job.parse(SHOWN)
-    assert (tmp_path / "asked").read_text() == "show job --oneliner 12\n"
+    assert (tmp_path / "asked").read_text() == "show job 12\n"
+
+
+#: Central European time; in the last night of October 03:00 is 02:00 again.
+SUMMER_TIME = "CET-1CEST,M3.5.0,M10.5.0/3"
+
+
+@pytest.mark.parametrize("program", ["scontrol", "sacct"])
+def test_the_end_of_summer_time_is_no_time_in_the_queue(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm prints the local time of its caller: 02:30 at the submission, 02:15 at the start."""
+    (tmp_path / "date").symlink_to(shutil.which("date") or pytest.skip("no program date"))
+    submit, start = (
+        f"$(date -d @{seconds} +%Y-%m-%dT%H:%M:%S)" for seconds in (1792888200, 1792890900)
+    )
+    script = {
+        "scontrol": f'echo "JobId=4"; echo "   SubmitTime={submit}"; echo "   StartTime={start}"',
+        "sacct": f'echo "4|cpu|n1|1|2|{submit}|{start}|"',
+    }[program]
+    scontrol(tmp_path, script, monkeypatch, name=program)
+    monkeypatch.setenv("TZ", SUMMER_TIME)
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "%H")
+    job = slurm_job.describe({"SLURM_JOB_ID": "4"})
+    assert job is not None
+    assert job["queue_time_s"] == 2700.0
+    assert job["submit"] == "2026-10-25T00:30:00+00:00"
 
 
 @pytest.mark.parametrize(
@@ -128,8 +174,8 @@ def test_accounting_answers_where_the_controller_does_not(
         "nodes": "cloud[1-3]",
         "nodes_allocated": "3",
         "cpus_allocated": "6",
-        "submit": "2026-01-02T03:05:54",
-        "start": "2026-01-02T03:07:53",
+        "submit": "2026-01-02T03:05:54+00:00",
+        "start": "2026-01-02T03:07:53+00:00",
         "tres": "billing=6,cpu=6,node=3",
         "queue_time_s": 119.0,
         "boot_time_s": None,

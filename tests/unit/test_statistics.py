@@ -137,3 +137,9 @@ def test_the_interval_of_a_ratio_covers_the_true_ratio_of_usual_run_times() -> N
     found = [interval(a.tolist(), b.tolist()) for a, b in zip(above, below, strict=True)]
     covered = sum(low <= 2.0 <= high for low, high in found) / len(found)
     assert covered >= 0.92  # the percentile bootstrap of few values is a little short
+
+
+def test_a_denominator_of_zero_has_no_ratio() -> None:
+    """Resamples of zeros only would have a ratio that is no number."""
+    assert ratio_interval([1.0] * 6, [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]) is None
+    assert ratio_interval([0.0] * 6, [1.0] * 6) == (0.0, 0.0)

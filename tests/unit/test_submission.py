@@ -135,6 +135,13 @@ def test_the_line_by_heart() -> None:
     ]  # fmt: skip
 
 
+def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
+    resources = platforms.slurm_resources(config_of()["platforms"]["cluster"], Geometry(1, 1, 0))
+    line = submission.sbatch_line(resources, "a_1", {**described(), "rule": "tfs_train"})
+    assert "/rule_tfs_train/a_1/" in line
+    assert "rule_tfs_train_wildcards_a_1" in line
+
+
 def test_what_the_plugin_refuses_is_said_in_the_plan() -> None:
     platform = config_of(extra="--partition=other")["platforms"]["cluster"]
     line = submission.sbatch_line(
@@ -162,6 +169,7 @@ def test_a_workflow_without_executor_settings_and_defaults_is_described() -> Non
     )  # fmt: skip
     assert submission.describe(workflow) == {
         "executor": "local", "settings": {}, "default_resources": {}, "workdir": "/p",
+        "rule": "train",
     }  # fmt: skip
 
 

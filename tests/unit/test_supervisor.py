@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from builders import SCRIPTS, python_rank
-from tfscaling import supervisor
+from tfscaling import heartbeat, supervisor
 from tfscaling.launchers import Command
 from tfscaling.supervisor import Supervisor
 
@@ -146,6 +146,69 @@ def test_ranks_that_move_are_not_called_stalled(tmp_path: Path) -> None:
     assert Supervisor([python_rank(tmp_path, 0, code)], tmp_path, 5.0).run() is None
 
 
+#: A rank with a real heart that then does as it is told, without a further event.
+BEATING = (
+    f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
+    "import pathlib\n"
+    "from tfscaling import heartbeat\n"
+    "heartbeat.INTERVAL_S = 0.2\n"
+    "say('start', host='h' + sys.argv[2])\n"
+    "heartbeat.Heart(pathlib.Path(sys.argv[1]), int(sys.argv[2]), lambda: os._exit(9)).start()\n"
+    "until = time.monotonic() + float(sys.argv[3])\n"
+)
+WORK = "while time.monotonic() < until: sum(range(10000))\nsay('end')"
+WAIT = "time.sleep(float(sys.argv[3]))\nsay('end')"
+
+
+def beating_rank(folder: Path, rank: int, doing: str, seconds: float) -> Command:
+    return python_rank(folder, rank, BEATING + doing, str(folder), str(rank), str(seconds))
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats are read as often as these ranks beat, and a second without one counts."""
+    monkeypatch.setattr(heartbeat, "INTERVAL_S", 0.4)
+    monkeypatch.setattr(heartbeat, "READ_INTERVAL_S", 0.2)
+
+
+@pytest.mark.usefixtures("often")
+def test_ranks_that_work_without_an_event_for_longer_than_the_limit_are_let_work(
+    tmp_path: Path,
+) -> None:
+    """The second waits for the first, as in a collective."""
+    ranks = [beating_rank(tmp_path, 0, WORK, 14), beating_rank(tmp_path, 1, WAIT, 14)]
+    assert Supervisor(ranks, tmp_path, 5.0).run() is None
+
+
+@pytest.mark.usefixtures("often")
+def test_ranks_that_beat_but_wait_for_each_other_are_ended(tmp_path: Path) -> None:
+    ranks = [beating_rank(tmp_path, n, WAIT, 600) for n in range(2)]
+    cause = Supervisor(ranks, tmp_path, 5.0).run()
+    assert cause is not None and cause["kind"] == "stalled"
+    assert of_this_test(tmp_path) == []
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("doing", [WORK, WAIT], ids=["the other polls", "the other waits"])
+def test_a_stopped_rank_is_found_and_named(tmp_path: Path, doing: str) -> None:
+    stops = "time.sleep(1); os.kill(os.getpid(), signal.SIGSTOP); " + WAIT
+    ranks = [beating_rank(tmp_path, 0, doing, 600), beating_rank(tmp_path, 1, stops, 600)]
+    cause = Supervisor(ranks, tmp_path, 5.0).run()
+    assert cause is not None
+    assert (cause["kind"], cause["rank"], cause["host"]) == ("stalled", 1, "h1")
+    assert of_this_test(tmp_path) == []
+
+
+@pytest.mark.usefixtures("often")
+def test_ranks_that_only_poll_are_ended_at_the_longer_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "BUSY_FACTOR", 2)
+    cause = Supervisor([beating_rank(tmp_path, 0, WORK, 600)], tmp_path, 4.0).run()
+    assert cause is not None and cause["kind"] == "stalled"
+    assert cause["message"] == "ranks used CPU time but made no progress for 8 s"
+
+
 def test_a_rank_that_ignores_being_asked_to_end_is_killed(tmp_path: Path) -> None:
     deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
     ranks = [
@@ -193,7 +256,7 @@ def test_a_failing_launcher_of_all_ranks_is_read_for_its_words(tmp_path: Path) -
 
 LAUNCHER = """
 import json, pathlib, sys
-from tfscaling import supervisor
+from tfscaling import heartbeat, supervisor
 from tfscaling.launchers import Command
 supervisor.GRACE_S = 1.0
 folder = pathlib.Path(sys.argv[1])
@@ -232,6 +295,23 @@ def test_a_signal_to_the_launcher_ends_ranks_and_grandchildren(
     assert number.name in cause["message"]
     wait_until(lambda: is_gone(int(pid_file.read_text())))
     assert of_this_test(tmp_path) == []
+
+
+@pytest.mark.parametrize("doing", ["time.sleep(600)", "os.kill(os.getpid(), signal.SIGSTOP)"])
+def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path, doing: str) -> None:
+    code = f"say('start', pid=os.getpid()); {doing}"
+    argvs = [python_rank(tmp_path, n, code).argv for n in range(2)]
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(tmp_path), json.dumps(argvs)],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
+    )
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("rank-*.events.jsonl"))) == 2)
+        pids = [json.loads(f.read_text())["pid"] for f in tmp_path.glob("rank-*.events.jsonl")]
+    finally:
+        launcher.kill()
+        launcher.wait()
+    wait_until(lambda: all(map(is_gone, pids)))
 
 
 def test_handlers_of_signals_are_as_before_afterwards(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def test_synthetic_imagenet_is_what_its_checksums_say(tmp_path: Path) -> None:
     assert json.loads(provenance.read_text())["source"] == "synthetic"
     all_of_it = {"train_examples_max": None, "test_examples_max": None}
     arrays = datasets.load(output, all_of_it)
-    assert arrays.x_train.shape == (1024, 224, 224, 3)
+    assert arrays.x_train.shape == (1536, 224, 224, 3)
     assert arrays.x_test.shape == (128, 224, 224, 3)
     assert arrays.x_train.dtype == np.uint8
     assert arrays.y_train.dtype == np.int32

@@ -38,6 +38,41 @@ def test_a_valid_run_has_its_measurements_hosts_and_record(tmp_path: Path) -> No
     assert json.loads(Path(row["record"]).read_text())["axes"]["nodes"] == 2
 
 
+def with_data(path: Path, sha256: str) -> None:
+    record = json.loads(path.read_text())
+    record["environment"]["dataset"]["sha256"] = sha256
+    path.write_text(json.dumps(record))
+
+
+def test_runs_of_other_data_than_most_are_stale(tmp_path: Path) -> None:
+    """Results of two clusters that prepared different data under one name, merged."""
+    expected = expected_of({"nodes": [1, 2, 3]})
+    for entry, sha256 in zip(expected["runs"], ("a" * 64, "b" * 64, "b" * 64), strict=True):
+        with_data(write_record(tmp_path / "runs", entry, 10.0), sha256)
+    runs, epochs = tables.run_tables(expected, tmp_path / "runs")
+    assert runs["status"].tolist() == ["stale", "ok", "ok"]
+    row = point(runs, nodes=1)
+    assert (
+        "the arrays of mnist have the checksum aaaaaaaaaaaa, those of most runs bbb"
+        in (row["reason"])
+    )
+    assert pd.isna(row["execution_time_s"])
+    assert (row["replicas"], row["parameters_hash"]) == (1, expected["runs"][0]["parameters_hash"])
+    assert set(epochs["nodes"]) == {2, 3}
+
+
+def test_the_data_that_is_prepared_here_decides(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2, 3]})
+    for entry, sha256 in zip(expected["runs"], ("a" * 64, "b" * 64, "b" * 64), strict=True):
+        with_data(write_record(tmp_path / "runs", entry, 10.0), sha256)
+    (tmp_path / "datasets").mkdir()
+    facts = {"dataset": "mnist", "sha256": "a" * 64}
+    (tmp_path / "datasets/mnist.json").write_text(json.dumps(facts))
+    assert runs_of(expected, tmp_path / "runs")["status"].tolist() == ["ok", "stale", "stale"]
+    (tmp_path / "datasets/mnist.json").write_text('{"dataset": "mnist"}')  # by an earlier version
+    assert runs_of(expected, tmp_path / "runs")["status"].tolist() == ["stale", "ok", "ok"]
+
+
 ACCURACIES = (0.5, 0.7, 0.9, 0.88, 0.91, 0.92, 0.93, 0.94)
 
 
@@ -184,7 +219,7 @@ def test_every_epoch_of_a_valid_run_is_a_row_with_its_axes(tmp_path: Path) -> No
     expected = expected_of({"nodes": [1, 2], "repeats": 2})
     write_all(expected, tmp_path, 40.0, 41.0, 30.0, 31.0)
     epochs = tables.run_tables(expected, tmp_path)[1]
-    assert tuple(epochs.columns) == tables.EPOCH_COLUMNS == (*AXES, *tables.EPOCH_COLUMNS[-7:])
+    assert tuple(epochs.columns) == tables.EPOCH_COLUMNS == (*AXES, *tables.EPOCH_COLUMNS[-8:])
     found = [(row["nodes"], row["repeat"], row["epoch"]) for row in rows_of(epochs)]
     assert found == [(n, r, e) for n in (1, 2) for r in (1, 2) for e in (1, 2)]
     values = epochs[["loss", "accuracy", "duration_s"]].drop_duplicates().to_numpy().tolist()
@@ -219,3 +254,72 @@ def test_a_reason_is_a_text_after_the_file_even_where_there_is_none(tmp_path: Pa
     runs.to_csv(tmp_path / "runs.csv", index=False)
     back = tables.read_table(tmp_path / "runs.csv")
     assert back["reason"].tolist() == ["", "not run yet", "not run yet"]
+
+
+def test_warnings_of_a_run_are_one_cell_and_an_empty_text_where_there_are_none(
+    tmp_path: Path,
+) -> None:
+    expected = expected_of({"nodes": [1, 2, 4]})
+    path = write_record(tmp_path, expected["runs"][0])
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "warnings": ["one thing", "another; thing"]}))
+    write_record(tmp_path, expected["runs"][1])
+    runs = runs_of(expected, tmp_path)
+    runs.to_csv(tmp_path / "runs.csv", index=False)
+    for table in (runs, tables.read_table(tmp_path / "runs.csv")):
+        assert table["warnings"].tolist() == ["one thing; another; thing", "", ""]
+
+
+DIVERGENCE = "diverged: loss is NaN from epoch 2"
+
+
+def test_a_run_that_diverged_is_a_row_without_metrics_but_with_its_machines(
+    tmp_path: Path,
+) -> None:
+    expected = expected_of({}, usd_per_node_hour=3.6)
+    write_record(tmp_path, expected["runs"][0], 40.0)
+    write_record(tmp_path, expected["runs"][1], 30.0, DIVERGENCE, examples_trained=512)
+    row = point(runs_of(expected, tmp_path), nodes=2)
+    assert (row["status"], row["reason"]) == ("diverged", DIVERGENCE)
+    for name in (*tables.RUN_METRICS, "cost_usd", "time_to_accuracy_s"):
+        assert pd.isna(row[name]), name
+    assert row["examples_trained"] == 512
+    assert (row["hosts"], row["attempt"]) == ("node0 node1", 1)
+    assert Path(row["record"]).is_file() and row["wall_time_s"] > 0
+
+
+def test_epochs_of_a_run_that_diverged_stand_there_with_its_status(tmp_path: Path) -> None:
+    expected = expected_of()
+    write_record(tmp_path, expected["runs"][0], 40.0)
+    write_record(tmp_path, expected["runs"][1], 30.0, DIVERGENCE)
+    epochs = tables.run_tables(expected, tmp_path)[1]
+    assert epochs["status"].tolist() == ["ok", "ok", "diverged", "diverged"]
+    assert epochs["loss"].isna().tolist() == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"schema_version": 2}, ["schema_version 2", "run it again"]),
+        ({"metrics": {"loss": math.nan}}, ["NaN", "run it again"]),
+    ],
+    ids=["version", "nan"],
+)
+def test_a_record_made_before_is_a_failed_row_that_says_what_to_do(
+    tmp_path: Path, change: dict[str, Any], words: list[str]
+) -> None:
+    expected = expected_of()
+    path = write_record(tmp_path, expected["runs"][0])
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    row = point(runs_of(expected, tmp_path), nodes=1)
+    assert row["status"] == "failed"
+    assert [word for word in words if word not in row["reason"]] == []
+
+
+def test_examples_trained_are_whole_numbers_in_the_file_beside_runs_without(tmp_path: Path) -> None:
+    expected = expected_of()
+    write_record(tmp_path, expected["runs"][0], 40.0)
+    runs_of(expected, tmp_path).to_csv(tmp_path / "runs.csv", index=False)
+    assert pd.read_csv(tmp_path / "runs.csv", dtype=str)["examples_trained"].tolist()[0] == "768"
+    read = tables.read_table(tmp_path / "runs.csv")["examples_trained"]
+    assert read[0] == 768 and pd.isna(read[1])

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
-from tfscaling.training_loop import make_optimizer, order_of_epoch, scaled_learning_rate
-from train_rank import PARAMETERS
+from tfscaling import events
+from tfscaling.events import EventLog
+from tfscaling.training_loop import (
+    Result,
+    TrainingLoop,
+    make_optimizer,
+    order_of_epoch,
+    scaled_learning_rate,
+)
+from train_rank import GLOBAL_BATCH, PARAMETERS, synthetic_arrays
 
 
 @pytest.mark.parametrize(
@@ -74,3 +87,65 @@ def test_small_gradients_of_float16_are_scaled() -> None:
     optimizer = make_optimizer({**PARAMETERS, "precision": "mixed_float16"}, 1)
     assert isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
     assert isinstance(optimizer.inner_optimizer, keras.optimizers.SGD)
+
+
+class Scripted(TrainingLoop):
+    """A loop whose sums over all replicas are given: one per epoch, one per evaluation."""
+
+    def __init__(self, losses: Sequence[float], held_out: Sequence[float], **changes: Any) -> None:
+        arrays = synthetic_arrays()
+        super().__init__(None, arrays, GLOBAL_BATCH, 1, {**PARAMETERS, **changes})
+        self.found = {"train": iter(losses), "evaluate": iter(held_out)}
+        self.now = ""
+
+    def _reset(self) -> None:
+        pass
+
+    def _sums(self) -> tuple[float, float]:
+        return next(self.found[self.now]), 8.0
+
+    def _train_epoch(self, epoch: int, order: Any, result: Result, events: EventLog) -> None:
+        self.now = "train"
+        result.steps.append((epoch, 0, len(order), 0.1))
+
+    def _evaluate(self, indices: Any) -> None:
+        self.now = "evaluate"
+
+
+@pytest.mark.parametrize(
+    ("losses", "held_out", "epochs", "diverged"),
+    [
+        ([8.0, math.nan, 8.0], [1.0], 2, "loss is NaN from epoch 2"),
+        ([math.inf, 8.0, 8.0], [], 1, "loss is infinite from epoch 1"),
+        ([8.0, 8.0, 8.0], [math.nan], 2, "held-out loss is NaN from epoch 2"),
+        ([8.0, 8.0, 8.0], [1.0], 3, ""),
+    ],
+)  # the model is evaluated after the second of three epochs
+def test_a_loss_that_is_not_finite_ends_the_training_after_its_epoch(
+    tmp_path: Path, losses: list[float], held_out: list[float], epochs: int, diverged: str
+) -> None:
+    lines: list[str] = []
+    loop = Scripted(losses, held_out)
+    result = loop.train(EventLog(tmp_path / "e", 0), lines.append)
+    assert (len(result.epochs), result.diverged) == (epochs, diverged)
+    assert result.examples_trained == 80 * epochs
+    told = [event for event in events.read(tmp_path / "e") if event["event"] == "epoch"]
+    assert [event["loss"] for event in told] == [epoch["loss"] for epoch in result.epochs]
+    values = [value for epoch in result.epochs for value in epoch.values() if value is not None]
+    assert all(math.isfinite(value) for value in values)
+    assert events.read(tmp_path / "e")[-1]["event"] == "trained"
+    if diverged:
+        assert (result.test_loss, result.test_accuracy) == (None, None)
+        name = "test_loss" if "held-out" in diverged else "loss"
+        assert result.epochs[-1][name] is None
+
+
+def test_a_held_out_loss_that_is_not_finite_after_the_last_epoch_is_a_divergence(
+    tmp_path: Path,
+) -> None:
+    loop, log = Scripted([8.0], [math.nan], epochs=1), EventLog(tmp_path / "e", 0)
+    result = loop.train(log, lambda line: None)
+    assert result.diverged == ""
+    loop.evaluate(result, log, "evaluated")
+    assert result.diverged == "held-out loss is NaN from epoch 1"
+    assert result.test_loss is None and result.epochs[-1]["test_loss"] is None

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from builders import report
+from generator import DATA_SHA256, FACTS
 from tfscaling import truth
 
 ASKED: dict[str, Any] = {
@@ -18,11 +19,18 @@ ASKED: dict[str, Any] = {
     "gpus_per_task": 0,
     "cpus_per_task": 8,
     "replicas": 2,
+    "per_replica_batch_size": 64,
+    "global_batch_size": 128,
+    "data_sha256": DATA_SHA256,
+    "train_examples": 384,
+    "test_examples": 100,
     "epochs": 2,
     "launcher": "srun",
     "devices": "physical",
+    "gpu_type": None,
 }
 GPU_RUN = {"gpus_per_task": 2, "replicas": 4}
+OTHER_KERAS = {**FACTS, "packages": {**FACTS["packages"], "keras": "3.6.0"}}
 OTHER_CURVE = [
     {"epoch": 1, "loss": 0.5, "accuracy": 0.8, "duration_s": 9.0},
     {"epoch": 2, "loss": 0.2500001, "accuracy": 0.9, "duration_s": 9.0},
@@ -33,7 +41,7 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "nodes": ({}, {"host": "node0"}, ["asked 2 nodes, ranks ran on 1", "node0"]),
     "devices": ({}, {"devices": ["GPU:0"]}, ["asked devices ['CPU:0']", "{1: ['GPU:0']}"]),
     "cpus": ({}, {"cpus": 2}, ["asked 8 CPUs per task, got {1: 2}"]),
-    "replicas": ({}, {"replicas": 1}, ["asked 2 replicas, the strategy had {1: 1}"]),
+    "replicas": ({}, {"replicas": 1}, ["asked replicas 2, got {1: 1}"]),
     "jobs": ({}, {"job": "ps"}, ["asked jobs {'worker': 2}, got {'worker': 1, 'ps': 1}"]),
     "cluster": (
         {}, {"cluster_hash": "beef"},
@@ -42,6 +50,38 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "tensorflow_version": (
         {}, {"tensorflow_version": "2.16.1"},
         ["ranks disagree on the TensorFlow version: {0: '2.21.0', 1: '2.16.1'}"],
+    ),
+    "threads": ({}, {"intra_op_threads": 1}, ["asked 8 threads per task, got {1: 1}"]),
+    "cluster_source": ({}, {"cluster_source": "TF_CONFIG"}, ["where the cluster is told", "1: "]),
+    "packages": (
+        {}, {"host_facts": OTHER_KERAS},
+        ["ranks disagree on the version of keras: {0: '3.15.1', 1: '3.6.0'}"],
+    ),
+    "per_replica_batch_size": (
+        {}, {"per_replica_batch_size": 32}, ["asked per_replica_batch_size 64, got {1: 32}"],
+    ),
+    "global_batch_size": (
+        {}, {"global_batch_size": 64}, ["asked global_batch_size 128, got {1: 64}"],
+    ),
+    "examples_per_step": (
+        {}, {"examples_per_step": 64},
+        ["ranks disagree on the examples of a step: {0: 128, 1: 64}"],
+    ),
+    "data": (
+        {}, {"data_sha256": "e" * 64}, ["asked data with the checksum ddd", "got {1: 'eee"],
+    ),
+    "train_examples": ({}, {"train_examples": 383}, ["asked train_examples 384, got {1: 383}"]),
+    "test_examples": ({}, {"test_examples": 99}, ["asked test_examples 100, got {1: 99}"]),
+    "examples_trained": (
+        {}, {"examples_trained": 640},
+        ["asked 384 examples in each epoch, trained in all {1: 640}"],
+    ),
+    "model": (
+        {}, {"model_parameters": 7}, ["ranks disagree on the model's size: {0: 2770634, 1: 7}"],
+    ),
+    "test_loss": (
+        {}, {"test_loss": 0.9},
+        ["ranks disagree on the loss on held-out examples: {0: [0.3], 1: [0.9]}"],
     ),
     "learning": ({}, {"epochs": OTHER_CURVE}, ["ranks disagree on loss and accuracy: {0: ", "1: "]),
     "test_accuracy": (
@@ -60,7 +100,7 @@ def test_one_rank_that_differs_is_found_and_named(
 
 
 def test_unfinished_epochs_are_found_and_the_rank_named() -> None:
-    short = report(1, epochs=report(1)["epochs"][:1])
+    short = report(1, epochs=report(1)["epochs"][:1], examples_trained=384)
     wrong = truth.violations(ASKED, [report(0), short])
     assert "asked 2 epochs, finished {1: 1}" in wrong
 
@@ -74,7 +114,31 @@ def test_missing_doubled_and_surplus_ranks_are_found(ranks: list[int], got: str)
 
 
 def test_every_check_was_broken_once() -> None:
-    assert {*BROKEN, "gpus", "tasks", "epochs"} == set(truth.CHECKS)
+    found_below = {"gpus", "gpu_type", "gpu_sharing", "tasks", "epochs", "finite"}
+    assert {*BROKEN, *found_below} == set(truth.CHECKS)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["per_replica_batch_size", "global_batch_size", "data_sha256", "train_examples",
+     "test_examples", "examples_trained", "replicas", "model_parameters", "intra_op_threads"],
+)  # fmt: skip
+def test_what_all_ranks_report_alike_but_was_not_asked_for_is_found(key: str) -> None:
+    """That the ranks agree is not enough; nor is it that none of them says anything."""
+    other, silent = [report(0), report(1)], [report(0), report(1)]
+    for rank in range(2):
+        other[rank][key] = 7
+        del silent[rank][key]
+    assert truth.violations(ASKED, silent) != []
+    if key != "model_parameters":  # nobody asks for a size
+        assert truth.violations(ASKED, other) != []
+
+
+@pytest.mark.parametrize(("quota", "is_wrong"), [(None, False), (8.0, False), (1.5, True)])
+def test_a_limit_of_cpu_time_counts_as_fewer_cpus(quota: float | None, is_wrong: bool) -> None:
+    found = truth.violations(ASKED, [report(0), report(1, cpu_quota=quota)])
+    text = "asked 8 CPUs per task, a limit of CPU time leaves {1: 1.5}"
+    assert found == [text] * is_wrong
 
 
 def test_a_run_as_asked_has_nothing_wrong() -> None:
@@ -100,6 +164,98 @@ def test_a_rank_has_exactly_the_gpus_asked_for(devices: list[str], is_wrong: boo
     reports = [report(0, replicas=4, devices=GPUS), report(1, replicas=4, devices=devices)]
     wrong = truth.violations({**ASKED, **GPU_RUN}, reports)
     assert wrong == ([f"asked devices {GPUS} on each worker, got {{1: {devices}}}"] * is_wrong)
+
+
+def on_gpus(
+    names: Sequence[list[str | None]], gpu_type: str | None, **facts: Any
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(asked, reports) of a run of two GPUs on each of two nodes, whose drivers name them so."""
+    reports = [
+        report(
+            rank, replicas=4, devices=GPUS, gpu_names=own, gpus_visible="0,1",
+            host_facts={**FACTS, **facts, "gpu_uuids": [f"GPU-{rank}a", f"GPU-{rank}b"]},
+        )
+        for rank, own in enumerate(names)
+    ]  # fmt: skip
+    return {**ASKED, **GPU_RUN, "gpu_type": gpu_type}, reports
+
+
+V100, T4 = "Tesla V100-SXM2-16GB", "Tesla T4"
+
+
+def test_gpus_of_another_model_than_asked_are_found() -> None:
+    asked, reports = on_gpus([[V100, V100], [V100, T4]], "v100")
+    assert truth.violations(asked, reports) == [f"asked GPUs of gpu_type v100, got {{1: ['{T4}']}}"]
+    assert truth.violations({**asked, "gpu_type": None}, reports) == []
+    assert truth.violations(*on_gpus([[V100, V100], [V100, V100]], "v100")) == []
+
+
+def test_without_names_from_tensorflow_those_of_a_uniform_host_are_compared() -> None:
+    asked, reports = on_gpus([[None, None], []], "v100", gpus=[T4, T4])
+    (wrong,) = truth.violations(asked, reports)
+    assert wrong.startswith("asked GPUs of gpu_type v100, got {0: ['Tesla T4'], 1: ")
+    assert truth.unchecked(asked, reports) == []
+
+
+def test_what_cannot_be_compared_is_told_and_no_violation() -> None:
+    asked, reports = on_gpus([[V100, V100], []], "v100", gpus=[V100, T4])
+    assert truth.violations(asked, reports) == []
+    assert truth.unchecked(asked, reports) == ["gpu_type: the driver names no GPU of ranks [1]"]
+    asked, reports = on_gpus([[V100], [V100]], "volta")
+    (said,) = truth.unchecked(asked, reports)
+    assert "'volta' names no model" in said
+    assert V100 in said
+    for rank in reports:
+        rank["host_facts"]["gpu_uuids"] = []
+    assert len(truth.unchecked(asked, reports)) == 2
+    for gpu_type in (None, "v100"):
+        assert truth.unchecked(*on_gpus([[V100], [V100]], gpu_type)) == []
+
+
+def test_the_model_of_logical_devices_is_not_compared() -> None:
+    asked, reports = on_gpus([[], []], "v100")
+    for rank in reports:
+        rank["devices"] = ["CPU:0", "CPU:1"]
+    asked["devices"] = "logical"
+    assert (truth.violations(asked, reports), truth.unchecked(asked, reports)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("visible", "shared"),
+    [
+        (("0,1", "2,3"), None),
+        (("0,1", "1,2"), "GPU-b1"),
+        (("GPU-a", "GPU-b1"), None),
+        (("GPU-b", "1"), "GPU-b1"),
+        (("MIG-1", "MIG-2"), None),
+        (("MIG-1", "MIG-1"), "MIG-1"),
+        ((None, "1"), "GPU-b1"),
+    ],
+)
+def test_ranks_that_share_a_gpu_are_found(
+    visible: tuple[str | None, ...], shared: str | None
+) -> None:
+    """As on one node under --gpu-bind=closest."""
+    facts = {**FACTS, "gpu_uuids": ["GPU-a0", "GPU-b1", "GPU-c2", "GPU-d3"]}
+    asked, reports = on_gpus([[V100], [V100]], "v100")
+    for rank, own in zip(reports, visible, strict=True):
+        rank |= {"gpus_visible": own, "host_facts": facts}
+    expected = [] if shared is None else [f"ranks share GPUs: {{'{shared}': [0, 1]}}"]
+    assert truth.violations(asked, reports) == expected
+
+
+def test_tasks_that_see_only_their_own_gpus_do_not_share_them() -> None:
+    """Where Slurm shows each task its own, all of them are number 0."""
+    assert truth.violations(*on_gpus([[V100], [V100]], "v100")) == []
+
+
+def test_devices_of_workers_are_those_that_the_coordinator_sees() -> None:
+    reports = coordinated_reports()
+    reports[0]["worker_devices"] = [["CPU:0"], ["GPU:0"]]
+    (wrong,) = truth.violations(PS_ASKED, reports)
+    assert wrong == "asked devices ['CPU:0'] on each worker, got {3: ['GPU:0']}"
+    reports[0] |= {"worker_devices": [["CPU:0"]], "replicas": 1}
+    assert len(truth.violations(PS_ASKED, reports)) == 2
 
 
 def test_logical_devices_are_parts_of_the_cpu() -> None:
@@ -179,7 +335,8 @@ def test_processes_on_one_machine_share_host_and_cpus() -> None:
 
 
 def test_more_cpus_than_asked_are_no_error() -> None:
-    assert truth.violations({**ASKED, "cpus_per_task": 4}, [report(0), report(1)]) == []
+    reports = [report(rank, intra_op_threads=4) for rank in range(2)]
+    assert truth.violations({**ASKED, "cpus_per_task": 4}, reports) == []
 
 
 def test_durations_may_differ_between_ranks() -> None:
@@ -235,3 +392,29 @@ def test_uneven_tasks_may_be_asked_for(hosts: list[str], wrong: list[str]) -> No
 def test_all_that_is_wrong_is_told_at_once() -> None:
     broken = report(1, cpus=1, replicas=9, cluster_hash="beef")
     assert len(truth.violations(ASKED, [report(0), broken])) == 3
+
+
+def diverged(rank: int, **changes: Any) -> dict[str, Any]:
+    """The report of a rank that ended after the first of two epochs, whose loss was NaN."""
+    epochs = [{**report(rank)["epochs"][0], "loss": None}]
+    told = {"epochs": epochs, "diverged": "loss is NaN from epoch 1", "examples_trained": 384}
+    return report(rank, **{**told, "test_loss": None, "test_accuracy": None, **changes})
+
+
+def test_a_run_that_diverged_fails_the_check_finite_and_no_other() -> None:
+    wrong = truth.violations(ASKED, [diverged(0), diverged(1)])
+    assert wrong == ["diverged: loss is NaN from epoch 1"]
+    others = [name for name in truth.CHECKS if name != truth.FINITE]
+    assert truth.violations(ASKED, [diverged(0), diverged(1)], others) == []
+
+
+def test_ranks_of_which_one_diverged_disagree() -> None:
+    assert any("disagree on loss" in w for w in truth.violations(ASKED, [report(0), diverged(1)]))
+
+
+@pytest.mark.parametrize("name", ["loss", "test_loss"])
+def test_a_loss_that_is_none_is_not_finite_whatever_the_rank_says(name: str) -> None:
+    epochs = [{**epoch, name: None} for epoch in report()["epochs"][:1]]
+    reports = [diverged(rank, epochs=epochs, diverged="") for rank in (0, 1)]
+    (wrong,) = truth.violations(ASKED, reports)
+    assert wrong == "diverged: loss is not finite from epoch 1"

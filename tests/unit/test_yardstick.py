@@ -89,7 +89,7 @@ def test_it_lies_beside_the_runs() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
-    [("sizes_bytes", [6], "not a multiple of 4"), ("repetitions", 0, "allowed: 1 or more")],
+    [("sizes_bytes", [6], "multiples of 4"), ("repetitions", 0, "allowed: 1 or more")],
 )
 def test_wrong_values_are_errors(key: str, value: Any, allowed: str) -> None:
     with pytest.raises(configuration.ConfigError, match=allowed):

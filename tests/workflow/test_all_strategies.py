@@ -49,7 +49,7 @@ def test_all_strategies_learn(swept: Project) -> None:
 
 def test_time_to_the_target_is_that_of_the_first_evaluation_at_it(swept: Project) -> None:
     rows = {row["strategy"]: row for row in swept.table()}
-    epochs = swept.table("results/tables/epochs.csv")
+    epochs = swept.table("results/main/tables/epochs.csv")
     for strategy, row in rows.items():
         first, last = [epoch for epoch in epochs if epoch["strategy"] == strategy]
         assert last["test_accuracy"] == row["test_accuracy"]
@@ -94,7 +94,7 @@ def test_all_reduces_are_timed_where_the_strategy_trains_by_them(swept: Project)
 
 
 def test_a_step_stands_beside_computation_plus_all_reduce(swept: Project) -> None:
-    rows = {row["strategy"]: row for row in swept.table("results/tables/communication.csv")}
+    rows = {row["strategy"]: row for row in swept.table("results/main/tables/communication.csv")}
     assert {name: row["status"] for name, row in rows.items()} == {
         "single": "single replica", "mirrored": "ok", "multi_worker_mirrored": "ok",
         "parameter_server": "no all-reduce", "synchronous_parameter_server": "no all-reduce",
@@ -108,8 +108,11 @@ def test_a_step_stands_beside_computation_plus_all_reduce(swept: Project) -> Non
         # nothing here is exact on a busy machine, but a wrong unit or a forgotten part would show
         assert 0.1 < float(row["step_time_over_bound"]) < 20
     assert rows["single"]["step_bound_s"] == rows["single"]["compute_time_s"]
-    assert "computation plus all-reduce" in (swept.folder / "results/tables/method.md").read_text()
-    assert 'id="communication"' in (swept.folder / "results/report.html").read_text()
+    assert (
+        "computation plus all-reduce"
+        in (swept.folder / "results/main/tables/method.md").read_text()
+    )
+    assert 'id="communication"' in (swept.folder / "results/main/report.html").read_text()
 
 
 def test_a_yardstick_that_fails_leaves_its_cause(swept: Project) -> None:

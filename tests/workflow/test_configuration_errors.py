@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
-from project import TINY, Project
+from project import REPOSITORY, TINY, Project
 
 BLOCK = {"platform": "laptop", "model": "mnist_cnn", "recipe": "tiny", "nodes": [1, 2]}
 GOOD: dict[str, Any] = {"grid": [BLOCK], "recipes": {"tiny": TINY}, "platforms": {"laptop": {}}}
@@ -78,6 +79,69 @@ def test_bad_configuration(name: str, project: Project) -> None:
         assert text in lines[0]
     assert "Traceback" not in done.stdout
     assert not list(project.folder.glob("results/runs"))
+
+
+#: name → (text of an overlay over the good configuration, how the message begins behind its name)
+TEXTS = {
+    "leading zero": ("seed: 064\n", "line 1: seed: 064 is not allowed; YAML reads 52 here; write"),
+    "key twice": ("seed: 1\nseed: 2\n", "line 2: seed: the key once more is not allowed; it "),
+    "newline": ('recipes: {"a\\n": {}}\n', 'recipes: "a\\n" is not allowed; allowed: text'),
+    "long name": (f"recipes: {{{'a' * 300}: {{}}}}\n", 'recipes: "aaaaaaa'),
+    "option of sbatch": (
+        "platforms: {laptop: {extra: --nodes=7}}\n",
+        'platforms.laptop.extra: "--nodes=7" is not allowed; ',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_a_file_says_is_not_read_as_something_else(name: str, project: Project) -> None:
+    text, expected = TEXTS[name]
+    good = project.overlay(GOOD)
+    (project.folder / "second.yaml").write_text(text)
+    done = project.snakemake("--dry-run", config=[good, "second.yaml"], check=False)
+    assert done.returncode != 0
+    (line,) = [line for line in done.stdout.splitlines() if " is not allowed; " in line]
+    assert line.startswith(f"second.yaml: {expected}")
+    assert "Traceback" not in done.stdout
+
+
+def test_more_nodes_than_any_cluster_is_one_line(project: Project) -> None:
+    project.overlay(changed({"grid.0.nodes": [1, 99999999999]}))
+    done = project.snakemake("--dry-run", check=False)
+    assert done.returncode != 0
+    assert "overlay.yaml: grid[0].nodes[1]: 99999999999 is not allowed; " in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+@pytest.mark.parametrize("target", [[], ["plan"]], ids=["sweep", "plan"])
+def test_a_cluster_that_no_platform_is_on_is_an_error(target: list[str], project: Project) -> None:
+    project.overlay(changed({"platforms.laptop.cluster": "here"}))
+    done = project.snakemake(*target, "--config", "cluster=hear", check=False)
+    assert done.returncode != 0
+    text = "cluster: \"hear\" is not allowed; did you mean 'here'? allowed: aws, gcp, here"
+    assert f"--config: {text}" in done.stdout.splitlines()
+    assert not (project.folder / "results/main").exists()
+    assert project.snakemake("--dry-run", "--config", "cluster=here").returncode == 0
+
+
+def test_a_platform_may_have_the_name_of_any_table_or_file(project: Project) -> None:
+    """The tables of platforms have a folder of their own: no other rule may write there."""
+    rules = {path.name: path.read_text() for path in (REPOSITORY / "workflow/rules").glob("*.smk")}
+    names = {name for text in rules.values() for name in re.findall(r"/tables/(\w+)\.\w", text)}
+    assert names >= {"runs", "comparison", "decision", "findings", "clouds", "published", "method"}
+    outputs = [(name, text.count("/tables/platforms/{")) for name, text in rules.items()]
+    assert [found for found in outputs if found[1]] == [("tables.smk", 1)]
+    kinds = {"launcher": "local", "nodes_max": 2, "cpus_per_node": 2}
+    names |= {"platforms", "tables", "report", "plots", "grid", "runs.csv"}
+    content = changed({"grid.0.platform": sorted(names)})
+    content["platforms"] = dict.fromkeys(sorted(names), kinds)
+    project.overlay(content)
+    done = project.snakemake("--dry-run")
+    assert "results/main/tables/platforms/comparison.md" in done.stdout
+    project.snakemake("partial")
+    folder = project.folder / "results/main/partial/tables/platforms"
+    assert {path.stem for path in folder.glob("*.md")} == names
 
 
 def test_the_value_of_the_command_line_is_named(project: Project) -> None:

@@ -4,18 +4,45 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 from project import TINY, Project
 from sweep import SWEEP
 
+#: A model that fails on two nodes.
+BROKEN = """
+import json
+import os
+
+
+def model():
+    from tfscaling.models import MODELS
+
+    if len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]) > 1:
+        raise ValueError("two workers are too many")
+    return MODELS["mnist_cnn"].build()
+"""
+POINT = {"platform": "laptop", "model": "broken:model", "recipe": "bad"}
+BAD = {**TINY, "dataset": "mnist", "train_examples_max": 640}
+TEXT = "ValueError: two workers are too many"
+
+
+def names(project: Project) -> list[str]:
+    """What lies in the study's folder."""
+    return sorted(path.name for path in (project.folder / "results/main").iterdir())
+
+
+@pytest.fixture
+def copied(copied: Project) -> Project:
+    """The copy of a finished sweep, with the module of the model that fails."""
+    (copied.folder / "broken.py").write_text(BROKEN)
+    return copied
+
 
 def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Project) -> None:
+    before = names(copied)
     content = copy.deepcopy(SWEEP)
-    # 640 examples are fewer than the global batch of two nodes
-    bad = {**TINY, "train_examples_max": 640, "per_replica_batch_size": 512}
-    content["recipes"]["bad"] = bad
-    content["grid"].append(
-        {"platform": "laptop", "model": "mnist_cnn", "recipe": "bad", "nodes": [1, 2]}
-    )
+    content["recipes"]["bad"] = BAD
+    content["grid"].append({**POINT, "nodes": [1, 2]})
     copied.overlay(content)
     done = copied.snakemake(check=False)
     assert done.returncode != 0
@@ -23,24 +50,89 @@ def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Pr
     (failure,) = copied.failures()
     assert failure["axes"]["nodes"] == 2
     assert failure["cause"]["kind"] == "rank_failed"
-    text = "ValueError: 640 training examples are fewer than the global batch of 1024"
-    assert failure["cause"]["message"] == text
-    assert any(text in line for line in failure["cause"]["last_lines"])
+    assert failure["cause"]["message"] == TEXT
+    assert any(TEXT in line for line in failure["cause"]["last_lines"])
 
-    # the tables of what has finished are there, and results/tables is as it was
-    rows = copied.table("results/partial/tables/comparison.csv")
+    # the tables of what has finished are there, and none of the sweep before
+    rows = copied.table("results/main/partial/tables/comparison.csv")
     shown = {(r["recipe"], r["nodes"]): r for r in rows if r["recipe"] == "bad"}
     assert shown["bad", "1"]["status"] == "ok"
     assert shown["bad", "2"]["status"] == "failed"
-    assert text in shown["bad", "2"]["reason"]
+    assert TEXT in shown["bad", "2"]["reason"]
     assert shown["bad", "2"]["speedup"] == ""
     assert sum(r["status"] == "ok" for r in rows) == 6
-    markdown = (copied.folder / "results/partial/tables/comparison.md").read_text()
-    assert text in markdown
-    assert len(copied.table()) == 7
+    markdown = (copied.folder / "results/main/partial/tables/comparison.md").read_text()
+    assert TEXT in markdown
+    results = copied.folder / "results/main"
+    assert not (results / "report.html").exists()
+    left = [*results.glob("tables/**/*"), *results.glob("plots/*")]
+    assert [path for path in left if path.is_file()] == []
 
+    # what is made anew is cheap, and then nothing is left of the failure
     assert len(copied.planned()) == 1
     content["grid"][-1]["nodes"] = [1]
     copied.overlay(content)
     copied.snakemake()
     assert [r["status"] for r in copied.table() if r["recipe"] == "bad"] == ["ok"]
+    assert names(copied) == before
+
+
+def test_after_a_failure_the_sweep_before_it_is_there_again_without_a_run(copied: Project) -> None:
+    before = names(copied), copied.table()
+    content = copy.deepcopy(SWEEP)
+    content["recipes"]["bad"] = BAD
+    content["grid"].append({**POINT, "nodes": 2})
+    copied.overlay(content)
+    assert copied.snakemake(check=False).returncode != 0
+    copied.overlay(copy.deepcopy(SWEEP))
+    assert copied.planned() == set()
+    assert "train mnist_cnn" not in copied.snakemake().stdout
+    assert (names(copied), copied.table()) == before
+
+
+def test_before_a_round_of_further_repeats_too(copied: Project) -> None:
+    """The tables' inputs are not known yet when the sweep fails."""
+    content = copy.deepcopy(SWEEP)
+    content["recipes"]["bad"] = BAD
+    until = {"relative_interval": 0.05, "repeats_max": 7}
+    content["grid"].append({**POINT, "nodes": 2, "repeat_until": until})
+    copied.overlay(content)
+    assert copied.snakemake(check=False).returncode != 0
+    assert names(copied) == ["grid.json", "logs", "partial", "plots", "tables"]
+    assert not (copied.folder / "results/main/tables/runs.csv").exists()
+
+
+@pytest.fixture
+def failing(project: Project) -> Project:
+    """A project whose only run fails."""
+    (project.folder / "broken.py").write_text(BROKEN)
+    project.overlay({"grid": [{**POINT, "nodes": 2}], "recipes": {"bad": BAD}})
+    return project
+
+
+def test_the_shim_makes_the_partial_tables_too(failing: Project) -> None:
+    done = failing.snakemake(snakefile="workflow/Snakefile", check=False)
+    assert done.returncode != 0
+    (row,) = failing.table("results/main/partial/tables/comparison.csv")
+    assert row["status"] == "failed"
+
+
+def test_the_snakemake_of_a_job_leaves_the_tables_alone(failing: Project) -> None:
+    """On a node many of them fail side by side, each for its own run."""
+    axes = {**POINT, "strategy": "multi_worker_mirrored", "nodes": 2, "gpus_per_node": 0}
+    job = ",".join(f"{k}={v}" for k, v in {**axes, "tasks_per_node": 1, "repeat": 1}.items())
+    options = ["--mode", "subprocess", "--cores", "1", "--allowed-rules", "train"]
+    done = failing.snakemake(*options, "--target-jobs", f"train:{job}", check=False)
+    assert done.returncode != 0
+    (failure,) = failing.failures()
+    assert TEXT in failure["cause"]["message"]
+    assert not (failing.folder / "results/main/partial").exists()
+
+
+def test_a_plan_that_fails_touches_no_table(copied: Project) -> None:
+    (copied.folder / "results/main/plan.md").mkdir()  # it cannot be written
+    before = copied.table()
+    assert copied.snakemake("plan", check=False).returncode != 0
+    assert copied.table() == before
+    assert (copied.folder / "results/main/report.html").exists()
+    assert not (copied.folder / "results/main/partial").exists()

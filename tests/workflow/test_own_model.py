@@ -38,7 +38,7 @@ def test_the_example_has_a_module_and_a_configuration() -> None:
 
 
 def test_runs_of_the_users_model_are_ok_and_learn(example: Project) -> None:
-    rows = example.table()
+    rows = example.table("results/quarters/tables/comparison.csv")
     assert [(row["model"], row["nodes"], row["status"]) for row in rows] == [
         ("own.quarters:model", "1", "ok"),
         ("own.quarters:model", "2", "ok"),

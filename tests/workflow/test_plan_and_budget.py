@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -62,7 +63,7 @@ FAST = ("--slurm-init-seconds-before-status-checks", "1")
 
 def test_the_plan_under_slurm(project: Project, slurm: dict[str, str]) -> None:
     out = project.snakemake("plan", *FAST, profile="slurm", environ=slurm).stdout
-    rows = project.table("results/plan.csv")
+    rows = project.table("results/main/plan.csv")
     assert [(r["platform"], r["nodes"], r["repeat"], r["feasibility"]) for r in rows] == [
         ("cpu", "1", "1", "runs"), ("cpu", "2", "1", "runs"),
         ("gpu", "2", "1", "runs"), ("gpu", "2", "2", "runs"), ("cpu", "8", "", "excluded"),
@@ -71,7 +72,7 @@ def test_the_plan_under_slurm(project: Project, slurm: dict[str, str]) -> None:
     assert rows[2]["node_hours"] == "1.0" and rows[2]["duration_from"] == "time limit"
     assert "-p gpu -t 30 --qos=low --nodes=2 --cpus-per-task=2" in rows[2]["submission"]
     assert "--gres=gpu:4 --wrap=" in rows[2]["submission"]
-    page = (project.folder / "results/plan.md").read_text()
+    page = (project.folder / "results/main/plan.md").read_text()
     assert page in out
     assert "10.80 + unknown" in page
     assert "- No price, so unknown dollars: gpu.\n" in page
@@ -81,7 +82,7 @@ def test_the_plan_under_slurm(project: Project, slurm: dict[str, str]) -> None:
 
 def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[str, str]) -> None:
     project.snakemake("plan", *FAST, profile="slurm", environ=slurm)
-    rows = [row for row in project.table("results/plan.csv") if row["feasibility"] == "runs"]
+    rows = [row for row in project.table("results/main/plan.csv") if row["feasibility"] == "runs"]
     records = [
         "results/runs/platform={platform}/model={model}/strategy={strategy}/recipe={recipe}/"
         "nodes={nodes}/gpus_per_node={gpus_per_node}/tasks_per_node={tasks_per_node}/"
@@ -104,9 +105,11 @@ def test_the_plan_on_this_machine(project: Project) -> None:
     laptop = {"platform": "laptop", "model": "mnist_cnn", "recipe": "tiny", "nodes": 2}
     project.overlay(content(grid=[laptop]))
     project.snakemake("plan")
-    (row,) = project.table("results/plan.csv")
+    (row,) = project.table("results/main/plan.csv")
     assert row["submission"] == "runs on this machine"
-    assert "Only Slurm enforces runtime_min" in (project.folder / "results/plan.md").read_text()
+    assert (
+        "Only Slurm enforces runtime_min" in (project.folder / "results/main/plan.md").read_text()
+    )
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
@@ -117,7 +120,9 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-@pytest.mark.parametrize("arguments", [["--dry-run"], [], ["results/tables/runs.csv"]], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [["--dry-run"], [], ["results/main/tables/runs.csv"]], ids=str
+)
 def test_a_sweep_beyond_the_budget_is_refused_before_any_submission(
     arguments: list[str], project: Project, slurm: dict[str, str]
 ) -> None:
@@ -144,7 +149,7 @@ def test_beyond_the_budget_the_plan_is_still_made_and_says_so(project: Project) 
     out = project.snakemake("plan").stdout
     assert "- The budget refuses this sweep: " in out
     assert "budget.node_hours: 4.5 is not allowed; the 4 runs still to do" in out
-    assert (project.folder / "results/plan.csv").exists()
+    assert (project.folder / "results/main/plan.csv").exists()
 
 
 def test_a_sweep_within_the_budget_starts(project: Project) -> None:
@@ -162,3 +167,18 @@ def test_a_negative_budget_is_an_error(project: Project) -> None:
     project.overlay(content(budget={"usd": -1}))
     done = project.snakemake("--dry-run", check=False)
     assert "overlay.yaml: budget.usd: -1 is not allowed; allowed: 0 or more" in done.stdout
+
+
+def test_a_batch_beyond_the_prepared_data_of_the_users_own_is_refused(project: Project) -> None:
+    (project.folder / "few.py").write_text("def data(): ...\n")
+    asked = content()
+    for recipe in asked["recipes"].values():
+        recipe.update(dataset="few:data", train_examples_max=None)
+    project.overlay(asked)
+    assert project.snakemake("--dry-run").returncode == 0
+    facts = {"dataset": "few:data", "examples": {"x_train": 1, "x_test": 1}}
+    (project.folder / "results/datasets").mkdir(parents=True, exist_ok=True)
+    (project.folder / "results/datasets/few:data.json").write_text(json.dumps(facts))
+    line = refused(project.snakemake("--dry-run", check=False))
+    assert line.startswith("overlay.yaml: recipes.")
+    assert "examples exceeds the training examples of few:data, 1; " in line

@@ -22,8 +22,8 @@ def test_the_wide_point_is_repeated_until_its_limit_and_the_narrow_one_is_not(
 ) -> None:
     """The first six runs are made up; the further one trains for real."""
     project.overlay(CONTENT)
-    project.snakemake("results/grid.json")
-    expected = json.loads((project.folder / "results/grid.json").read_text())
+    project.snakemake("results/main/grid.json")
+    expected = json.loads((project.folder / "results/main/grid.json").read_text())
     first = {"runs": [entry for entry in expected["runs"] if not entry["further"]]}
     generator.write_records(
         first,
@@ -35,13 +35,16 @@ def test_the_wide_point_is_repeated_until_its_limit_and_the_narrow_one_is_not(
     made = {(r["axes"]["recipe"], r["axes"]["repeat"]) for r in project.records()}
     assert len(made) == 13 and ("wide", 7) in made
     rounds = [
-        json.loads((project.folder / f"results/repeats/round={n}.json").read_text()) for n in (1, 2)
+        json.loads((project.folder / f"results/main/repeats/round={n}.json").read_text())
+        for n in (1, 2)
     ]
     assert [made["added"] for made in rounds] == [1, 0]
     assert {p["recipe"]: p["verdict"] for p in rounds[1]["points"]} == {
         "narrow": "narrow enough",
         "wide": "too wide at repeats_max",
     }
-    asked = {row["recipe"]: row["runs"] for row in project.table("results/tables/comparison.csv")}
+    asked = {
+        row["recipe"]: row["runs"] for row in project.table("results/main/tables/comparison.csv")
+    }
     assert asked == {"narrow": "6", "wide": "7"}
     assert "Nothing to be done" in project.snakemake().stdout

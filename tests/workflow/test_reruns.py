@@ -8,6 +8,7 @@ import shutil
 from typing import Any
 
 import pytest
+import yaml
 from project import Project, axis
 from sweep import SWEEP
 
@@ -125,7 +126,9 @@ def test_price_and_title_reach_the_tables(copied: Project) -> None:
         )
     )
     copied.snakemake()
-    assert (copied.folder / "results/tables/comparison.md").read_text().startswith("# Priced\n")
+    assert (
+        (copied.folder / "results/main/tables/comparison.md").read_text().startswith("# Priced\n")
+    )
     for row in copied.table():
         if row["status"] == "ok":
             expected = 3.6 / 3600 * float(row["execution_time_s"]) * int(row["nodes"])
@@ -139,12 +142,14 @@ def test_records_of_other_parameters_are_refused(copied: Project) -> None:
     content["recipes"]["other"]["epochs"] = 2
     copied.overlay(content)
     copied.snakemake("partial")
-    rows = copied.table("results/partial/tables/runs.csv")
+    rows = copied.table("results/main/partial/tables/runs.csv")
     stale = [row for row in rows if row["status"] == "stale"]
     assert [row["recipe"] for row in stale] == ["other", "other"]
     assert stale[0]["reason"] == "made with other parameters: epochs: 1, now 2"
     shown = [
-        r for r in copied.table("results/partial/tables/comparison.csv") if r["status"] == "stale"
+        r
+        for r in copied.table("results/main/partial/tables/comparison.csv")
+        if r["status"] == "stale"
     ]
     assert [(row["recipe"], row["execution_time_s"]) for row in shown] == [("other", "")]
 
@@ -166,13 +171,56 @@ def test_runs_of_another_cluster_are_tabulated_but_not_run(copied: Project) -> N
     assert sum(row["status"] == "ok" for row in copied.table()) == 5
 
 
+def test_tables_and_plots_of_an_earlier_configuration_are_removed(copied: Project) -> None:
+    content = changed()
+    content["platforms"] = {
+        "laptop": {"nodes_max": 8, "cluster": "here"},
+        "elsewhere": {"launcher": "local", "cpus_per_node": 2, "nodes_max": 8, "cluster": "there"},
+    }
+    content["grid"][1]["platform"] = ["laptop", "elsewhere"]
+    copied.overlay(content)
+    copied.snakemake("--config", "cluster=here")
+    results = copied.folder / "results/main"
+    made = {path.name for path in [*results.glob("tables/**/*.*"), *results.glob("plots/*")]}
+    assert {"laptop.md", "elsewhere.md", "speedup.svg", "epochs.svg"} <= made
+
+    content["grid"][1]["platform"] = "laptop"
+    copied.overlay(content)
+    base = yaml.safe_load((copied.folder / "config/config.yaml").read_text())
+    base["plots"] = {"speedup": {}}
+    (copied.folder / "config/config.yaml").write_text(yaml.safe_dump(base))
+    copied.snakemake("--config", "cluster=here")
+    left = {path.name for path in [*results.glob("tables/**/*.*"), *results.glob("plots/*")]}
+    plots = {path.name for path in results.glob("plots/*")}
+    assert plots == {"speedup.svg"}
+    assert made - left == {"elsewhere.md"} | {n for n in made if n.endswith(".svg")} - plots
+
+    base["plots"] = {}
+    (copied.folder / "config/config.yaml").write_text(yaml.safe_dump(base))
+    copied.snakemake("--config", "cluster=here")
+    assert not list(results.glob("plots/*"))
+
+
+def test_studies_leave_each_other_alone(copied: Project) -> None:
+    """Another study of the same runs: nothing is trained, and no file of the first one changes."""
+    study = copied.folder / "results/main"
+    before = {path: path.stat().st_mtime_ns for path in study.rglob("*") if path.is_file()}
+    first = copied.table()
+    copied.overlay(changed(study="other", comparison={"title": "Other"}, plots={}))
+    assert "train mnist_cnn" not in copied.snakemake().stdout
+    copied.snakemake("plan")
+    copied.snakemake("partial")
+    assert {p: p.stat().st_mtime_ns for p in study.rglob("*") if p.is_file()} == before
+    assert copied.table("results/other/tables/comparison.csv") == first
+
+
 def test_a_broken_record_is_a_failed_row(copied: Project) -> None:
     record = next(copied.folder.glob("results/runs/**/recipe=other/**/repeat=2/run.json"))
     content = json.loads(record.read_text())
     del content["metrics"]["loss"]
     record.write_text(json.dumps(content))
     copied.snakemake("partial")
-    rows = copied.table("results/partial/tables/runs.csv")
+    rows = copied.table("results/main/partial/tables/runs.csv")
     (row,) = [row for row in rows if row["status"] != "ok"]
     assert (row["recipe"], row["repeat"], row["status"]) == ("other", "2", "failed")
     assert "metrics: 'loss' is a required property" in row["reason"]

@@ -79,7 +79,7 @@ def test_the_plan_has_the_geometry_of_each_point(
         "plan", "--slurm-init-seconds-before-status-checks", "1",
         config=["config/published.yaml"], profile="slurm",
     )  # fmt: skip
-    rows = project.table("results/plan.csv")
+    rows = project.table("results/published/plan.csv")
     assert len(rows) == 41 * 6
     lines = [
         row["submission"] for row in rows

@@ -60,7 +60,7 @@ def test_same_replicas_give_the_same_model_wherever_they_run(finished: Project) 
 
 def test_runs_start_in_the_random_order_that_the_seed_gives(finished: Project) -> None:
     """profiles/local runs one at a time: the order is exact."""
-    expected = json.loads((finished.folder / "results/grid.json").read_text())
+    expected = json.loads((finished.folder / "results/main/grid.json").read_text())
     runs = [grid_run(entry) for entry in expected["runs"]]
     records = sorted(finished.records(), key=started_s)
     found = [grid.run_path(record["axes"]) for record in records]
@@ -108,40 +108,58 @@ def test_the_chief_logs_each_epoch(finished: Project) -> None:
 
 
 def test_the_published_form(finished: Project) -> None:
-    text = (finished.folder / "results/tables/laptop.md").read_text()
+    text = (finished.folder / "results/main/tables/platforms/laptop.md").read_text()
     assert re.search(r"\| +Number of nodes \| +Code execution time \| +Loss \| +Accuracy \|", text)
-    assert "2 GPUs per node" in text
+    assert "2 logical devices per node" in text and not re.search(r"\d GPU", text)
     assert "excluded: 16 nodes exceed nodes_max 8" in text
 
 
 def test_plots_are_drawn(finished: Project) -> None:
-    plots = sorted(path.name for path in finished.folder.glob("results/plots/*.svg"))
+    plots = sorted(path.name for path in finished.folder.glob("results/main/plots/*.svg"))
     assert plots == sorted(f"{name}.svg" for name in PLOTS)
-    for plot in finished.folder.glob("results/plots/*.svg"):
+    for plot in finished.folder.glob("results/main/plots/*.svg"):
         assert "</svg>" in plot.read_text()
 
 
 def test_the_report_has_every_point_and_asks_the_network_for_nothing(finished: Project) -> None:
-    page = (finished.folder / "results/report.html").read_text()
+    page = (finished.folder / "results/main/report.html").read_text()
     assert not re.findall(r"""(?:src|href|action)\s*=\s*["']?(?:https?:)?//""", page)
     assert "default-src 'none'" in page
     assert page.count("data:image/svg+xml;base64,") == len(PLOTS)
     assert "16 nodes exceed nodes_max 8" in page
-    assert "logical devices on a CPU stand for GPUs" in page
-    assert "processes on one machine" in page
+
+
+def test_every_output_warns_of_logical_devices_and_the_one_machine(finished: Project) -> None:
+    folder = finished.folder / "results/main"
+    warnings = json.loads((folder / "tables/warnings.json").read_text())["warnings"]
+    by_kind = {warning["kind"]: warning for warning in warnings}
+    # a machine whose network changes while the tests run gives another one
+    assert {"logical_devices", "one_machine", "few_runs"} <= by_kind.keys()
+    assert [by_kind[kind]["runs"] for kind in ("logical_devices", "one_machine")] == [2, 2]
+    texts = [warning["text"] for warning in warnings]
+    shorts = [warning["short"].split()[0] for warning in warnings]
+    pages = [*folder.glob("tables/**/*.md"), *folder.glob("tables/*.html"), folder / "report.html"]
+    assert len(pages) == 11
+    for page in pages:
+        assert all(text in page.read_text() for text in texts), page.name
+    for plot in folder.glob("plots/*.svg"):
+        note = plot.read_text().partition("warnings: ")[2]
+        assert all(word in note for word in shorts), plot.name
+    kinds = {(row["gpus_per_node"], row["devices"]) for row in finished.table()}
+    assert kinds == {("0", "CPU"), ("2", "logical")}
 
 
 def test_single_runs_decide_and_claim_nothing(finished: Project) -> None:
-    choices = finished.table("results/tables/decision.csv")
+    choices = finished.table("results/main/tables/decision.csv")
     assert {row["goal"] for row in choices} >= {"execution_time_s", "cost_usd", "test_accuracy"}
-    found = finished.table("results/tables/findings.csv")
+    found = finished.table("results/main/tables/findings.csv")
     assert "scaling" in {row["topic"] for row in found}
     assert {row["support"] for row in choices + found} <= {"too few runs", "not measured"}
     assert {row["nodes"] for row in choices} == {""}
 
 
 def test_phases_and_steps_are_in_the_table_of_runs(finished: Project) -> None:
-    for row in finished.table("results/tables/runs.csv"):
+    for row in finished.table("results/main/tables/runs.csv"):
         assert 0 < float(row["compute_time_s"]) < float(row["execution_time_s"])
         assert float(row["straggler_ratio"]) >= 1
         assert row["slowest_host"] in row["hosts"].split()

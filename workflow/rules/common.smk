@@ -1,14 +1,14 @@
 """Configuration, grid and wildcard constraints for all stages.
 
 INPUTS   the merged configuration (config/config.yaml, config/platforms.yaml, overlays)
-OUTPUTS  CONFIG (validated, defaults filled), GRID, RUNS, PRIORITY, PLATFORMS, CODE, PAGE
+OUTPUTS  CONFIG (validated, defaults filled), RESULTS (the study's folder), GRID, RUNS, PRIORITY,
+         PLATFORMS, CODE, PAGE, PUBLISHED
 """
 
 import os
 import sys
 from pathlib import Path
 
-import yaml
 from snakemake.exceptions import WorkflowError
 
 SCRIPTS = Path(workflow.current_basedir).resolve().parent / "scripts"
@@ -21,8 +21,8 @@ os.environ.update(
     )
 )
 
-from tfscaling import configuration, grid, order, platforms, published
-from tfscaling.datasets import DATASETS
+from tfscaling import config_files, configuration, folders, grid, order, platforms, published
+from tfscaling.datasets import DATASETS, TRAIN_EXAMPLES
 from tfscaling.metrics import METRICS
 from tfscaling.models import MODELS
 from tfscaling.plots import PLOTS
@@ -34,24 +34,31 @@ def config_sources():
     overlays = [os.path.relpath(path) for path in workflow.overwrite_configfiles]
     base = [os.path.relpath(path) for path in workflow.configfiles]
     names = [*(name for name in base if name not in overlays), *overlays]
-    files = [(name, yaml.safe_load(Path(name).read_text()) or {}) for name in names]
-    return [*files, ("--config", dict(workflow.config_settings.config))]
+    files = [(name, config_files.read(name)) for name in names]
+    return [*files, (configuration.COMMAND_LINE, dict(workflow.config_settings.config))]
 
 
-SOURCES = config_sources()
 try:
+    SOURCES = config_sources()
     CONFIG = configuration.validate(config, SOURCES)
+    folders.check_study(CONFIG["study"], SOURCES)
     platforms.check(CONFIG["platforms"], SOURCES)
+    platforms.check_cluster(CONFIG, SOURCES)
     configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, SOURCES)
-    GRID = grid.expand(CONFIG, MODELS, STRATEGIES, SOURCES)
+    GRID = grid.expand(CONFIG, MODELS, STRATEGIES, SOURCES, TRAIN_EXAMPLES)
     grid.check_baseline(GRID, CONFIG["comparison"]["baseline"], SOURCES)
     published.check(CONFIG["published"]["path"], SOURCES)
 except configuration.ConfigError as error:
     raise WorkflowError(str(error)) from None
 
+#: What is made from this configuration alone. Runs, yardsticks and datasets are shared by studies.
+RESULTS = f"results/{CONFIG['study']}"
 #: Inputs of the cheap rules: new code makes new tables. Training has `trainer_version` instead.
-CODE = sorted(os.path.relpath(path) for path in SCRIPTS.glob("**/*.py"))
-PAGE = sorted(os.path.relpath(path) for path in (SCRIPTS.parent / "report").glob("page.*"))
+#: `local`: a module's `prefix` moves results, not the code.
+CODE = local(sorted(os.path.relpath(path) for path in SCRIPTS.glob("**/*.py")))
+PAGE = local(sorted(os.path.relpath(path) for path in (SCRIPTS.parent / "report").glob("page.*")))
+#: Published results lie where the configuration says, with a `prefix` too.
+PUBLISHED = local(CONFIG["published"]["path"]) if CONFIG["published"]["path"] else []
 RUNS = {run.path: run for run in GRID.runs}
 PRIORITY = order.priorities(GRID.runs, CONFIG["seed"])
 PLATFORMS = list(dict.fromkeys(run.platform for run in GRID.runs))

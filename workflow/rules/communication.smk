@@ -33,5 +33,6 @@ rule time_all_reduce:
         "time_all_reduce.py"
         " --record {output.record}"
         " --stall-timeout-s {resources.stall_timeout_s}"
+        " --latency-wait-s {resources.latency_wait_s}"
         " {params.arguments}"
         " >{log} 2>&1"

@@ -1,14 +1,16 @@
 """What the comparison says: findings, clouds against each other, published against measured.
 
-INPUTS   results/tables/{comparison,runs}.csv, results/grid.json, published results if configured,
-         results/yardsticks/**/all_reduce.json if enabled
-OUTPUTS  results/tables/findings.{csv,md}     sentences, each with what supports it
-         results/tables/decision.{csv,md}     which point to take for which goal, and what is open
-         results/tables/clouds.{csv,md}       one row per point and metric of two clouds
-         results/tables/published.{csv,md}    one row per published point
-         results/tables/method.{csv,md}       one row per rule of good measurement, pass or fail
-         results/tables/scaling.{csv,md}      one row per line of points and scaling law
-         results/tables/communication.{csv,md}  one row per point: a step, its bound, the yardstick
+INPUTS   results/{study}/grid.json, results/{study}/tables/{comparison,runs}.csv and warnings.json
+         beside them, published results if configured, results/yardsticks/**/all_reduce.json if
+         enabled
+OUTPUTS  below results/{study}/tables:
+         findings.{csv,md}       sentences, each with what supports it
+         decision.{csv,md}       which point to take for which goal, and what is open
+         clouds.{csv,md}         one row per point and metric of two clouds
+         published.{csv,md}      one row per published point
+         method.{csv,md}         one row per rule of good measurement, pass or fail
+         scaling.{csv,md}        one row per line of points and scaling law
+         communication.{csv,md}  one row per point: a step, its bound, the yardstick
 """
 
 
@@ -17,48 +19,52 @@ rule conclude:
         comparison=rules.compare.output.csv,
         runs=rules.collect.output.csv,
         grid=rules.expand.output.grid,
-        published=CONFIG["published"]["path"] or [],
+        warnings=rules.compare.output.warnings,
+        published=PUBLISHED,
         yardsticks=wanted_yardsticks,
         code=CODE,
     output:
-        findings="results/tables/findings.csv",
+        findings=f"{RESULTS}/tables/findings.csv",
         findings_md=report(
-            "results/tables/findings.md", category="Findings", caption="../report/findings.rst"
+            f"{RESULTS}/tables/findings.md", category="Findings", caption="../report/findings.rst"
         ),
-        decision="results/tables/decision.csv",
+        decision=f"{RESULTS}/tables/decision.csv",
         decision_md=report(
-            "results/tables/decision.md", category="Findings", caption="../report/decision.rst"
+            f"{RESULTS}/tables/decision.md", category="Findings", caption="../report/decision.rst"
         ),
-        clouds="results/tables/clouds.csv",
+        clouds=f"{RESULTS}/tables/clouds.csv",
         clouds_md=report(
-            "results/tables/clouds.md", category="Tables", caption="../report/clouds.rst"
+            f"{RESULTS}/tables/clouds.md", category="Tables", caption="../report/clouds.rst"
         ),
-        published="results/tables/published.csv",
+        published=f"{RESULTS}/tables/published.csv",
         published_md=report(
-            "results/tables/published.md", category="Tables", caption="../report/published.rst"
+            f"{RESULTS}/tables/published.md", category="Tables", caption="../report/published.rst"
         ),
-        method="results/tables/method.csv",
+        method=f"{RESULTS}/tables/method.csv",
         method_md=report(
-            "results/tables/method.md", category="Method", caption="../report/method.rst"
+            f"{RESULTS}/tables/method.md", category="Method", caption="../report/method.rst"
         ),
-        scaling="results/tables/scaling.csv",
+        scaling=f"{RESULTS}/tables/scaling.csv",
         scaling_md=report(
-            "results/tables/scaling.md", category="Tables", caption="../report/scaling.rst"
+            f"{RESULTS}/tables/scaling.md", category="Tables", caption="../report/scaling.rst"
         ),
-        communication="results/tables/communication.csv",
+        communication=f"{RESULTS}/tables/communication.csv",
         communication_md=report(
-            "results/tables/communication.md",
+            f"{RESULTS}/tables/communication.md",
             category="Tables",
             caption="../report/communication.rst",
         ),
     log:
-        "results/logs/conclude.log",
+        f"{RESULTS}/logs/conclude.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
     params:
         tolerance=CONFIG["published"]["tolerance"],
+        indifference=CONFIG["comparison"]["indifference"],
         published=published_flag,
+        yardsticks_dir=f"{ROOT}/yardsticks",
+        output_dir=tables_folder,
     message:
         "say what the comparison supports"
     shell:
@@ -66,8 +72,10 @@ rule conclude:
         " --comparison {input.comparison}"
         " --runs {input.runs}"
         " --grid {input.grid}"
+        " --warnings {input.warnings}"
         " --tolerance {params.tolerance}"
+        " --indifference {params.indifference}"
         " {params.published}"
-        " --yardsticks-dir results/yardsticks"
-        " --output-dir results/tables"
+        " --yardsticks-dir {params.yardsticks_dir:q}"
+        " --output-dir {params.output_dir:q}"
         " >{log} 2>&1"

@@ -18,6 +18,8 @@ rule dataset:
         "../envs/environment.yaml"
     params:
         path=dataset_path,
+        version=2,  # of the prepared file: files of an earlier one are made again
+        checksums=dataset_checksums,  # other data under the same name is fetched anew
     message:
         "dataset {wildcards.dataset}"
     shell:

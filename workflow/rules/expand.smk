@@ -1,7 +1,9 @@
 """Expand the grid: what the tables expect to find.
 
 INPUTS   the grid, recipes and platforms of the configuration
-OUTPUTS  results/grid.json   every run with its parameters and their hash, every excluded point
+OUTPUTS  results/{study}/grid.json   every run with its parameters and their hash, every
+                                     excluded point
+         ROOT, STUDY   the folders results and results/{study} as snakemake sees them
 """
 
 
@@ -9,9 +11,9 @@ rule expand:
     input:
         code=CODE,
     output:
-        grid="results/grid.json",
+        grid=f"{RESULTS}/grid.json",
     log:
-        "results/logs/expand.log",
+        f"{RESULTS}/logs/expand.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
@@ -21,3 +23,9 @@ rule expand:
         "expand the grid"
     shell:
         "expand.py" " --config {params.config:q}" " --output {output.grid}" " >{log} 2>&1"
+
+
+# In a module with a `prefix`, which Snakemake sets before outputs but not before other texts, these
+# have it too: what is named by them is in the same results as the outputs.
+STUDY = os.path.dirname(rules.expand.output.grid)
+ROOT = os.path.dirname(STUDY)

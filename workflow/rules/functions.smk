@@ -48,7 +48,7 @@ def run_priority(wildcards):
 
 def plan_submission(wildcards):
     """How jobs leave this machine, as JSON."""
-    return json.dumps(submission.describe(workflow), default=str)
+    return json.dumps(submission.describe(workflow, rules.train.rule.name), default=str)
 
 
 def grid_config(wildcards):
@@ -62,6 +62,30 @@ def dataset_path(wildcards):
     """`--path FILE` if the configuration names a local copy of the dataset."""
     path = CONFIG["datasets"].get(wildcards.dataset, {}).get("path")
     return shlex.join(["--path", path]) if path else ""
+
+
+def tables_folder(wildcards, output):
+    """The folder that the tables of `conclude` go to."""
+    return os.path.dirname(output.findings)
+
+
+def unfinished_outputs():
+    """The files that were to be made, or made anew, and were not; of plan and partial none."""
+    # jobs that have finished are not among these
+    return [Path(path) for job in workflow.dag.needrun_jobs() for path in job.output]
+
+
+def remove_outdated(paths):
+    """Remove those of the study, which the next sweep makes again; no runs, data or yardsticks."""
+    for path in paths:
+        if Path(STUDY) in path.parents:
+            path.unlink(missing_ok=True)
+
+
+def dataset_checksums(wildcards):
+    """The checksums of the published data; none of a function of the user's."""
+    dataset = DATASETS.get(wildcards.dataset)
+    return sorted(dataset.parts.values()) if dataset else []
 
 
 def published_flag(wildcards, input):

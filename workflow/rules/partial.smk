@@ -1,15 +1,15 @@
 """Tables and plots from whatever has finished, while a sweep runs or after it failed.
 
 INPUTS   results/runs/** as it is now; nothing is run, nothing waited for
-OUTPUTS  results/partial/**: grid.json, tables, plots, report.html; results/tables is left alone
+OUTPUTS  results/{study}/partial/**: grid.json, tables, plots, report.html; nothing else changes
 """
 
 PARTIAL_COMMAND = (
     (
         "partial.py"
         f" --config {shlex.quote(json.dumps(CONFIG))}"
-        " --runs-dir results/runs"
-        " --output-dir results/partial"
+        f" --runs-dir {shlex.quote(ROOT)}/runs"
+        f" --output-dir {shlex.quote(STUDY)}/partial"
     )
     .replace("{", "{{")
     .replace("}", "}}")
@@ -18,7 +18,7 @@ PARTIAL_COMMAND = (
 
 rule partial:
     log:
-        "results/logs/partial.log",
+        f"{RESULTS}/logs/partial.log",
     localrule: True
     conda:
         "../envs/environment.yaml"

@@ -1,7 +1,7 @@
 """Plots, one SVG each.
 
-INPUTS   results/tables/{comparison,epochs,published}.csv
-OUTPUTS  results/plots/{plot}.svg    the plots that the configuration names
+INPUTS   results/{study}/tables/{comparison,epochs,published}.csv and warnings.json beside them
+OUTPUTS  results/{study}/plots/{plot}.svg    the plots that the configuration names
 """
 
 
@@ -9,16 +9,17 @@ rule plot:
     input:
         comparison=rules.compare.output.csv,
         epochs=rules.collect.output.epochs,
+        warnings=rules.compare.output.warnings,
         published=rules.conclude.output.published,
         code=CODE,
     output:
         svg=report(
-            expand("results/plots/{plot}.svg", plot=CONFIG["plots"]),
+            [f"{RESULTS}/plots/{plot}.svg" for plot in CONFIG["plots"]],
             category="Plots",
             caption="../report/plot.rst",
         ),
     log:
-        "results/logs/plot.log",
+        f"{RESULTS}/logs/plot.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
@@ -31,6 +32,7 @@ rule plot:
         " --plots {params.plots:q}"
         " --comparison {input.comparison}"
         " --epochs {input.epochs}"
+        " --warnings {input.warnings}"
         " --published {input.published}"
         " --outputs {output.svg}"
         " >{log} 2>&1"

@@ -1,7 +1,7 @@
 """Repeat further the points whose interval is too wide (`repeat_until`), round by round.
 
-INPUTS   results/grid.json, results/runs/**/run.json of the rounds before
-OUTPUTS  results/repeats/round={round}.json   the further runs to make; none ends the rounds
+INPUTS   results/{study}/grid.json, results/runs/**/run.json of the rounds before
+OUTPUTS  results/{study}/repeats/round={round}.json   the further runs to make; none ends the rounds
 """
 
 
@@ -11,20 +11,21 @@ checkpoint assess_repeats:
         records=records_before_round,
         previous=round_before,
     output:
-        wanted="results/repeats/round={round}.json",
+        wanted=f"{RESULTS}/repeats/round={{round}}.json",
     log:
-        "results/logs/assess_repeats/round={round}.log",
+        f"{RESULTS}/logs/assess_repeats/round={{round}}.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
     params:
         previous=previous_flag,
+        runs_dir=f"{ROOT}/runs",
     message:
         "round {wildcards.round}: which points need further repeats"
     shell:
         "assess_repeats.py"
         " --grid {input.grid}"
-        " --runs-dir results/runs"
+        " --runs-dir {params.runs_dir:q}"
         " --round {wildcards.round}"
         " {params.previous}"
         " --output {output.wanted}"

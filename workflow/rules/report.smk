@@ -1,7 +1,9 @@
 """The report: one self-contained page that works offline, the answer first.
 
-INPUTS   results/grid.json, results/tables/*.csv, results/plots/*.svg
-OUTPUTS  results/report.html
+INPUTS   results/{study}/grid.json, results/{study}/tables/{*.csv,warnings.json},
+         results/{study}/plots/*.svg
+OUTPUTS  results/{study}/report.html; removes results/{study}/partial and plots that are no longer
+         configured
 """
 
 
@@ -12,6 +14,7 @@ rule report:
         comparison=rules.compare.output.csv,
         decision=rules.conclude.output.decision,
         findings=rules.conclude.output.findings,
+        warnings=rules.compare.output.warnings,
         clouds=rules.conclude.output.clouds,
         published=rules.conclude.output.published,
         scaling=rules.conclude.output.scaling,
@@ -20,9 +23,9 @@ rule report:
         plots=rules.plot.output.svg,
         code=[*CODE, *PAGE],
     output:
-        html="results/report.html",
+        html=f"{RESULTS}/report.html",
     log:
-        "results/logs/report.log",
+        f"{RESULTS}/logs/report.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
@@ -38,6 +41,7 @@ rule report:
         " --columns {params.comparison[columns]}"
         " --decision {input.decision}"
         " --findings {input.findings}"
+        " --warnings {input.warnings}"
         " --clouds {input.clouds}"
         " --published {input.published}"
         " --scaling {input.scaling}"
@@ -46,4 +50,5 @@ rule report:
         " --plots {input.plots}"
         " --title {params.comparison[title]:q}"
         " --output {output.html}"
+        " --remove-earlier"
         " >{log} 2>&1"

@@ -1,10 +1,14 @@
 """Tables: every run a row, every point a row of the comparison.
 
-INPUTS   results/grid.json, results/runs/**/run.json (and failure.json of failed runs)
-OUTPUTS  results/tables/runs.{csv,parquet}              one row per run, failed ones included
-         results/tables/epochs.csv                      one row per epoch of each valid run
-         results/tables/comparison.{csv,md,tex,html}    one row per point
-         results/tables/{platform}.md                   nodes, time, loss, accuracy
+INPUTS   results/{study}/grid.json, results/runs/**/run.json (and failure.json of failed runs)
+OUTPUTS  below results/{study}/tables:
+         runs.{csv,parquet}              one row per run, failed ones included
+         epochs.csv                      one row per epoch of each valid run
+         comparison.{csv,md,tex,html}    one row per point
+         platforms/{platform}.md         nodes, time, loss, accuracy; a folder of their own, so that
+                                         a platform may have the name of a table; those of platforms
+                                         that the grid no longer has are removed
+         warnings.json                   what must be known before any number is read
 """
 
 
@@ -14,20 +18,22 @@ rule collect:
         records=wanted_records,
         code=CODE,
     output:
-        csv="results/tables/runs.csv",
-        parquet="results/tables/runs.parquet",
-        epochs="results/tables/epochs.csv",
+        csv=f"{RESULTS}/tables/runs.csv",
+        parquet=f"{RESULTS}/tables/runs.parquet",
+        epochs=f"{RESULTS}/tables/epochs.csv",
     log:
-        "results/logs/collect.log",
+        f"{RESULTS}/logs/collect.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
+    params:
+        runs_dir=f"{ROOT}/runs",
     message:
         "collect the run records"
     shell:
         "collect.py"
         " --grid {input.grid}"
-        " --runs-dir results/runs"
+        " --runs-dir {params.runs_dir:q}"
         " --csv {output.csv}"
         " --parquet {output.parquet}"
         " --epochs {output.epochs}"
@@ -39,19 +45,24 @@ rule compare:
         runs=rules.collect.output.csv,
         code=CODE,
         grid=rules.expand.output.grid,
-        published=CONFIG["published"]["path"] or [],
+        published=PUBLISHED,
     output:
-        csv="results/tables/comparison.csv",
+        csv=f"{RESULTS}/tables/comparison.csv",
         md=report(
-            "results/tables/comparison.md", category="Tables", caption="../report/comparison.rst"
+            f"{RESULTS}/tables/comparison.md",
+            category="Tables",
+            caption="../report/comparison.rst",
         ),
-        tex="results/tables/comparison.tex",
+        tex=f"{RESULTS}/tables/comparison.tex",
         html=report(
-            "results/tables/comparison.html", category="Tables", caption="../report/comparison.rst"
+            f"{RESULTS}/tables/comparison.html",
+            category="Tables",
+            caption="../report/comparison.rst",
         ),
-        platforms=expand("results/tables/{platform}.md", platform=PLATFORMS),
+        warnings=f"{RESULTS}/tables/warnings.json",
+        platforms=[f"{RESULTS}/tables/platforms/{platform}.md" for platform in PLATFORMS],
     log:
-        "results/logs/compare.log",
+        f"{RESULTS}/logs/compare.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
@@ -73,5 +84,7 @@ rule compare:
         " --md {output.md}"
         " --tex {output.tex}"
         " --html {output.html}"
+        " --warnings {output.warnings}"
         " --platforms {output.platforms}"
+        " --remove-earlier"
         " >{log} 2>&1"

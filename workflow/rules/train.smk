@@ -40,5 +40,6 @@ rule train:
         " --dataset-file {input.dataset}"
         " --record {output.record}"
         " --stall-timeout-s {resources.stall_timeout_s}"
+        " --latency-wait-s {resources.latency_wait_s}"
         " {params.arguments}"
         " >{log} 2>&1"

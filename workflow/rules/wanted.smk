@@ -11,8 +11,10 @@ from tfscaling import plan, yardstick
 
 
 def wanted_records(wildcards):
-    """The records that the tables wait for; a sweep beyond the budget ends here, a plan does not."""
-    if refusal := plan.refusal(CONFIG, Path("results/runs"), SOURCES):
+    """The records that the tables wait for; a sweep beyond budget or data ends here, a plan not."""
+    refusal = plan.refusal(CONFIG, Path(ROOT, "runs"), SOURCES)
+    refusal = refusal or plan.batch_problem(CONFIG, GRID.runs, Path(ROOT, "datasets"), SOURCES)
+    if refusal:
         sys.exit(refusal)  # one line; Snakemake would show an exception with a traceback
     if not any(run.further for run in GRID.runs):
         return records_after_round(0)
@@ -44,7 +46,7 @@ def records_before_round(wildcards):
 
 def round_before(wildcards):
     number = int(wildcards.round) - 1
-    return f"results/repeats/round={number}.json" if number else []
+    return f"{RESULTS}/repeats/round={number}.json" if number else []
 
 
 def previous_flag(wildcards, input):

@@ -14,7 +14,7 @@ from tfscaling.grid import POINT_AXES
 
 
 def main() -> None:
-    start_s = time.time()
+    started_s = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, required=True, help="where to leave the report")
     parameters.add_arguments(parser, POINT_AXES, yardstick.definitions())
@@ -26,7 +26,7 @@ def main() -> None:
         axes,
         settings,
         args.folder,
-        start_s,
+        started_s,
         lambda own, events: all_reduce.run(own, axes, settings, events),
     )
 

@@ -27,7 +27,8 @@ def main() -> None:
         width = point["relative_interval"]
         shown = "no interval" if width is None else f"interval {width:.1%} of the median"
         axes = ", ".join(f"{axis} {point[axis]}" for axis in ("platform", "recipe", "nodes"))
-        print(f"{axes}: {point['repeats']} runs, {shown}: {point['verdict']}")
+        diverged = f", {point['diverged']} diverged" if point["diverged"] else ""
+        print(f"{axes}: {point['repeats']} runs{diverged}, {shown}: {point['verdict']}")
     print(f"round {args.round}: {made['added']} further runs")
     records.write_json(args.output, made)
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Compare the points of the grid: one row per point, and one table per platform.
+"""Compare the points of the grid: one row per point, one table per platform, and the warnings.
 
 INPUTS   runs.csv (--runs), grid.json (--grid), published results (--published, may be left out)
 OUTPUTS  comparison.csv (--csv), comparison.{md,tex,html} (--md, --tex, --html), <platform>.md for
-         each of --platforms
+         each of --platforms, and what must be known before any of it is read: warnings.json
+         (--warnings)
 """
 
 import argparse
@@ -13,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tfscaling import display, formats, published, records, tables
+from tfscaling import data_warnings, display, formats, published, records, tables
 from tfscaling.comparison import comparison_table
 from tfscaling.metrics import METRICS
 
 #: Ending of a file → how the comparison is written into it.
-FORMATS = {".md": formats.markdown, ".tex": formats.latex, ".html": formats.html_page}
+FORMATS = {".md": formats.markdown_page, ".tex": formats.latex, ".html": formats.html_page}
 
 
 def main() -> None:
@@ -33,32 +34,50 @@ def main() -> None:
     parser.add_argument("--md", type=Path, required=True)
     parser.add_argument("--tex", type=Path, required=True)
     parser.add_argument("--html", type=Path, required=True)
+    parser.add_argument("--warnings", type=Path, required=True, help="warnings.json")
     parser.add_argument("--platforms", type=Path, nargs="+", required=True, help="<platform>.md")
+    removed = "remove other *.md in the folder of --platforms: of platforms that are no more"
+    parser.add_argument("--remove-earlier", action="store_true", help=removed)
     args = parser.parse_args()
     expected = records.read_json(args.grid)
-    table = comparison_table(
-        tables.read_table(args.runs), expected, args.baseline, published.read(args.published)
-    )
+    runs = tables.read_table(args.runs)
+    table = comparison_table(runs, expected, args.baseline, published.read(args.published))
     table.to_csv(args.csv, index=False)
+    records.write_json(args.warnings, data_warnings.to_json(data_warnings.find(table, runs)))
     files = [args.md, args.tex, args.html]
-    write(table, expected["platforms"], args.title, args.columns, files, args.platforms)
+    write(table, runs, expected["platforms"], args.title, args.columns, files, args.platforms)
+    if args.remove_earlier:
+        remove_earlier(args.platforms)
+
+
+def remove_earlier(platform_files: Sequence[Path]) -> None:
+    """Remove the tables of platforms that the grid had before, from the folder of all of them."""
+    for path in platform_files[0].parent.glob("*.md"):
+        if path not in platform_files:
+            path.unlink()
 
 
 def write(
     table: pd.DataFrame,
+    runs: pd.DataFrame,
     platforms: dict[str, Any],
     title: str,
     columns: Sequence[str],
     files: Sequence[Path],
     platform_files: Sequence[Path],
 ) -> None:
-    """Write the comparison as people read it, and the tables of the platforms."""
-    shown = display.comparison(table, title, columns)
+    """Write the comparison as people read it, and the tables of the platforms.
+
+    Each has the warnings about its points before anything else.
+    """
+    shown, warnings = display.comparison(table, title, columns), data_warnings.find(table, runs)
     for path in files:
-        path.write_text(FORMATS[path.suffix](shown))
+        path.write_text(FORMATS[path.suffix](shown, warnings))
     for path in platform_files:
         parts = [formats.markdown(part, 2) for part in display.platform(table, path.stem)]
-        path.write_text("\n".join([f"# {platforms[path.stem]['title']}\n", *parts]))
+        page = "\n".join([f"# {platforms[path.stem]['title']}\n", *parts])
+        own = (frame[frame["platform"] == path.stem] for frame in (table, runs))
+        path.write_text(formats.with_warnings(page, data_warnings.find(*own)))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Say what the comparison supports: findings, decision, clouds, published values.
 
-INPUTS   comparison.csv (--comparison), runs.csv (--runs), grid.json (--grid), published results
-         (--published, may be left out), the yardsticks below --yardsticks-dir
+INPUTS   comparison.csv (--comparison), runs.csv (--runs), grid.json (--grid), warnings.json
+         (--warnings), published results (--published, may be left out), the yardsticks below
+         --yardsticks-dir
 OUTPUTS  in --output-dir: {findings,decision,clouds,published,scaling,communication,method}.{csv,md}
 """
 
@@ -14,6 +15,8 @@ import pandas as pd
 from tfscaling import (
     clouds,
     communication,
+    contest,
+    data_warnings,
     decision,
     decision_page,
     findings,
@@ -31,8 +34,15 @@ def main() -> None:
     parser.add_argument("--comparison", type=Path, required=True)
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--grid", type=Path, required=True)
+    parser.add_argument("--warnings", type=Path, required=True, help="warnings.json")
     parser.add_argument("--published", type=Path, help="published results")
     parser.add_argument("--tolerance", type=float, default=0.25, help="published.tolerance")
+    parser.add_argument(
+        "--indifference",
+        type=float,
+        default=contest.INDIFFERENCE,
+        help="comparison.indifference",
+    )
     parser.add_argument("--yardsticks-dir", type=Path, required=True)
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
@@ -43,7 +53,9 @@ def main() -> None:
         published.read(args.published),
         args.tolerance,
         args.yardsticks_dir,
+        data_warnings.from_json(records.read_json(args.warnings)),
         args.output_dir,
+        args.indifference,
     )
 
 
@@ -54,34 +66,39 @@ def conclude(
     published_rows: Sequence[dict],
     tolerance: float,
     yardsticks_dir: Path,
+    warnings: Sequence[data_warnings.DataWarning],
     folder: Path,
+    indifference: float = contest.INDIFFERENCE,
 ) -> None:
-    """Write the tables into `folder`, each for programs and for people, and the decision."""
+    """Write the tables into `folder`, each for programs and for people, and the decision.
+
+    What people read begins with the warnings.
+    """
+
+    def write(name: str, table: pd.DataFrame, *parts: str) -> None:
+        table.to_csv(folder / f"{name}.csv", index=False)
+        page = formats.with_warnings("\n".join(parts), warnings)
+        (folder / f"{name}.md").write_text(page)
+
     between = clouds.table(comparison, runs, expected, published_rows)
     pairs = [formats.markdown(pair, 2) for pair in clouds.all_shown(between)]
-    notes = [f"- {note}" for note in clouds.NOTES] if pairs else ["No two clouds to compare."]
-    _write(folder / "clouds", between, ["# Clouds against each other\n", *pairs, *notes])
-    found = findings.find(comparison, runs, between)
+    told = [f"- {note}" for note in clouds.notes(between, comparison, runs)]
+    notes = told if pairs else ["No two clouds to compare."]
+    write("clouds", between, "# Clouds against each other\n", *pairs, *notes)
+    found = findings.find(comparison, runs, between, indifference)
     topics = [topic for topic in findings.TOPICS if topic in set(found["topic"])]
     parts = [formats.markdown(findings.shown(found, topic), 2) for topic in topics]
-    _write(folder / "findings", found, ["# Findings\n", *parts])
-    choices = decision.decide(comparison, runs)
-    _write(
-        folder / "decision", decision.table(choices), [decision_page.markdown(comparison, choices)]
-    )
-    laws = scaling_laws.table(runs)
-    _write(folder / "scaling", laws, [formats.markdown(scaling_laws.shown(laws))])
+    write("findings", found, "# Findings\n", *parts)
+    choices = decision.decide(comparison, runs, indifference)
+    write("decision", decision.table(choices), decision_page.markdown(comparison, runs, choices))
+    laws = scaling_laws.table(runs, comparison)
+    write("scaling", laws, formats.markdown(scaling_laws.shown(laws)))
     timed = communication.table(comparison, expected, yardsticks_dir)
-    _write(folder / "communication", timed, [formats.markdown(communication.shown(timed))])
+    write("communication", timed, formats.markdown(communication.shown(timed)))
     kept = method.rules(runs, comparison, expected, timed)
-    _write(folder / "method", kept, [formats.markdown(method.shown(kept))])
+    write("method", kept, formats.markdown(method.shown(kept)))
     beside = published.table(published_rows, comparison, runs, expected, tolerance)
-    _write(folder / "published", beside, [formats.markdown(published.shown(beside, tolerance))])
-
-
-def _write(path: Path, table: pd.DataFrame, parts: Sequence[str]) -> None:
-    table.to_csv(path.with_suffix(".csv"), index=False)
-    path.with_suffix(".md").write_text("\n".join(parts).rstrip() + "\n")
+    write("published", beside, formats.markdown(published.shown(beside, tolerance)))
 
 
 if __name__ == "__main__":

@@ -8,16 +8,27 @@ OUTPUTS  run.json (--record), steps.csv and events.jsonl beside it; attempt=<n>/
 
 import argparse
 import os
-import time
 from pathlib import Path
+from typing import Any
 
-from tfscaling import events, parameters, provenance, records, slurm_job, truth
+from tfscaling import (
+    clock,
+    events,
+    launching,
+    parameters,
+    prepared_data,
+    provenance,
+    rank_files,
+    records,
+    slurm_job,
+    truth,
+)
 from tfscaling.geometry import Geometry, batch_sizes
 from tfscaling.launching import Attempt
 from tfscaling.parameters import cpus_per_task
 from tfscaling.strategies import STRATEGIES
 
-LAUNCH_S = time.time()
+LAUNCH_S = clock.now()
 SCRIPTS = Path(__file__).resolve().parent
 
 
@@ -25,27 +36,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dataset-file", type=Path, required=True, help="file of rule dataset")
     parser.add_argument("--record", type=Path, required=True, help="the run.json to write")
-    parser.add_argument("--stall-timeout-s", type=float, default=600.0, help="no progress: fail")
+    launching.add_arguments(parser)
     parameters.add_arguments(parser)
     args = parser.parse_args()
     axes, settings = parameters.from_namespace(args)
-    attempt = Attempt.begin(args.record.parent)
-    cause = attempt.start_ranks(
-        SCRIPTS / "train.py",
-        ["--dataset-file", str(args.dataset_file)],
-        axes,
-        settings,
-        STRATEGIES[axes["strategy"]].jobs(Geometry.of(axes), settings),
-        args.stall_timeout_s,
-    )
-    if cause is None:
-        cause = finish(args.record, axes, settings, attempt)
-    if cause is not None:
-        attempt.fail(axes, parameters.parameters_hash(axes, settings), cause)
+
+    def work(attempt: Attempt) -> dict[str, Any] | None:
+        try:
+            data = prepared_data.describe(args.dataset_file, settings)
+        except prepared_data.PreparedDataError as error:
+            return {"kind": "launch_failed", "message": str(error)}
+        cause = attempt.start_ranks(
+            SCRIPTS / "train.py",
+            ["--dataset-file", str(args.dataset_file)],
+            axes,
+            settings,
+            STRATEGIES[axes["strategy"]].jobs(Geometry.of(axes), settings),
+            args.stall_timeout_s,
+        )
+        if cause is None:
+            attempt.wait_for_files(Geometry.of(axes).tasks, args.latency_wait_s)
+            cause = finish(args.record, axes, settings, attempt, data)
+        return cause
+
+    launching.run(args.record.parent, axes, settings, work)
 
 
-def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | None:
-    """Check what the ranks left and write the record; the cause if it does not count."""
+def finish(path: Path, axes: dict, settings: dict, attempt: Attempt, data: dict) -> dict | None:
+    """Check what the ranks left and write the record; the cause if it does not count.
+
+    `data` is what the ranks were to read, as `prepared_data.describe` has it.
+    """
     reports = attempt.reports()
     geometry, strategy = Geometry.of(axes), STRATEGIES[axes["strategy"]]
     replicas = strategy.replicas(geometry, settings)
@@ -59,18 +80,30 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | N
         "global_batch_size": total,
     }
     asked = {**axes, **settings, **derived, "jobs": strategy.jobs(geometry, settings)}
-    if wrong := truth.violations(asked, reports):
+    asked |= {"train_examples": data["train_examples"], "test_examples": data["test_examples"]}
+    asked["data_sha256"] = data[prepared_data.SHA256]
+    required = [name for name in truth.CHECKS if name != truth.FINITE]
+    if wrong := truth.violations(asked, reports, required):
         return {"kind": "invalid", "message": "; ".join(wrong)}
+    # a run that diverged is a result: it has a record, and is not tried again
+    divergence = "; ".join(truth.violations(asked, reports, [truth.FINITE]))
     job = slurm_job.describe(os.environ)
     rank_events = [
-        events.on_launcher_clock(events.read(attempt.scratch / f"rank-{r['rank']}.events.jsonl"))
+        events.on_launcher_clock(events.read(rank_files.events_path(attempt.scratch, r["rank"])))
         for r in reports
     ]
+    if missing := records.missing_phases(rank_events, reports):
+        return {"kind": "invalid", "message": "; ".join(missing)}
     environment = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ))
+    environment |= {"dataset": data, "unchecked": truth.unchecked(asked, reports)}
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
     events.write(path.with_name(records.EVENTS), merged)
     records.write_steps(path.parent, reports)
     records.follows_schema("run_record")  # compiled now, within the wall time
+    # the wall time ends here: what is left is to check the record and to write it
+    durations = records.phases(rank_events, LAUNCH_S, clock.now(), job)
+    if wrong := records.impossible(durations, rank_events, reports):
+        return {"kind": "invalid", "message": "; ".join(wrong)}
     record = records.build(
         axes,
         derived,
@@ -78,12 +111,15 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt) -> dict | N
         parameters.parameters_hash(axes, settings),
         attempt.number,
         reports,
-        # the wall time ends here: what is left is to check the record and to write it
-        records.phases(rank_events, LAUNCH_S, time.time(), job),
+        durations,
         environment,
-        list(truth.CHECKS),
+        required if divergence else list(truth.CHECKS),
+        divergence,
     )
     records.write_json(path, record)
+    if divergence:
+        print(f"{divergence}: the run takes part in no median")
+        return None
     shown = record["metrics"]
     print(
         f"done: execution_time_s {record['phases']['execution_time_s']:.3f}, "

@@ -8,6 +8,7 @@ OUTPUTS  tables/, plots/ and report.html below --output-dir
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 
 import compare
@@ -15,7 +16,15 @@ import report
 from collect import collect
 from conclude import conclude
 from plot import plot
-from tfscaling import expectations, plots, published, records, tables, yardstick
+from tfscaling import (
+    data_warnings,
+    expectations,
+    plots,
+    published,
+    records,
+    tables,
+    yardstick,
+)
 from tfscaling.comparison import comparison_table
 
 
@@ -25,6 +34,9 @@ def main() -> None:
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
+    for name in ("tables", "plots"):  # of platforms and plots that are no more
+        shutil.rmtree(args.output_dir / name, ignore_errors=True)
+    (args.output_dir / "report.html").unlink(missing_ok=True)
     tabulate(args.config, args.runs_dir, args.output_dir / "tables")
     draw(args.config, args.output_dir)
     print(f"tables, plots and report of what has finished: {args.output_dir}")
@@ -32,7 +44,7 @@ def main() -> None:
 
 def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
     """All tables, as the rules collect, compare and conclude make them."""
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "platforms").mkdir(parents=True, exist_ok=True)
     expected = expectations.expected_runs(config)
     records.write_json(folder.parent / "grid.json", expected)
     csv, comparison = folder / "runs.csv", folder / "comparison.csv"
@@ -41,17 +53,30 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
     shown = config["comparison"]
     table = comparison_table(runs, expected, shown["baseline"], rows)
     table.to_csv(comparison, index=False)
+    warnings = data_warnings.find(table, runs)
+    records.write_json(folder / "warnings.json", data_warnings.to_json(warnings))
     compare.write(
         table,
+        runs,
         expected["platforms"],
         shown["title"],
         shown["columns"],
         [comparison.with_suffix(ending) for ending in compare.FORMATS],
-        [folder / f"{name}.md" for name in expected["platforms"]],
+        [folder / "platforms" / f"{name}.md" for name in expected["platforms"]],
     )
     tolerance = config["published"]["tolerance"]
     timed = yardstick.folder_beside(runs_dir)
-    conclude(tables.read_table(comparison), runs, expected, rows, tolerance, timed, folder)
+    conclude(
+        tables.read_table(comparison),
+        runs,
+        expected,
+        rows,
+        tolerance,
+        timed,
+        warnings,
+        folder,
+        shown["indifference"],
+    )
 
 
 def draw(config: dict, folder: Path) -> None:
@@ -62,7 +87,8 @@ def draw(config: dict, folder: Path) -> None:
     names = ["runs", "comparison", "epochs", "decision", "findings", "clouds", "published"]
     names += ["scaling", "communication", "method"]
     csv = {name: folder / "tables" / f"{name}.csv" for name in names}
-    plot(titles, csv["comparison"], csv["epochs"], csv["published"], files)
+    warnings = folder / "tables" / "warnings.json"
+    plot(titles, csv["comparison"], csv["epochs"], warnings, csv["published"], files)
     report.write(
         folder / "report.html",
         config["comparison"]["title"],
@@ -73,6 +99,7 @@ def draw(config: dict, folder: Path) -> None:
         tables.read_table(csv["decision"]),
         tables.read_table(csv["findings"]),
         files,
+        data_warnings.from_json(records.read_json(warnings)),
         clouds=tables.read_table(csv["clouds"]),
         published=tables.read_table(csv["published"]),
         scaling=tables.read_table(csv["scaling"]),

@@ -15,14 +15,16 @@ from pathlib import Path
 
 import pandas as pd
 from tfscaling import formats, plan, submission
-from tfscaling.display import MISSING, Shown
-from tfscaling.grid import AXES
+from tfscaling.display import MISSING, NAMING, Shown
+from tfscaling.platforms import LOGICAL
 
 SHOWN = (
     *("tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
     *("cost_usd", "feasibility", "submission"),
 )
-TEXTS = frozenset({*AXES[:4], "duration_from", "feasibility", "submission"})
+#: The axes, the kind of the devices among them.
+AXES = (*NAMING, "repeat")
+TEXTS = frozenset({*AXES[:4], "devices", "duration_from", "feasibility", "submission"})
 SUBMITTED = (
     "How the Slurm executor plugin submits: `<uuid>` and `<command>` exist only then, `<run>` is "
     "written out in plan.csv. Without `-A` the plugin may add an account that it guesses.\n"
@@ -86,6 +88,8 @@ def cell(name: str, row: Mapping, lines: Mapping[str, int]) -> str:
         return "unknown" if unknown else MISSING
     if name == "submission" and template(row) in lines:
         return f"sbatch {lines[template(row)]}"
+    if name == "gpus" and row["devices"] == LOGICAL:
+        return f"{value} logical"  # what Slurm may give out as GPUs trains on parts of a CPU
     shown = f"{value:.{DIGITS[name]}f}" if name in DIGITS else str(value)
     return clock(value) if name == "duration" else shown
 

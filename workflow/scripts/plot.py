@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Draw plots of the comparison, all in one process.
 
-INPUTS   comparison.csv (--comparison), epochs.csv (--epochs), published.csv (--published, may be
-         left out)
-OUTPUTS  one SVG per plot (--outputs); a file's stem is the plot's name
+INPUTS   comparison.csv (--comparison), epochs.csv (--epochs), warnings.json (--warnings),
+         published.csv (--published, may be left out)
+OUTPUTS  one SVG per plot (--outputs), with the warnings at its foot; a file's stem is the plot's
+         name
 """
 
 import argparse
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-from tfscaling import plot_style, tables
+from tfscaling import data_warnings, plot_style, records, tables
 from tfscaling.plots import PLOTS
 
 
@@ -21,25 +22,30 @@ def main() -> None:
     parser.add_argument("--plots", type=json.loads, required=True, help="titles by plot, as JSON")
     parser.add_argument("--comparison", type=Path, required=True)
     parser.add_argument("--epochs", type=Path, required=True)
+    parser.add_argument("--warnings", type=Path, required=True, help="warnings.json")
     parser.add_argument("--published", type=Path)
     parser.add_argument("--outputs", type=Path, nargs="*", required=True, help="<plot>.svg")
     args = parser.parse_args()
     unknown = sorted({*args.plots, *(path.stem for path in args.outputs)} - PLOTS.keys())
     if unknown:
         parser.error(f"unknown plots: {', '.join(unknown)}; known: {', '.join(PLOTS)}")
-    plot(args.plots, args.comparison, args.epochs, args.published, args.outputs)
+    plot(args.plots, args.comparison, args.epochs, args.warnings, args.published, args.outputs)
 
 
 def plot(
     titles: Mapping[str, str | None],
     comparison: Path,
     epochs: Path,
+    warnings: Path,
     published: Path | None,
     outputs: Sequence[Path],
 ) -> None:
     """Draw each of the outputs; a plot without a title in `titles` has its own."""
     drawn_from = plot_style.Tables(
-        tables.read_table(comparison), tables.read_table(epochs), read_published(published)
+        tables.read_table(comparison),
+        tables.read_table(epochs),
+        read_published(published),
+        data_warnings.footnotes(data_warnings.from_json(records.read_json(warnings))),
     )
     for path in outputs:
         entry = PLOTS[path.stem]

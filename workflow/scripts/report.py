@@ -2,19 +2,20 @@
 """One self-contained page: the answer, the tables, the plots, and what they rest on.
 
 INPUTS   grid.json (--grid), runs.csv (--runs), comparison.csv (--comparison), decision.csv
-         (--decision), findings.csv (--findings), plots (--plots); may be left out: clouds.csv
-         (--clouds), published.csv (--published), scaling.csv (--scaling), communication.csv
-         (--communication), method.csv (--method)
+         (--decision), findings.csv (--findings), warnings.json (--warnings), plots (--plots);
+         may be left out: clouds.csv (--clouds), published.csv (--published), scaling.csv
+         (--scaling), communication.csv (--communication), method.csv (--method)
 OUTPUTS  an HTML page that asks nothing of the network (--output)
 """
 
 import argparse
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tfscaling import records, report, tables
+from tfscaling import data_warnings, records, report, tables
 from tfscaling.metrics import METRICS
 
 
@@ -26,6 +27,7 @@ def main() -> None:
     parser.add_argument("--columns", nargs="+", required=True, choices=list(METRICS))
     parser.add_argument("--decision", type=Path, required=True)
     parser.add_argument("--findings", type=Path, required=True)
+    parser.add_argument("--warnings", type=Path, required=True, help="warnings.json")
     parser.add_argument("--clouds", type=Path)
     parser.add_argument("--published", type=Path)
     parser.add_argument("--scaling", type=Path)
@@ -33,6 +35,8 @@ def main() -> None:
     parser.add_argument("--method", type=Path)
     parser.add_argument("--plots", type=Path, nargs="*", default=[], help="<name>.svg")
     parser.add_argument("--title", required=True)
+    removed = "remove what the page supersedes beside it: partial/, plots/*.svg not among --plots"
+    parser.add_argument("--remove-earlier", action="store_true", help=removed)
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     write(
@@ -45,12 +49,23 @@ def main() -> None:
         tables.read_table(args.decision),
         tables.read_table(args.findings),
         args.plots,
+        data_warnings.from_json(records.read_json(args.warnings)),
         clouds=tables.read_table(args.clouds) if args.clouds else None,
         published=tables.read_table(args.published) if args.published else None,
         scaling=tables.read_table(args.scaling) if args.scaling else None,
         communication=tables.read_table(args.communication) if args.communication else None,
         method=tables.read_table(args.method) if args.method else None,
     )
+    if args.remove_earlier:
+        remove_earlier(args.output.parent, args.plots)
+
+
+def remove_earlier(folder: Path, plots: Sequence[Path]) -> None:
+    """Remove from the study's folder the partial results and the plots that are not shown."""
+    shutil.rmtree(folder / "partial", ignore_errors=True)
+    for path in (folder / "plots").glob("*.svg"):
+        if path not in plots:
+            path.unlink()
 
 
 def write(
@@ -63,6 +78,7 @@ def write(
     decision: pd.DataFrame,
     findings: pd.DataFrame,
     plots: Sequence[Path],
+    warnings: Sequence[data_warnings.DataWarning],
     *,
     clouds: pd.DataFrame | None = None,
     published: pd.DataFrame | None = None,
@@ -81,6 +97,7 @@ def write(
         decision,
         findings,
         drawings,
+        warnings,
         clouds=clouds,
         published=published,
         scaling=scaling,

@@ -8,35 +8,48 @@ OUTPUTS  all_reduce.json (--record), all_reduce.csv (every rank's durations) bes
 
 import argparse
 import os
-import time
 from pathlib import Path
+from typing import Any
 
-from tfscaling import parameters, provenance, records, slurm_job, truth, yardstick, yardstick_record
+from tfscaling import (
+    clock,
+    launching,
+    parameters,
+    provenance,
+    records,
+    slurm_job,
+    truth,
+    yardstick,
+    yardstick_record,
+)
 from tfscaling.geometry import Geometry
 from tfscaling.grid import POINT_AXES
 from tfscaling.launching import Attempt
 from tfscaling.strategies import STRATEGIES
 
-LAUNCH_S = time.time()
+LAUNCH_S = clock.now()
 SCRIPTS = Path(__file__).resolve().parent
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--record", type=Path, required=True, help="the all_reduce.json to write")
-    parser.add_argument("--stall-timeout-s", type=float, default=600.0, help="no progress: fail")
+    launching.add_arguments(parser)
     parameters.add_arguments(parser, POINT_AXES, yardstick.definitions())
     args = parser.parse_args()
     axes, settings = parameters.from_namespace(args, POINT_AXES, yardstick.definitions())
     jobs = STRATEGIES[axes["strategy"]].jobs(Geometry.of(axes), settings)
-    attempt = Attempt.begin(args.record.parent)
-    cause = attempt.start_ranks(
-        SCRIPTS / "all_reduce.py", [], axes, settings, jobs, args.stall_timeout_s
-    )
-    if cause is None:
-        cause = finish(args.record, axes, settings, jobs, attempt)
-    if cause is not None:
-        attempt.fail(axes, parameters.parameters_hash(axes, settings), cause)
+
+    def work(attempt: Attempt) -> dict[str, Any] | None:
+        cause = attempt.start_ranks(
+            SCRIPTS / "all_reduce.py", [], axes, settings, jobs, args.stall_timeout_s
+        )
+        if cause is None:
+            attempt.wait_for_files(Geometry.of(axes).tasks, args.latency_wait_s)
+            cause = finish(args.record, axes, settings, jobs, attempt)
+        return cause
+
+    launching.run(args.record.parent, axes, settings, work)
 
 
 def finish(path: Path, axes: dict, settings: dict, jobs: dict, attempt: Attempt) -> dict | None:
@@ -52,6 +65,7 @@ def finish(path: Path, axes: dict, settings: dict, jobs: dict, attempt: Attempt)
     if wrong := truth.violations(asked, reports, truth.PLACE_CHECKS):
         return {"kind": "invalid", "message": "; ".join(wrong)}
     job = slurm_job.describe(os.environ)
+    environment = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ))
     record = yardstick_record.build(
         axes,
         derived,
@@ -59,8 +73,8 @@ def finish(path: Path, axes: dict, settings: dict, jobs: dict, attempt: Attempt)
         parameters.parameters_hash(axes, settings),
         attempt.number,
         reports,
-        time.time() - LAUNCH_S,
-        provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ)),
+        clock.now() - LAUNCH_S,
+        {**environment, "unchecked": truth.unchecked(asked, reports)},
     )
     yardstick_record.write_durations(path.parent, reports)
     records.write_json(path, record)

@@ -7,7 +7,7 @@ OUTPUTS  in --folder: rank-<n>.events.jsonl (phases as they pass), rank-<n>.json
 
 import time
 
-START_S = time.time()  # execution_time_s begins with the trainer's first line
+STARTED_S = time.monotonic()  # execution_time_s begins with the trainer's first line
 
 import argparse  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -28,7 +28,7 @@ def main() -> None:
         axes,
         settings,
         args.folder,
-        START_S,
+        STARTED_S,
         lambda own, events: rank.run(own, axes, settings, args.dataset_file, args.folder, events),
     )
 

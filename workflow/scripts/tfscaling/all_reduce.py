@@ -57,6 +57,7 @@ def run(
             print(f"{payload}, {reduction.bytes} bytes: {middle:.3f} ms", flush=True)
     return report | {
         "host_facts": host_facts.describe(),
+        "devices": devices.in_use(strategy),
         "replicas": strategy.num_replicas_in_sync,
         "all_reduces": measured,
     }

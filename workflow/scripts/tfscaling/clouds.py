@@ -8,19 +8,23 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling import costs
+from tfscaling import costs, eligibility
 from tfscaling.display import MISSING, Shown
 from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
-from tfscaling.samples import Samples, difference, point_of
+from tfscaling.samples import SUPPORTED, Difference, Samples, difference, point_of
+from tfscaling.statistics import CONFIDENCE
 
 METRICS_COMPARED = ("execution_time_s", "loss", "accuracy", "cost_usd")
 AXES = POINT_AXES[1:]
 COLUMNS = (
     *("source", "platform_a", "cloud_a", "platform_b", "cloud_b"),
     *AXES,
-    *("metric", "value_a", "value_b", "winner", "margin", "low", "high", "verdict"),
+    *("metric", "value_a", "value_b", "winner", "margin_kind", "margin", "low", "high"),
+    *("verdict", "comparisons"),
 )
+#: What `margin` is: how many times worse the other is, or where one value is zero by how much.
+RATIO, GAP = "ratio", "difference"
 
 Row = Mapping[Any, Any]
 
@@ -34,22 +38,54 @@ def table(
     """One row per metric of every point that two platforms of different clouds have both.
 
     `winner` is the cloud with the better median, `margin` how many times worse the other one is
-    (its error, for accuracy) with the interval `low` to `high`; `verdict` says whether the runs
-    support that. `source` is measured or published; published points are single runs.
+    (its error, for accuracy) with the interval `low` to `high`; where one of the two is zero it is
+    their difference (`margin_kind`). `verdict` says whether the runs support that, with CONFIDENCE
+    for all `comparisons` of the table together. `source` is measured or published; published points
+    are single runs. Points that do other work, or of which half the runs diverged, take no part.
     """
     samples = Samples(runs)
-    measured = [row for row in comparison.to_dict("records") if row["runs"] > 0]
-    rows = [
-        _compare(a, b, metric, "measured", samples)
-        for a, b in _pairs(measured)
-        for metric in METRICS_COMPARED
+    out = {point_of(row) for row, _ in eligibility.unfit_points(comparison, samples)}
+    measured = [
+        row for row in comparison.to_dict("records") if row["runs"] > 0 and point_of(row) not in out
     ]
-    rows += [
-        _compare(a, b, metric, "published", None)
-        for a, b in _pairs([_as_point(row, expected) for row in published_rows])
-        for metric in METRICS_COMPARED
-    ]
+    rows = _measured(measured, samples)
+    for a, b in _pairs([_as_point(row, expected) for row in published_rows]):
+        for metric in METRICS_COMPARED:
+            if ordered := _ordered(a, b, metric):
+                values = [[row[metric]] for row in ordered]
+                if METRICS[metric].direction == "higher":
+                    values = [[1 - value for value in own] for own in values]
+                rows.append(_row(a, b, metric, "published", difference(*values), 0))
     return pd.DataFrame([row for row in rows if row], columns=list(COLUMNS))
+
+
+def _measured(points: Sequence[Row], samples: Samples) -> list[dict[str, Any] | None]:
+    """The rows of what was measured: the metrics of a pair of points one below the other."""
+    pairs = _pairs(points)
+    asked = {
+        metric: [(a, b, ordered) for a, b in pairs if (ordered := _ordered(a, b, metric))]
+        for metric in METRICS_COMPARED
+    }
+    comparisons = sum(
+        all(samples.has_enough(metric, point_of(row)) for row in ordered)
+        for metric, pairs_of in asked.items()
+        for _, _, ordered in pairs_of
+    )
+    found: dict[tuple[int, int, str], dict[str, Any] | None] = {}
+    for metric, pairs_of in asked.items():
+        # estimated together: points of the same two platforms
+        platforms: dict[tuple[str, str], list[tuple[Row, Row, tuple[Row, Row]]]] = {}
+        for a, b, ordered in pairs_of:
+            platforms.setdefault((a["platform"], b["platform"]), []).append((a, b, ordered))
+        for own in platforms.values():
+            differences = samples.differences(
+                metric,
+                [(point_of(better), point_of(other)) for _, _, (better, other) in own],
+                max(1, comparisons),
+            )
+            for (a, b, _), one in zip(own, differences, strict=True):
+                found[id(a), id(b), metric] = _row(a, b, metric, "measured", one, comparisons)
+    return [found.get((id(a), id(b), metric)) for a, b in pairs for metric in METRICS_COMPARED]
 
 
 def _pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
@@ -78,20 +114,20 @@ def _as_point(row: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, 
     return {**row, "recipe": "published", "cost_usd": cost}
 
 
-def _compare(
-    a: Row, b: Row, metric: str, source: str, samples: Samples | None
-) -> dict[str, Any] | None:
+def _ordered(a: Row, b: Row, metric: str) -> tuple[Row, Row] | None:
+    """(the point with the better median, the other); None where one has no value."""
     value_a, value_b = a[metric], b[metric]
     if pd.isna(value_a) or pd.isna(value_b):
         return None
     higher = METRICS[metric].direction == "higher"
-    better, other = (a, b) if (value_a > value_b) == higher else (b, a)
-    if samples is None:
-        values = [[1 - row[metric] if higher else row[metric]] for row in (better, other)]
-        found = difference(values[0], values[1])
-    else:
-        found = samples.difference(metric, point_of(better), point_of(other))
-    if found is None:
+    return (a, b) if (value_a > value_b) == higher else (b, a)
+
+
+def _row(
+    a: Row, b: Row, metric: str, source: str, found: Difference | None, comparisons: int
+) -> dict[str, Any] | None:
+    ordered = _ordered(a, b, metric)
+    if ordered is None or found is None:
         return None
     low, high = found.interval or (None, None)
     return {
@@ -99,9 +135,11 @@ def _compare(
         **{"platform_a": a["platform"], "cloud_a": a["cloud"]},
         **{"platform_b": b["platform"], "cloud_b": b["cloud"]},
         **{axis: a[axis] for axis in AXES},
-        **{"metric": metric, "value_a": value_a, "value_b": value_b},
-        "winner": "equal" if value_a == value_b else better["cloud"],
-        **{"margin": found.ratio, "low": low, "high": high, "verdict": found.support},
+        **{"metric": metric, "value_a": a[metric], "value_b": b[metric]},
+        "winner": "equal" if a[metric] == b[metric] else ordered[0]["cloud"],
+        "margin_kind": GAP if found.ratio is None else RATIO,
+        "margin": found.gap if found.ratio is None else found.ratio,
+        **{"low": low, "high": high, "verdict": found.support, "comparisons": comparisons},
     }
 
 
@@ -141,18 +179,37 @@ def all_shown(table: pd.DataFrame) -> list[Shown]:
 def _winner(row: Row | None) -> str:
     if row is None:
         return MISSING
-    margin = f"{row['margin']:.2f}"
+    is_gap = row["margin_kind"] == GAP
+    digits = METRICS[row["metric"]].digits if is_gap else 2
+    margin = f"{'by ' * is_gap}{row['margin']:.{digits}f}"
     if pd.notna(row["low"]):
-        margin += f", {row['low']:.2f}–{row['high']:.2f}"
-    doubt = "" if row["verdict"] == "supported" else f": {row['verdict']}"
+        margin += f", {row['low']:.{digits}f}–{row['high']:.{digits}f}"
+    doubt = "" if row["verdict"] == SUPPORTED else f": {row['verdict']}"
     return f"{row['winner']} ({margin}){doubt}"
+
+
+def notes(table: pd.DataFrame, comparison: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
+    """How to read the tables, for how many comparisons they hold, which points take no part."""
+    told = list(NOTES)
+    comparisons = table.loc[table["source"] == "measured", "comparisons"].max()
+    if pd.notna(comparisons) and comparisons > 0:
+        told.append(
+            f"Intervals, and winners without a word of doubt, hold with {CONFIDENCE:.0%} for all "
+            f"{comparisons:.0f} comparisons of measured points together."
+        )
+    unfit = [
+        (row, reason)
+        for row, reason in eligibility.unfit_points(comparison, Samples(runs))
+        if isinstance(row["cloud"], str)
+    ]
+    return told + [eligibility.barred(unfit)] * bool(unfit)
 
 
 #: How to read the tables.
 NOTES = (
     "The cloud with the better median, and in brackets how many times worse the other one is, "
-    "with the 95 % bootstrap interval where there is one; for accuracy, how many times larger its "
-    "error 1 - accuracy is.",
+    "with the interval where there is one; for accuracy, how many times larger its error "
+    "1 - accuracy is. Where one of the two is zero: “by” how much they differ.",
     "A winner is a finding only where no word of doubt stands beside it. Published points are "
     "single runs; their costs are at the prices in config/platforms.yaml.",
 )

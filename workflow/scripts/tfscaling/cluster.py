@@ -162,13 +162,16 @@ def assemble(
     addresses = task_layout.addresses(slots, _ports(environ, port_base, most_tasks))
     allocation = GpuAllocation(0, None)
     if gpus is not None:
+        visible = len(visible_gpus(environ) or ())
+        if gpus.assign and gpus.gpus_per_node != 0 and gpus.gpus_per_task != 0:
+            slurm.check_gpu_sharing(environ, visible, tasks_on_host[slot.host])
         allocation = allocate(
             environ,
             gpus,
             local_index=slot.local_index,
             tasks_on_node=tasks_on_host[slot.host],
             tasks_on_fullest_node=most_tasks,
-            bound=slurm.gpus_are_bound(environ, len(visible_gpus(environ) or ())),
+            bound=slurm.gpus_are_bound(environ, visible),
         )
     job_addresses = task_layout.split_jobs(addresses, jobs)
     return Cluster(job_addresses, job, index, rank, allocation.gpus, "slurm"), allocation

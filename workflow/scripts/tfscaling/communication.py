@@ -146,7 +146,7 @@ def _bound(row: Row, all_reduce_time_s: float) -> Row:
         return {}
     bound_s = row["compute_time_s"] + all_reduce_time_s
     step_s = row["step_time_s"]
-    over = None if step_s is None else step_s / bound_s
+    over = step_s / bound_s if step_s is not None and bound_s > 0 else None
     return {"step_bound_s": bound_s, "step_time_over_bound": over}
 
 

@@ -11,7 +11,9 @@ import datetime
 import difflib
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,10 @@ SCHEMA_DIR = Path(__file__).resolve().parents[2] / "schemas"
 
 #: Where a value of the merged configuration was read: (file name, content), later ones win.
 Sources = Sequence[tuple[str, Mapping[str, Any]]]
+
+
+#: The source of what was given with --config.
+COMMAND_LINE = "--config"
 
 
 class ConfigError(ValueError):
@@ -57,13 +63,38 @@ def _registry() -> Registry:
 def validator(name: str) -> Draft202012Validator:
     """A validator of the schema `name` that resolves references between the schema files."""
     # JSON Schema takes 2.0 for an integer; a number of nodes is written without a point
-    types = Draft202012Validator.TYPE_CHECKER.redefine(
-        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+    types = Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {
+            "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
+            "number": lambda _, value: is_finite(value),
+        }
     )
     extend: Any = validators.extend  # has no type hints
-    strict = extend(Draft202012Validator, type_checker=types)
+    strict = extend(Draft202012Validator, {"pattern": _pattern}, type_checker=types)
     checker: Draft202012Validator = strict(_plain(name), registry=_registry())
     return checker
+
+
+def is_finite(value: Any) -> bool:
+    """Whether it is a number that counts: not true or false, not NaN, no larger than a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
+
+
+def _pattern(_: Any, pattern: str, value: Any, schema: Any) -> Iterator[ValidationError]:
+    r"""JSON Schema's patterns: `$` is the end, not before a last newline, `\d` is ASCII."""
+    if isinstance(value, str) and not _compiled(pattern).search(value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    assert pattern.count("$") == pattern.endswith("$"), f"$ inside of {pattern}"
+    return re.compile(pattern.replace("$", r"\Z"), re.ASCII)
 
 
 def validate(config: Mapping[str, Any], sources: Sources = ()) -> dict[str, Any]:
@@ -137,7 +168,7 @@ def known(names: Iterable[str], wanted: object) -> str:
 
 def problem(path: Sequence[str | int], value: Any, allowed: str, sources: Sources) -> str:
     """One line: file, key, value, what is allowed."""
-    return f"{_origin(path, sources)}: {_key(path)}: {_short(value)} is not allowed; {allowed}"
+    return f"{_origin(path, sources)}: {key_of(path)}: {_short(value)} is not allowed; {allowed}"
 
 
 def _innermost(error: ValidationError) -> ValidationError:
@@ -161,28 +192,72 @@ def _describe(error: ValidationError, sources: Sources) -> str:
         )
     if error.validator == "required":
         missing = next(key for key in schema["required"] if key not in value)
-        return f"{_origin(path, sources)}: {_key([*path, missing])}: missing; it has no default"
+        return f"{_origin(path, sources)}: {key_of([*path, missing])}: missing; it has no default"
     allowed: dict[str, Callable[[Any], str]] = {
         "enum": lambda v: "allowed: " + ", ".join(map(str, v)),
-        "type": lambda v: (
-            "allowed: a value of type " + (v if isinstance(v, str) else " or ".join(v))
-        ),
+        "type": lambda v: f"allowed: a value of type {' or '.join(_types(v))}",
         "minimum": lambda v: f"allowed: {v} or more",
+        "maximum": lambda v: f"allowed: {v} or less",
+        "multipleOf": lambda v: f"allowed: multiples of {v}",
         "exclusiveMinimum": lambda v: f"allowed: more than {v}",
         "exclusiveMaximum": lambda v: f"allowed: less than {v}",
         "minItems": lambda v: f"allowed: a list of at least {v}",
         "minProperties": lambda v: f"allowed: at least {v} entry",
+        "minLength": lambda v: f"allowed: a text of {v} character or more",
+        "maxLength": lambda v: f"allowed: at most {v} characters, not {len(value)}",
         "uniqueItems": lambda v: "allowed: each value once",
-        "pattern": lambda v: f"allowed: text of the form {v}",
+        "pattern": lambda v: f"allowed: {schema.get('form') or f'text of the form {v}'}",
         "anyOf": lambda v: (
             f"allowed: a value of type {v[0].get('type', 'string')}, or a list of them"
         ),
     }
     keyword = str(error.validator)
-    if keyword == "type" and isinstance(value, datetime.date):
-        return problem(path, value, "YAML reads a date here; allowed: a quoted text", sources)
     rule = allowed[keyword](schema[keyword]) if keyword in allowed else error.message
+    if keyword == "type":
+        rule += _hint(value, _types(schema[keyword]), _origin(path, sources) == COMMAND_LINE)
+    elif keyword == "anyOf":
+        types = {
+            kind for branch in schema["anyOf"] for kind in _types(branch.get("type", "string"))
+        }
+        rule += _hint(value, types, _origin(path, sources) == COMMAND_LINE)
     return problem(path, value, rule, sources)
+
+
+def _types(types: str | Sequence[str]) -> Sequence[str]:
+    return [types] if isinstance(types, str) else types
+
+
+def _hint(value: Any, types: Collection[str], on_command_line: bool) -> str:
+    """How a value of the wrong type was probably meant, or an empty text."""
+    if isinstance(value, str) and {"integer", "number", "boolean", "null"} & set(types):
+        if on_command_line:
+            return "; --config takes nested values as texts: give them in a file to --configfile"
+        if "number" in types and (number := _number(value)) is not None:
+            return f"; YAML reads text here, write {number}"
+        if "integer" in types and value.lstrip("+-").isdecimal() and value.isascii():
+            return f"; write {int(value)}, without quotes"
+        if "boolean" in types and value.lower() in ("true", "false"):
+            return f"; write {value.lower()}, without quotes"
+        return ""
+    if "string" not in types:
+        return "; a number must be finite" if isinstance(value, float) and "number" in types else ""
+    if isinstance(value, bool):
+        return "; YAML reads yes, no, on and off as true and false: write the text in quotes"
+    if isinstance(value, datetime.date):
+        return "; YAML reads a date here: write the text in quotes"
+    if isinstance(value, int | float):
+        return "; YAML reads a number here: write the text in quotes"
+    return ""
+
+
+def _number(text: str) -> str | None:
+    """A number as YAML 1.1 reads it, such as 1.0e-3 for 1e-3, or None if it is none."""
+    found = re.fullmatch(r"([-+]?)(\d*)\.?(\d*)(?:[eE]([-+]?)(\d+))?", text, re.ASCII)
+    if found is None or not (found[2] or found[3]) or not is_finite(float(text)):
+        return None
+    exponent = f"e{found[4] or '+'}{found[5]}" if found[5] else ""
+    sign = found[1].replace("+", "")
+    return f"{sign}{found[2].lstrip('0') or '0'}.{found[3] or '0'}{exponent}"
 
 
 def _origin(path: Sequence[str | int], sources: Sources) -> str:
@@ -203,7 +278,8 @@ def _contains(content: Any, path: Sequence[str | int]) -> bool:
     return True
 
 
-def _key(path: Sequence[str | int]) -> str:
+def key_of(path: Sequence[str | int]) -> str:
+    """`grid[0].nodes`"""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)

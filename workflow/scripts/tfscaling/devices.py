@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from tfscaling.gpu_allocation import VISIBLE_GPUS
 
 
 class DeviceError(RuntimeError):
@@ -34,6 +37,56 @@ def configure(gpus: int, devices: str, cpus: int) -> list[str]:
     for device in physical:
         tf.config.experimental.set_memory_growth(device, True)
     return [f"GPU:{index}" for index in range(gpus)]
+
+
+def hide_gpus(environ: MutableMapping[str, str]) -> None:
+    """Let this process, which computes on no GPU, take none. Before TensorFlow is loaded.
+
+    TensorFlow's own switch, `set_visible_devices`, is not for its servers: a parameter server would
+    take the memory of every GPU that it sees.
+    """
+    environ[VISIBLE_GPUS] = ""
+
+
+def gpu_names() -> list[str | None]:
+    """The models of the GPUs that TensorFlow sees, as the driver has them; None: not told."""
+    import tensorflow as tf
+
+    details = tf.config.experimental.get_device_details
+    return [details(gpu).get("device_name") for gpu in tf.config.list_physical_devices("GPU")]
+
+
+def in_use(strategy: Any) -> list[str]:
+    """The devices of this rank's replicas, of those that TensorFlow has: ["GPU:0", "GPU:1"]."""
+    present = {_short(device.name) for device in _all()}
+    used = [_short(name) for name in strategy.extended.worker_devices]
+    return [name for name in used if name in present]
+
+
+def of_workers() -> list[list[str]]:
+    """The devices of each worker that this coordinator is connected to: its GPUs, or its CPU."""
+    import tensorflow as tf
+
+    found: dict[int, list[str]] = {}
+    for device in _all():
+        spec = tf.DeviceSpec.from_string(device.name)
+        if spec.job == "worker":
+            found.setdefault(spec.task, []).append(_short(device.name))
+    names = [found[task] for task in sorted(found)]
+    return [[name for name in own if name.startswith("GPU")] or own for own in names]
+
+
+def _all() -> list[Any]:
+    import tensorflow as tf
+
+    return list(tf.config.list_logical_devices())
+
+
+def _short(name: str) -> str:
+    import tensorflow as tf
+
+    spec = tf.DeviceSpec.from_string(name)
+    return f"{spec.device_type}:{spec.device_index}"
 
 
 def set_precision(precision: str) -> None:

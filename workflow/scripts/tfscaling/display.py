@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +10,17 @@ import pandas as pd
 
 from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
+from tfscaling.platforms import CPU, LOGICAL
 from tfscaling.statistics import CONFIDENCE, RUNS_FOR_INTERVAL
 
 MISSING = "–"
-_TEXTS = {"platform", "model", "strategy", "recipe", "status", "reason"}
+#: Of a ratio to a value of 0; the reason stands in its own column.
+NO_RATIO = "no ratio"
+_TEXTS = {"platform", "model", "strategy", "recipe", "devices", "status", "reason"}
+
+#: What names a point: its axes, and the kind of its devices after their number.
+_AFTER = POINT_AXES.index("gpus_per_node") + 1
+NAMING = (*POINT_AXES[:_AFTER], "devices", *POINT_AXES[_AFTER:])
 
 
 @dataclass(frozen=True)
@@ -32,8 +39,8 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> Shown
 
     Axes that are the same everywhere stand above the table; columns without any value are left out.
     """
-    axes = [axis for axis in POINT_AXES if axis == "nodes" or table[axis].nunique() > 1]
-    fixed = [f"{axis} {table[axis].iloc[0]}" for axis in POINT_AXES if axis not in axes]
+    axes = [axis for axis in NAMING if axis == "nodes" or table[axis].nunique() > 1]
+    fixed = [f"{axis} {table[axis].iloc[0]}" for axis in NAMING if axis not in axes]
     names = [*axes, "status", "runs", "replicas", "global_batch_size"]
     names += [column for column in columns if not table[column].isna().all()]
     if (table["reason"].fillna("") != "").any():
@@ -45,6 +52,15 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> Shown
     return Shown(title, cells, tuple(notes), above)
 
 
+def devices(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
+    """What each node of a point trains on: `CPU`, `2 GPUs` or `2 logical devices`."""
+    number = int(row["gpus_per_node"])
+    if not number:
+        return CPU
+    noun = "logical device" if row["devices"] == LOGICAL else "GPU"
+    return f"{number} {noun}{'s' if number > 1 else ''}"
+
+
 def cell(name: str, row: dict[Any, Any]) -> str:
     """The value of a column: rounded as its metric says, with its interval or else its range."""
     value = row[name]
@@ -52,7 +68,8 @@ def cell(name: str, row: dict[Any, Any]) -> str:
         asked = row["runs_asked"]
         return str(value) if pd.isna(asked) else f"{value} of {asked:.0f}"
     if value is None or (not isinstance(value, str) and pd.isna(value)):
-        return MISSING
+        ratio = "speedup" if name == "scaling_efficiency" else name
+        return NO_RATIO if f"no {ratio}: " in str(row.get("reason", "")) else MISSING
     if name in METRICS:
         digits = METRICS[name].digits
         low, high = _spread(name, row)
@@ -93,8 +110,9 @@ def _target_notes(
     )
     short = [
         f"{', '.join(f'{axis} {row[axis]}' for axis in axes)}: reached by "
-        f"{row['runs_at_target']:.0f} of {row['runs']} run{'s' if row['runs'] > 1 else ''}"
-        for row in known[known["runs_at_target"] < known["runs"]].to_dict("records")
+        f"{row['runs_at_target']:.0f} of {done} run{'s' if done > 1 else ''}"
+        for row in known.to_dict("records")
+        if row["runs_at_target"] < (done := int(row["runs"] + row["runs_diverged"]))
     ]
     if short:
         yield f"Accuracy {target} was not reached by every run: {'; '.join(short)}."
@@ -113,6 +131,11 @@ def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
                 f"Speed-up of {row['platform']}, {row['model']}, {row['strategy']}, recipe "
                 f"{row['recipe']}: relative to {row['baseline']} ({text})."
             )
+    if (table["runs_diverged"].fillna(0) > 0).any():
+        notes.append(
+            "diverged: the loss became NaN or infinite; such runs are results, but take part in no "
+            "median, interval or speed-up."
+        )
     if (table["runs"] >= RUNS_FOR_INTERVAL).any():
         notes.append(
             f"In brackets: the {CONFIDENCE:.0%} interval of the median (order statistics) or of "
@@ -126,7 +149,7 @@ def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
     notes.append(
         "loss and accuracy are means over the last epoch while it is trained; test_accuracy is "
         "of held-out examples after training; execution_time_s is the trainer's first line to the "
-        "end of training. Raw data: results/tables/runs.csv and the records it names."
+        "end of training. Raw data: tables/runs.csv and the records it names."
     )
     return notes
 
@@ -138,14 +161,18 @@ def platform(table: pd.DataFrame, name: str) -> list[Shown]:
     for keys, group in own.groupby(
         ["model", "strategy", "recipe", "gpus_per_node", "tasks_per_node"], sort=False
     ):
-        model, strategy, recipe = keys[:3]
-        gpus, tasks = int(str(keys[3])), str(keys[4])
-        devices = f"{gpus} GPU{'s' if gpus > 1 else ''} per node" if gpus else "CPU"
+        model, strategy, recipe, gpus, tasks = map(str, keys)
+        trained_on = devices(group.iloc[0]) + " per node" * (gpus != "0")
         per_node = f", {tasks} tasks per node" if tasks != "1" else ""
-        title = f"{model}, {strategy}, {recipe}: {devices}{per_node}"
+        title = f"{model}, {strategy}, {recipe}: {trained_on}{per_node}"
         rows = [_published_form(row) for row in group.to_dict("records")]
         header = ["Number of nodes", "Code execution time", "Loss", "Accuracy"]
-        tables.append(Shown(title, pd.DataFrame(rows, columns=header, dtype=object)))
+        notes = [
+            f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}: {one_line(row['reason'])}."
+            for row in group.to_dict("records")
+            if row["runs"] and row["reason"]
+        ]
+        tables.append(Shown(title, pd.DataFrame(rows, columns=header, dtype=object), tuple(notes)))
     return tables
 
 
@@ -154,4 +181,6 @@ def _published_form(row: dict[Any, Any]) -> list[str]:
     if not row["runs"]:
         return [nodes, one_line(f"{row['status']}: {row['reason']}"), MISSING, MISSING]
     seconds = f"{row['execution_time_s']:.3f} seconds"
+    if row["runs_diverged"] > 0:
+        seconds += f" ({row['runs_diverged']:.0f} of {row['runs_asked']:.0f} diverged)"
     return [nodes, seconds, f"{row['loss']:.4f}", f"{row['accuracy']:.4f}"]

@@ -16,12 +16,15 @@ from tfscaling.host_facts import COMPARED, PACKAGES
 COLUMNS = (
     *("hosts", "machines", "shared_with", "slowest_rank", "slowest_host"),
     *("clock_offset_max_s", "clock_uncertainty_max_s"),
-    *("cpu_model", "cpu_mhz", "memory_gb", "network_mbit_per_s", "gpus", "gpu_driver", "kernel"),
+    *("cpu_model", "cpu_mhz", "cpus_online", "memory_gb", "network_mbit_per_s"),
+    *("gpus", "gpu_driver", "kernel"),
     *("python", *PACKAGES, "git_commit", "slurm_settings", "started", "slurm_job_id"),
+    *("dataset", "dataset_sha256", "unchecked"),
 )
 #: What should be the same in all runs of a platform.
 ALIKE = (*COMPARED, "python", *PACKAGES, "git_commit", "slurm_settings")
 SEPARATOR = "; "
+UNCHECKED = "not checked"
 
 Record = Mapping[str, Any]
 
@@ -29,7 +32,7 @@ Record = Mapping[str, Any]
 def of(record: Record) -> dict[str, Any]:
     """The columns of a run's record, but `shared_with`, which needs the others."""
     environment, ranks = record["environment"], record["ranks"]
-    machines = dict.fromkeys(str(rank["host_facts"]["machine"]) for rank in ranks)
+    machines = dict.fromkeys(rank["host_facts"]["machine"] for rank in ranks)
     facts = [{**fact, **fact["packages"]} for fact in _differing(ranks)]
     clocks = [rank["clock"] for rank in ranks if rank["clock"]]
     row: dict[str, Any] = {
@@ -39,28 +42,34 @@ def of(record: Record) -> dict[str, Any]:
     row |= {name: _distinct([fact.get(name) for fact in facts]) for name in ("kernel", "python")}
     row |= {name: _distinct([fact[name] for fact in facts]) for name in PACKAGES}
     speeds = [fact["cpu_mhz"] for fact in facts if fact["cpu_mhz"]]
+    cpus = [fact["cpus_online"] for fact in facts if fact.get("cpus_online")]
     return {
         **row,
         "hosts": " ".join(dict.fromkeys(rank["host"] for rank in ranks)),
-        "machines": " ".join(machines),
+        # a rank that cannot tell its machine may share one, or not: then nothing is said of it
+        "machines": None if None in machines else " ".join(machines),
         "slowest_rank": record["metrics"]["slowest_rank"],
         "slowest_host": record["metrics"]["slowest_host"],
         "clock_offset_max_s": max((abs(c["offset_s"]) for c in clocks), default=None),
         "clock_uncertainty_max_s": max((c["uncertainty_s"] for c in clocks), default=None),
         "cpu_mhz": min(speeds, default=None),
+        "cpus_online": min(cpus, default=None),
         "git_commit": environment["git_commit"],
         "slurm_settings": _text(environment["slurm_settings"]),
         "started": environment.get("started"),
         "slurm_job_id": (environment["slurm_job"] or {}).get("id"),
+        "dataset": environment["dataset"]["name"],
+        "dataset_sha256": environment["dataset"]["sha256"],
+        "unchecked": SEPARATOR.join(environment["unchecked"]) or None,
     }
 
 
 def _differing(ranks: Sequence[Record]) -> list[Record]:
-    """The ranks' facts but for those that are, the machine aside, the same as the first's."""
+    """The ranks' facts but for those that are the first's, what is of one host alone aside."""
     first = ranks[0]["host_facts"]
-    own = first.get("machine")
+    own = {name: first[name] for name in ("machine", "gpu_uuids") if name in first}
     others = (rank["host_facts"] for rank in ranks[1:])
-    return [first, *(fact for fact in others if {**fact, "machine": own} != first)]
+    return [first, *(fact for fact in others if {**fact, **own} != first)]
 
 
 def _text(value: Any) -> str | None:
@@ -103,7 +112,10 @@ def shared_with(rows: Sequence[Mapping[str, Any]]) -> list[int | None]:
 
 
 def differences(runs: pd.DataFrame) -> pd.DataFrame:
-    """What differs between the valid runs of a platform: columns platform, fact, values, runs."""
+    """What differs between the valid runs of a platform, or could not be compared with the request.
+
+    Columns platform, fact, values, runs.
+    """
     rows = []
     for platform, group in runs[runs["status"] == "ok"].groupby("platform", sort=False):
         for fact in ALIKE:
@@ -114,15 +126,22 @@ def differences(runs: pd.DataFrame) -> pd.DataFrame:
                 rows.append(
                     {"platform": platform, "fact": fact, "values": text, "runs": len(values)}
                 )
+        for reason, count in group["unchecked"].value_counts().items():
+            rows.append(
+                {"platform": platform, "fact": UNCHECKED, "values": str(reason), "runs": count}
+            )
     return pd.DataFrame(rows, columns=["platform", "fact", "values", "runs"])
 
 
 def shown(found: pd.DataFrame) -> Shown:
     """The differences as people read them."""
-    notes = (
-        ("These runs were not all made in one environment: their differences may be of it.",)
-        if len(found)
-        else ("All runs of a platform were made in one environment.",)
-    )
+    differing = (found["fact"] != UNCHECKED).any()
+    notes = [
+        "These runs were not all made in one environment: their differences may be of it."
+        if differing
+        else "All runs of a platform were made in one environment."
+    ]
+    if (found["fact"] == UNCHECKED).any():
+        notes.append(f"What is {UNCHECKED} may not be what the platform says.")
     cells = found.astype(str).astype(object)
-    return Shown("Differences of environment", cells, notes, texts=frozenset(found.columns))
+    return Shown("Differences of environment", cells, tuple(notes), texts=frozenset(found.columns))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfscaling import costs, grid, models, parameters, platforms, yardstick
+from tfscaling.datasets import TRAIN_EXAMPLES
 from tfscaling.geometry import batch_scaling
 from tfscaling.models import MODELS
 from tfscaling.strategies import STRATEGIES
@@ -32,7 +33,7 @@ def expected_runs(config: Mapping[str, Any]) -> dict[str, Any]:
     `excluded`: axes and reason; `platforms`: name → what the tables say of it; `target_accuracy`:
     the accuracy to which time and cost are compared, or None.
     """
-    expanded = grid.expand(config, MODELS, STRATEGIES)
+    expanded = grid.expand(config, MODELS, STRATEGIES, examples=TRAIN_EXAMPLES)
     entries = []
     for run in expanded.runs:
         values = parameters.run_parameters(config, run, dataset_of(config, run))

@@ -2,13 +2,15 @@
 
 When one rank dies, its peers soon raise an error of the collective, and srun ends the rest. So a
 rank that fell silent comes before those that complained, and the earliest complaint before later.
+A stopped rank does not even end: it is known by its missing heartbeats.
 """
 
 from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping
+import traceback
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -19,58 +21,94 @@ _LAST_LINES = 30
 
 
 def rank_events(folder: Path) -> dict[int, list[dict[str, Any]]]:
-    """Rank → its events, of all ranks that wrote their first one."""
+    """Rank → its events by the launcher's clock, of all ranks that wrote their first one."""
     found = {
-        int(path.name.split(".")[0].removeprefix("rank-")): events.read(path)
+        int(path.name.split(".")[0].removeprefix("rank-")): events.on_launcher_clock(
+            events.read(path)
+        )
         for path in folder.glob("rank-*.events.jsonl")
     }
     return {rank: lines for rank, lines in sorted(found.items()) if lines}
 
 
 def find_cause(
-    folder: Path, exits: Mapping[int, int | None], srun: Mapping[int, str]
+    folder: Path,
+    exits: Mapping[int, int | None],
+    srun: Mapping[int, str],
+    silent: Set[int] = frozenset(),
 ) -> dict[str, Any]:
     """The cause of a failure: kind, message, rank, host, exit_code, reached, last_lines.
 
     `folder` has the ranks' events and logs, `exits` the exit codes of ranks that the launcher
-    started itself, `srun` its words about ranks that it started.
+    started itself, `srun` its words about ranks that it started. `silent` are ranks that gave no
+    sign of life before the first complaint.
     """
     seen = rank_events(folder)
     failed = {rank: e for rank, lines in seen.items() for e in lines if e["event"] == "failed"}
     ended = {rank for rank, lines in seen.items() if lines[-1]["event"] == "end"}
-    silent = [rank for rank in seen if rank not in failed and rank not in ended]
+    mute = [rank for rank in seen if rank not in failed and rank not in ended]
     # in srun's own order: the first that it speaks of came first, others it may have killed itself
-    named = [rank for rank in srun if rank in silent]
-    named += [rank for rank in silent if rank not in srun and exits.get(rank)]
-    died = named or ([] if failed else silent)
+    named = [rank for rank in srun if rank in mute]
+    named += [rank for rank in mute if rank not in srun and exits.get(rank)]
+    died = named or ([] if failed else mute)
     unheard = [
         rank
         for rank in {**exits, **srun}
         if rank not in seen and (exits.get(rank) or srun.get(rank))
     ]
+    complaint = min(failed, key=lambda r: failed[r]["time_s"], default=None)
+    # a rank that was stopped may go on when it is to be ended, and then complain last
+    stopped = [r for r in seen if r in silent - ended - {complaint} and not exits.get(r)]
+    if complaint is not None and stopped and set(named[:1]) <= set(stopped):
+        text = f"rank {stopped[0]} gave no sign of life until rank {complaint} complained: "
+        text += _words(failed[complaint])
+        return _details(folder, "stalled", stopped[0], exits, text, seen)
     if died:
         return _details(folder, "rank_died", died[0], exits, srun.get(died[0]), seen)
     if unheard:
         return _details(folder, "rank_died", unheard[0], exits, srun.get(unheard[0]), seen)
-    if failed:
-        rank = min(failed, key=lambda r: failed[r]["time_s"])
-        text = f"{failed[rank]['error']}: {failed[rank]['message']}"
-        return _details(folder, "rank_failed", rank, exits, text, seen)
+    if complaint is not None:
+        text = _words(failed[complaint])
+        return _details(folder, "rank_failed", complaint, exits, text, seen)
     lines = last_lines(folder / "srun.log")
     text = lines[-1] if lines else "the launcher's command failed without a word"
     return {"kind": "launch_failed", "message": text, "rank": None, "last_lines": lines}
 
 
-def stalled(folder: Path, timeout_s: float) -> dict[str, Any]:
-    """The cause when nothing moves: the rank whose last event is the oldest."""
+def _words(failed: Mapping[str, Any]) -> str:
+    return f"{failed['error']}: {failed['message']}"
+
+
+def stalled(folder: Path, message: str, silent: int | None = None) -> dict[str, Any]:
+    """The cause when ranks hang: the silent rank, or else the one whose last event is the oldest.
+
+    Parameter servers and workers that a coordinator drives have no events of their own to be late.
+    """
     seen = rank_events(folder)
-    text = f"no rank made progress for {timeout_s:g} s"
+    if silent is not None:
+        return _details(folder, "stalled", silent, {}, message, seen)
     if not seen:
         lines = last_lines(folder / "srun.log")
-        return {"kind": "stalled", "message": text, "rank": None, "last_lines": lines}
+        return {"kind": "stalled", "message": message, "rank": None, "last_lines": lines}
     unfinished = [r for r in seen if seen[r][-1]["event"] != "end"] or list(seen)
     rank = min(unfinished, key=lambda r: seen[r][-1]["time_s"])
-    return _details(folder, "stalled", rank, {}, text, seen)
+    return _details(folder, "stalled", rank, {}, message, seen)
+
+
+def incomplete(folder: Path, message: str, rank: int) -> dict[str, Any]:
+    """The cause when ranks ended well, but not all of what they wrote is there."""
+    return _details(folder, "incomplete", rank, {}, message, rank_events(folder))
+
+
+def of_exception(error: Exception) -> dict[str, Any]:
+    """The cause when the launcher itself fails, as when the disk is full."""
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return {
+        "kind": "launcher_failed",
+        "message": f"{type(error).__name__}: {error}",
+        "rank": None,
+        "last_lines": lines[-_LAST_LINES:],
+    }
 
 
 def _details(
@@ -103,7 +141,10 @@ def exit_text(code: int | None) -> str:
     if code is None:
         return "the rank ended without a report"
     if code < 0:
-        return f"killed by {signal.Signals(-code).name}"
+        try:
+            return f"killed by {signal.Signals(-code).name}"
+        except ValueError:  # most of the real-time signals have no name
+            return f"killed by signal {-code}"
     return f"exit code {code}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
+from tfscaling.data_warnings import DataWarning, placed
 from tfscaling.display import Shown
 
 _LATEX = {
@@ -25,6 +26,7 @@ body {{ font-family: sans-serif; margin: 1rem; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: 0.2rem 0.6rem; text-align: right; border-bottom: 1px solid #ccc; }}
 .text {{ text-align: left; }}
+.warning {{ border-left: 0.3rem solid #d55e00; padding-left: 0.6rem; max-width: 60rem; }}
 </style>
 </head>
 <body>
@@ -45,8 +47,23 @@ def markdown(shown: Shown, level: int = 1) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def latex(shown: Shown) -> str:
-    """A table environment for the package booktabs, the notes below the table."""
+def with_warnings(page: str, found: Sequence[DataWarning]) -> str:
+    """A page of Markdown with these warnings below its first heading, the last ones at its end."""
+    heading, _, rest = page.strip().partition("\n")
+    before, after = (
+        "\n".join(f"- **Warning:** {text}" for text in texts).replace("<", "\\<")
+        for texts in placed(found)
+    )
+    return "\n\n".join(part for part in (heading, before, rest.strip(), after) if part) + "\n"
+
+
+def markdown_page(shown: Shown, found: Sequence[DataWarning] = ()) -> str:
+    """The table as a page of its own, the warnings about its data before it."""
+    return with_warnings(markdown(shown), found)
+
+
+def latex(shown: Shown, found: Sequence[DataWarning] = ()) -> str:
+    """A table environment for the package booktabs; warnings and notes stand below the table."""
     columns = "".join("l" if name in shown.texts else "r" for name in shown.cells)
     lines = [
         "% needs \\usepackage{booktabs}",
@@ -60,8 +77,9 @@ def latex(shown: Shown) -> str:
         "\\bottomrule",
         "\\end{tabular}",
     ]
-    if shown.notes:
-        lines += ["", "\\footnotesize", *(_latex(note) + "\\par" for note in shown.notes)]
+    notes = [*(f"Warning: {warning.text}" for warning in found), *shown.notes]
+    if notes:
+        lines += ["", "\\footnotesize", *(_latex(note) + "\\par" for note in notes)]
     return "\n".join([*lines, "\\end{table}", ""])
 
 
@@ -86,10 +104,12 @@ def html_table(shown: Shown) -> str:
     return "\n".join(["<table>", head, "<tbody>", *rows, "</tbody>", "</table>"])
 
 
-def html_page(shown: Shown) -> str:
-    """The table with heading and notes as a page of its own."""
-    notes = "\n".join(f"<li>{html.escape(note)}</li>" for note in shown.notes)
+def html_page(shown: Shown, found: Sequence[DataWarning] = ()) -> str:
+    """The table with heading, warnings and notes as a page of its own."""
+    before, after = ([f"Warning: {text}" for text in texts] for texts in placed(found))
+    notes = "\n".join(f"<li>{html.escape(note)}</li>" for note in [*after, *shown.notes])
     body = [f"<h1>{html.escape(shown.title)}</h1>"]
+    body += [f'<p class="warning" role="note">{html.escape(text)}</p>' for text in before]
     body += [f"<p>{html.escape(shown.above)}</p>"] if shown.above else []
     body += [html_table(shown), f"<ul>\n{notes}\n</ul>"]
     return _PAGE.format(title=html.escape(shown.title), body="\n".join(body))

@@ -39,11 +39,14 @@ class Geometry:
 
     @property
     def tasks(self) -> int:
-        return sum(self.tasks_on_nodes)
+        even = isinstance(self.tasks_per_node, int)
+        return self.nodes * self.tasks_per_node_max if even else sum(self.tasks_on_nodes)
 
     @property
     def tasks_per_node_max(self) -> int:
-        return max(self.tasks_on_nodes)
+        # a number of nodes that no platform has must not become a tuple of that length
+        tasks = self.tasks_per_node
+        return tasks if isinstance(tasks, int) else max(self.tasks_on_nodes)
 
     @property
     def gpus(self) -> int:
@@ -58,11 +61,15 @@ class Geometry:
 
         Slurm fills node after node, so only the last node can have fewer tasks.
         """
+        if isinstance(self.tasks_per_node, int):
+            return None
         counts = self.tasks_on_nodes
         if len(counts) != self.nodes:
             return f"tasks_per_node {self.tasks_per_node} is for {len(counts)} nodes"
         if min(counts) < 1 or len(set(counts[:-1])) > 1 or counts[-1] > counts[0]:
             return f"tasks_per_node {self.tasks_per_node}: only the last node can have fewer tasks"
+        if len(set(counts)) == 1:
+            return f"tasks_per_node {self.tasks_per_node} is the same on each node: {counts[0]}"
         return None
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from tfscaling.task_layout import ClusterError, is_count
 
-_VARIABLE = "CUDA_VISIBLE_DEVICES"
+#: The variable in which CUDA is told which GPUs there are for a process.
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 _DEVICE = re.compile(r"[0-9]+|(GPU|MIG)-.+")
 
 
@@ -58,14 +59,32 @@ def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
     CUDA stops at the first entry that is no device: an empty value, ``-1`` and Slurm's
     ``NoDevFiles`` mean no GPU.
     """
-    if _VARIABLE not in environ:
+    if VISIBLE_GPUS not in environ:
         return None
     entries: list[str] = []
-    for entry in environ[_VARIABLE].split(","):
+    for entry in environ[VISIBLE_GPUS].split(","):
         if not _DEVICE.fullmatch(entry.strip()):
             break
         entries.append(entry.strip())
     return tuple(entries)
+
+
+def gpus_here(environ: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the GPUs that this process and its children may use, as CUDA names them.
+
+    Those that CUDA_VISIBLE_DEVICES lists, each once, or else those that nvidia-smi lists; None if
+    neither tells.
+
+    Raises:
+        ClusterError: CUDA_VISIBLE_DEVICES lists a GPU twice, or nvidia-smi is there, but fails.
+    """
+    visible = visible_gpus(environ)
+    if visible is None:
+        count = count_with_nvidia_smi(environ)
+        return None if count is None else tuple(map(str, range(count)))
+    if len(set(visible)) < len(visible):
+        raise ClusterError(f"{VISIBLE_GPUS} is {environ[VISIBLE_GPUS]!r}; expected each GPU once")
+    return visible
 
 
 def count_with_nvidia_smi(environ: Mapping[str, str]) -> int | None:
@@ -93,7 +112,7 @@ def count_with_nvidia_smi(environ: Mapping[str, str]) -> int | None:
 
 def _nvidia_smi_error(reason: str) -> ClusterError:
     return ClusterError(
-        f"{_VARIABLE} is not set and nvidia-smi --list-gpus failed ({reason});"
+        f"{VISIBLE_GPUS} is not set and nvidia-smi --list-gpus failed ({reason});"
         " expected a list of GPUs: set gpus_per_node, 0 for a node without GPUs"
     )
 
@@ -180,7 +199,7 @@ def _per_task_if_bound(
 def _entries(on_node: tuple[str, ...], start: int, count: int) -> tuple[str, ...]:
     if start + count > len(on_node):
         raise ClusterError(
-            f"{_VARIABLE} is {','.join(on_node)!r}, but this task is to use {count} GPUs from"
+            f"{VISIBLE_GPUS} is {','.join(on_node)!r}, but this task is to use {count} GPUs from"
             f" number {start} on; expected at least {start + count} entries"
             " (or auto_set_gpu off, or other gpus_per_node and gpus_per_task)"
         )

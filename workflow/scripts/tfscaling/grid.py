@@ -27,6 +27,11 @@ AXES = (
     "repeat",
 )
 POINT_AXES = AXES[:-1]
+#: Characters of the values of all axes together: with separators they are the name of the folder of
+#: a job's Slurm logs, and names have at most 255 bytes.
+NAMES_MAX = 240
+#: The largest seed of NumPy and Keras.
+SEED_MAX = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +94,14 @@ def expand(
     models: Mapping[str, Any],
     strategies: Mapping[str, StrategyGeometry],
     sources: Sources = (),
+    examples: Mapping[str, int] | None = None,
 ) -> Grid:
     """All runs that the validated `config` describes.
 
+    `examples` are the numbers of training examples of datasets, of those where it is known.
     Raises ConfigError for unknown names, impossible geometry, duplicate points and blocks that
-    leave nothing to run. Points beyond a platform's limits are excluded with the reason.
+    leave nothing to run. Points beyond a platform's limits are excluded with the reason, as are
+    those whose global batch is larger than the dataset.
     """
     _check_recipes(config, sources)
     runs: dict[tuple[Any, ...], Run] = {}
@@ -122,11 +130,16 @@ def expand(
                     per_replica, total = batch_sizes(recipe, geometry, replicas)
                 except ValueError as error:
                     reason = str(error)
+                else:
+                    dataset = recipe["dataset"] or models[point["model"]].dataset
+                    reason = beyond_dataset(total, dataset, recipe, (examples or {}).get(dataset))
             if reason is not None:
                 excluded.append(Excluded(point, reason))
                 continue
             until = block["repeat_until"]
-            for repeat in range(1, (until["repeats_max"] if until else block["repeats"]) + 1):
+            repeats = until["repeats_max"] if until else block["repeats"]
+            _check_lengths(number, point, config["seed"], repeats, sources)
+            for repeat in range(1, repeats + 1):
                 run = Run(
                     **point,
                     repeat=repeat,
@@ -151,6 +164,25 @@ def expand(
                 )
             )
     return Grid(tuple(runs.values()), tuple(excluded))
+
+
+def beyond_dataset(
+    global_batch: int, dataset: str, recipe: Mapping[str, Any], examples: int | None
+) -> str | None:
+    """Why a global batch is larger than the examples that it is trained on, or None.
+
+    `examples` is the number of the dataset's training examples, None if it is not known.
+    """
+    asked = recipe["train_examples_max"]
+    if asked is not None and (examples is None or asked < examples):
+        known_examples, whose = asked, "train_examples_max"
+    elif examples is not None:
+        known_examples, whose = examples, f"the training examples of {dataset}"
+    else:
+        return None
+    if global_batch <= known_examples:
+        return None
+    return f"the global batch of {global_batch} examples exceeds {whose}, {known_examples}"
 
 
 def check_baseline(grid: Grid, baseline: Mapping[str, Any], sources: Sources = ()) -> None:
@@ -275,6 +307,20 @@ def _beyond_limits(geometry: Geometry, platform: Mapping[str, Any]) -> str | Non
     if platform["gpus_max"] is not None and geometry.gpus > platform["gpus_max"]:
         return f"{geometry.gpus} GPUs exceed the quota gpus_max {platform['gpus_max']}"
     return None
+
+
+def _check_lengths(
+    number: int, point: Mapping[str, Any], seed: int, repeats: int, sources: Sources
+) -> None:
+    """The names of a run become one folder's name, and its seed one of NumPy's and Keras's."""
+    joined = "_".join([*map(str, point.values()), str(repeats)])
+    if len(joined) > NAMES_MAX:
+        reason = f"names and values of this point's axes have {len(joined)} characters together"
+        allowed = f"{reason}; allowed: {NAMES_MAX}, for they are the name of a folder"
+        raise ConfigError(problem(["grid", number], dict(point), allowed, sources))
+    if seed + repeats - 1 > SEED_MAX:
+        allowed = f"repeat k trains with seed + k - 1; allowed: {SEED_MAX - repeats + 1} or less"
+        raise ConfigError(problem(["seed"], seed, f"{allowed} with {repeats} repeats", sources))
 
 
 def _duplicate(point: Mapping[str, Any], first: int, second: int, sources: Sources) -> str:

@@ -21,7 +21,7 @@ COMPARED = ("cpu_model", "memory_gb", "network_mbit_per_s", "gpus", "gpu_driver"
 
 def describe(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> dict[str, Any]:
     """The facts of this host, by name; `machine` is the same for all hosts on one kernel."""
-    gpus, driver = _gpus()
+    gpus, uuids, driver = _gpus()
     return {
         "machine": _text(proc / "sys/kernel/random/boot_id"),
         "cpu_model": _cpu(proc, "model name") or platform.processor() or None,
@@ -30,6 +30,7 @@ def describe(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> dict[str, 
         "memory_gb": _memory_gb(proc),
         "network_mbit_per_s": _network(sys),
         "gpus": gpus,
+        "gpu_uuids": uuids,
         "gpu_driver": driver,
         "kernel": platform.release(),
         "python": platform.python_version(),
@@ -71,15 +72,43 @@ def _network(sys: Path) -> dict[str, float | None]:
     return speeds
 
 
-def _gpus() -> tuple[list[str], str | None]:
-    """(names of the GPUs, driver version) as nvidia-smi has them."""
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+def cpu_quota(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> float | None:
+    """CPUs' worth of time that control groups leave this process; None without a limit.
+
+    The CPUs on which a process may run say nothing of it: a container may see all 64 and get two.
+    """
+    quotas = []
+    for line in (_text(proc / "self/cgroup") or "").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = sys / "fs/cgroup" / controllers
+        place = root / group.lstrip("/")
+        # a container may not see the path of its group, but its limits at the root
+        while place != root.parent:
+            quotas.append(_quota(place))
+            place = place.parent
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def _quota(group: Path) -> float | None:
+    """The limit of one control group, as version 2 has it or version 1."""
+    words = (_text(group / "cpu.max") or "").split()
+    if len(words) != 2:
+        words = [_text(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+    quota, period = map(_number, words)
+    return quota / period if quota and period and quota > 0 else None
+
+
+def _gpus() -> tuple[list[str], list[str], str | None]:
+    """(names, UUIDs, driver version) of the GPUs that nvidia-smi lists, in its order."""
+    query = ["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"]
     try:
         shown = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
-        return [], None
-    rows = [line.split(", ") for line in shown.stdout.splitlines() if ", " in line]
-    return [row[0] for row in rows], rows[0][-1] if rows else None
+        return [], [], None
+    rows = [row for line in shown.stdout.splitlines() if len(row := line.split(", ")) == 3]
+    return [row[0] for row in rows], [row[1] for row in rows], rows[0][2] if rows else None
 
 
 def _version(package: str) -> str | None:

@@ -9,6 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfscaling.geometry import Geometry
+from tfscaling.gpu_allocation import VISIBLE_GPUS
+
+
+class LaunchError(RuntimeError):
+    """The ranks cannot be started as asked."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +22,8 @@ class Request:
 
     `jobs` is the number of tasks of each job of the cluster, `{"worker": n}` without others.
     `setup` are shell lines run first on every rank, `env` is added to the environment, `folder`
-    takes the log of each rank. `ports` has one port per task for the local launcher.
+    takes the log of each rank. For the local launcher `ports` has one port per task, and
+    `gpus_here` the GPUs that its ranks may use, as CUDA_VISIBLE_DEVICES names them; None: unknown.
     """
 
     command: Sequence[str]
@@ -29,6 +35,7 @@ class Request:
     setup: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     ports: Sequence[int] = ()
+    gpus_here: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,8 @@ def srun(request: Request) -> list[Command]:
 def local(request: Request) -> list[Command]:
     """One process per rank on this machine, told its place by TF_CONFIG.
 
-    Node k's tasks see the GPUs k x gpus_per_node and following, so that "nodes" do not share GPUs.
+    Workers share out the GPUs in the order of their ranks, so that "nodes" do not share GPUs; a
+    coordinator and parameter servers take none. Raises LaunchError if there are too few.
     """
     shape = request.geometry
     addresses = [f"127.0.0.1:{port}" for port in request.ports]
@@ -78,18 +86,33 @@ def local(request: Request) -> list[Command]:
     cluster: dict[str, list[str]] = {job: [] for job in request.jobs}
     for (job, _), address in zip(places, addresses, strict=True):
         cluster[job].append(address)
+    own_gpus = _shared_out(request) if request.gpus else {}
     commands = []
     for rank, (job, index) in enumerate(places):
         task = {"cluster": cluster, "task": {"type": job, "index": index}}
         env = {**request.env, "TF_CONFIG": json.dumps(task)}
         if request.gpus:
-            first = rank * shape.gpus_per_task
-            env["CUDA_VISIBLE_DEVICES"] = ",".join(
-                str(gpu) for gpu in range(first, first + shape.gpus_per_task)
-            )
+            env[VISIBLE_GPUS] = ",".join(own_gpus.get((job, index), ()))
         argv = tuple(with_setup(request.setup, request.command))
         commands.append(Command(argv, env, rank_log(request.folder, rank), rank))
     return commands
+
+
+def _shared_out(request: Request) -> dict[tuple[str, int], Sequence[str]]:
+    """(job, index) → GPUs of each worker."""
+    workers, each = request.jobs.get("worker", 0), request.geometry.gpus_per_task
+    needed = workers * each
+    given = request.gpus_here
+    if given is None:  # CUDA numbers them from 0; a rank that misses one says so
+        given = [str(number) for number in range(needed)]
+    if len(given) < needed:
+        shown = ",".join(given)
+        raise LaunchError(
+            f"{workers} workers with {each} GPUs each on this machine need {needed} GPUs, "
+            f"there are {len(given)} ({VISIBLE_GPUS}={shown!r}); "
+            "expected fewer nodes or GPUs per node, or `devices: logical` in the platform"
+        )
+    return {("worker", n): given[n * each : (n + 1) * each] for n in range(workers)}
 
 
 def with_setup(setup: Sequence[str], command: Sequence[str]) -> list[str]:

@@ -6,18 +6,23 @@ is theirs.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import os
+import re
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tfscaling import clock, parameters, records, supervisor
+from tfscaling import clock, failures, parameters, rank_files, records, supervisor
 from tfscaling.geometry import Geometry
-from tfscaling.launchers import LAUNCHERS, Request, trainer_command
+from tfscaling.gpu_allocation import gpus_here
+from tfscaling.launchers import LAUNCHERS, LaunchError, Request, trainer_command
 from tfscaling.ports import ReservedPorts
+from tfscaling.task_layout import ClusterError
 
 
 @dataclass(frozen=True)
@@ -31,11 +36,17 @@ class Attempt:
     def begin(cls, folder: Path) -> Attempt:
         """The next attempt; an earlier one's failure no longer counts, its files stay."""
         folder.mkdir(parents=True, exist_ok=True)
-        earlier = [int(path.name.partition("=")[2]) for path in folder.glob("attempt=*")]
-        attempt = cls(folder, 1 + max(earlier, default=0))
-        (folder / records.FAILURE).unlink(missing_ok=True)
-        attempt.scratch.mkdir()
-        return attempt
+        names = (re.fullmatch(r"attempt=(\d+)", path.name) for path in folder.iterdir())
+        number = 1 + max((int(name[1]) for name in names if name), default=0)
+        while True:
+            attempt = cls(folder, number)
+            try:
+                attempt.scratch.mkdir()
+            except FileExistsError:  # another launcher has just begun: both keep their files
+                number += 1
+                continue
+            (folder / records.FAILURE).unlink(missing_ok=True)
+            return attempt
 
     @property
     def scratch(self) -> Path:
@@ -56,26 +67,44 @@ class Attempt:
         """
         geometry, is_local = Geometry.of(axes), settings["launcher"] == "local"
         flags = ["--folder", str(self.scratch), *parameters.to_arguments(axes, settings)]
+        on_gpus = geometry.gpus > 0 and settings["devices"] == "physical"
         with contextlib.ExitStack() as stack:
             own_host = "127.0.0.1" if is_local else socket.gethostname()
             time_source = stack.enter_context(clock.served(own_host))
             ports: list[int] = []
             if is_local:
                 ports = stack.enter_context(ReservedPorts(geometry.tasks)).numbers
+            try:
+                here = (
+                    gpus_here({**os.environ, **settings["env"]}) if is_local and on_gpus else None
+                )
+            except ClusterError as error:
+                return _not_started(error)
             request = Request(
                 trainer_command(script, [*arguments, *flags]),
                 geometry,
                 jobs,
                 parameters.cpus_per_task(axes, settings),
                 self.scratch,
-                gpus=geometry.gpus > 0 and settings["devices"] == "physical",
+                gpus=on_gpus,
                 setup=settings["setup"],
                 env={**settings["env"], clock.VARIABLE: time_source},
                 ports=ports,
+                gpus_here=here,
             )
-            commands = LAUNCHERS[settings["launcher"]](request)
+            try:
+                commands = LAUNCHERS[settings["launcher"]](request)
+            except LaunchError as error:
+                return _not_started(error)
             print("$", " ".join(commands[0].argv), flush=True)
             return supervisor.Supervisor(commands, self.scratch, stall_timeout_s).run()
+
+    def wait_for_files(self, tasks: int, limit_s: float) -> None:
+        """Wait until a shared file system shows all that the ranks have written.
+
+        Raises rank_files.IncompleteError after `limit_s`.
+        """
+        rank_files.wait(self.scratch, range(tasks), limit_s)
 
     def reports(self) -> list[dict[str, Any]]:
         """What the ranks left, in their order."""
@@ -85,7 +114,9 @@ class Attempt:
     def fail(
         self, axes: Mapping[str, Any], parameters_hash: str, cause: dict[str, Any]
     ) -> NoReturn:
-        """Leave failure.json with the cause, say it, and end with exit status 1."""
+        """Say the cause, leave failure.json with it, and end with exit status 1."""
+        print(f"FAILED: {cause['kind']}: {cause['message']}", file=sys.stderr)
+        print("\n".join(f"    {line}" for line in cause.get("last_lines", [])), file=sys.stderr)
         failure = {
             "axes": dict(axes),
             "attempt": self.number,
@@ -93,7 +124,46 @@ class Attempt:
             "parameters_hash": parameters_hash,
         }
         for folder in (self.folder, self.scratch):
-            records.write_json(folder / records.FAILURE, failure)
-        print(f"FAILED: {cause['kind']}: {cause['message']}", file=sys.stderr)
-        print("\n".join(f"    {line}" for line in cause.get("last_lines", [])), file=sys.stderr)
+            try:
+                records.write_json(folder / records.FAILURE, failure)
+            except OSError as error:  # as when the disk is full: what is said above stays
+                print(f"{folder / records.FAILURE}: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that all launchers of ranks have: the limits of waiting."""
+    parser.add_argument(
+        "--stall-timeout-s", type=float, default=600.0, help="no sign of life so long: fail"
+    )
+    parser.add_argument(
+        "--latency-wait-s",
+        type=float,
+        default=rank_files.LATENCY_WAIT_S,
+        help="a shared file system may show the ranks' files so much later",
+    )
+
+
+def run(
+    folder: Path,
+    axes: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    work: Callable[[Attempt], dict[str, Any] | None],
+) -> None:
+    """An attempt at the job: `work`, which returns the cause if it failed.
+
+    Whatever goes wrong, its cause is left in failure.json, and the exit status is 1.
+    """
+    attempt = Attempt.begin(folder)
+    try:
+        cause = work(attempt)
+    except rank_files.IncompleteError as error:
+        cause = failures.incomplete(attempt.scratch, str(error), error.ranks[0])
+    except Exception as error:
+        cause = failures.of_exception(error)
+    if cause is not None:
+        attempt.fail(axes, parameters.parameters_hash(axes, settings), cause)
+
+
+def _not_started(error: Exception) -> dict[str, Any]:
+    return {"kind": "launch_failed", "message": str(error), "rank": None, "last_lines": []}

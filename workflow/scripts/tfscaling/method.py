@@ -14,6 +14,7 @@ from statistics import median
 import pandas as pd
 
 from tfscaling import environments
+from tfscaling.comparison import all_at_target
 from tfscaling.display import Shown
 from tfscaling.host_facts import PACKAGES
 from tfscaling.method_data import Data, Part, Row, is_close, is_known, key_of
@@ -142,15 +143,24 @@ def _lines(data: Data) -> Iterator[Part]:
 
 
 def _target(data: Data) -> Iterator[Part]:
+    pairs = [(point_of(data.base(row) or row), point_of(row)) for row in data.compared]
+    made = max(1, len(pairs))
+    found = dict(zip([point_of(row) for row in data.compared],
+                     data.samples.differences(TEST, pairs, made), strict=True))  # fmt: skip
+
     def is_no_worse(row: Row) -> bool:
-        base = data.base(row) or row
-        found = data.samples.support(TEST, point_of(base), point_of(row))
-        return found == INCONCLUSIVE or (found == SUPPORTED and row[TEST] >= base[TEST])
+        loss = found[point_of(row)]
+        if loss is None or loss.support not in (SUPPORTED, INCONCLUSIVE):
+            return False
+        return loss.support == INCONCLUSIVE or not loss.is_worse
 
     if (target := data.points[0].get("target_accuracy")) and not math.isnan(target):
         text = f"points reached the held-out accuracy {target:g} in all runs"
-        yield data.share(data.points, lambda r: r["runs_at_target"] == r["runs"], text, "did not")
-    text = "points are not shown to err more on held-out data than their baseline"
+        yield data.share(data.points, all_at_target, text, "did not")
+    text = (
+        "points are not shown to err more on held-out data than their baseline "
+        f"({CONFIDENCE:.0%}, {made} comparisons together)"
+    )
     yield data.share(data.compared, is_no_worse, text, "err more or have too few runs to tell")
 
 

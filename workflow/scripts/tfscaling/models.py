@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tfscaling import user_code
+from tfscaling import own_model, user_code
 
 
 @dataclass(frozen=True)
@@ -88,4 +89,5 @@ def get(name: str) -> Model:
     """The model of this name, or of the user's function `package.module:function`."""
     if not user_code.is_reference(name):
         return MODELS[name]
-    return Model("A function of the user's.", None, lambda: user_code.load(name)())
+    build = functools.partial(own_model.build, name, lambda: user_code.load(name)())
+    return Model("A function of the user's.", None, build)

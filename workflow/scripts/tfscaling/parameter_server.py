@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfscaling import events as rank_events
+from tfscaling import heartbeat, rank_files
 from tfscaling.cluster import Cluster
 from tfscaling.datasets import Arrays
 from tfscaling.events import EventLog
@@ -24,13 +25,16 @@ from tfscaling.replica_state import BatchStates, ReplicaStates
 from tfscaling.training_loop import Result, TrainingLoop, make_optimizer
 
 _POLL_S = 0.3
+#: A coordinator that gives no sign of life for this long is dead.
+COORDINATOR_TIMEOUT_S = 600.0
 
 
 def serve(own: Cluster, folder: Path, events: EventLog) -> bool:
     """Be a parameter server or a worker until the coordinator ends; True if it ended well.
 
     The coordinator's events, in the folder that all ranks share, tell when that is: TensorFlow's
-    servers have no call for it.
+    servers have no call for it. Raises RuntimeError if it gives no sign of life for
+    `COORDINATOR_TIMEOUT_S`.
     """
     import tensorflow as tf
 
@@ -39,11 +43,16 @@ def serve(own: Cluster, folder: Path, events: EventLog) -> bool:
         job_name=own.job, task_index=own.index, protocol="grpc", start=True,
     )  # fmt: skip
     events.add("rendezvous")
-    coordinator = folder / "rank-0.events.jsonl"
+    seen, seen_s = None, time.monotonic()
     while True:
-        seen = {event["event"] for event in rank_events.read(coordinator)}
-        if seen & {"end", "failed"}:
-            return "end" in seen
+        last = rank_events.last(rank_files.events_path(folder, 0))
+        if last is not None and last["event"] in ("end", "failed"):
+            return bool(last["event"] == "end")
+        if (sign := (last, heartbeat.read_one(folder, 0))) != seen:
+            seen, seen_s = sign, time.monotonic()
+        elif time.monotonic() - seen_s > COORDINATOR_TIMEOUT_S:
+            text = f"the coordinator gave no sign of life for {COORDINATOR_TIMEOUT_S:g} s"
+            raise RuntimeError(text)
         time.sleep(_POLL_S)
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import argparse
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tfscaling import TRAINER_VERSION
+from tfscaling import TRAINER_VERSION, strict_json
 from tfscaling.configuration import properties
 from tfscaling.geometry import Geometry
 from tfscaling.grid import AXES, Run
@@ -54,7 +53,7 @@ def typed(values: Mapping[str, Any], schemas: Schemas) -> dict[str, Any]:
 
 def parameters_hash(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
     """16 hex digits over the canonical JSON of axes and parameters."""
-    text = json.dumps([dict(axes), dict(parameters)], sort_keys=True, separators=(",", ":"))
+    text = strict_json.dumps([dict(axes), dict(parameters)], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

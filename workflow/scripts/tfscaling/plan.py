@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,21 +16,24 @@ from tfscaling import (
     communication,
     costs,
     expectations,
+    grid,
     parameters,
+    platforms,
     records,
     tables,
     yardstick,
 )
 from tfscaling.configuration import Sources, problem
+from tfscaling.datasets import TRAIN_EXAMPLES
 from tfscaling.display import one_line
-from tfscaling.geometry import Geometry
-from tfscaling.grid import AXES, POINT_AXES
+from tfscaling.geometry import BATCH_SIZE_KEYS, Geometry
+from tfscaling.grid import AXES, POINT_AXES, Run
 
 Row = dict[str, Any]
 
 COLUMNS = (
     *AXES,
-    *("feasibility", "reason", "tasks", "gpus", "cpus_per_task"),
+    *("devices", "feasibility", "reason", "tasks", "gpus", "cpus_per_task"),
     *("duration_s", "duration_from", "node_hours", "cost_usd", "submission"),
 )
 YARDSTICK_COLUMNS = ("platform", "duration_s", "node_hours", "cost_usd")
@@ -77,15 +80,18 @@ class Total:
 def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
     """The plan of a validated configuration; `submission` is left to `add_submission`.
 
-    A run is still to do unless its record is valid and was made with the expected parameters.
+    A run is still to do unless it has a record, valid or diverged, made with the expected
+    parameters.
+    Raises ConfigError if no platform is on the cluster that was chosen.
     """
+    platforms.check_cluster(config)
     expected = expectations.expected_runs(config)
     selected = [e for e in expected["runs"] if is_selected(config, e["axes"]["platform"])]
     table, _ = tables.run_tables({"runs": [{**e, "further": False} for e in selected]}, runs_dir)
     estimates: dict[tuple[Any, ...], tuple[float, str]] = {}
     rows = []
     for entry, status, reason in zip(selected, table["status"], table["reason"], strict=True):
-        if status == "ok":
+        if status in (records.OK, records.DIVERGED):
             continue
         point = tuple(entry["axes"][axis] for axis in POINT_AXES)
         if point not in estimates:
@@ -96,6 +102,10 @@ def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
     for out in expected["excluded"]:
         if is_selected(config, out["axes"]["platform"]):
             why = {"feasibility": EXCLUDED, "reason": out["reason"]}
+            why["devices"] = platforms.device_kind(
+                out["axes"]["gpus_per_node"],
+                config["platforms"][out["axes"]["platform"]]["devices"],
+            )
             rows.append({**dict.fromkeys(COLUMNS), **out["axes"], **why})
     yardsticks = communication.to_do(expected, yardstick.folder_beside(runs_dir))
     elsewhere = len(expected["runs"]) - len(selected)
@@ -125,6 +135,7 @@ def _row(entry: Mapping[str, Any], reason: str, duration_s: float, source: str) 
     shape = Geometry.of(axes)
     return {
         **axes,
+        "devices": platforms.device_kind(shape.gpus_per_node, entry["parameters"]["devices"]),
         "feasibility": IF_NEEDED if entry["further"] else RUNS,
         "reason": reason,
         "tasks": shape.tasks,
@@ -156,11 +167,10 @@ def measured_s(entry: Mapping[str, Any], runs_dir: Path) -> list[float]:
     times = []
     for path in sorted((runs_dir / entry["path"]).parent.glob(f"repeat=*/{records.RECORD}")):
         try:
-            record = records.read_json(path)
-            if record is None:
-                continue
-            records.check(record, path)
+            record = records.read(path)
         except records.RecordError:
+            continue
+        if record is None or not records.is_valid(record):
             continue
         same_point = {**record["axes"], "repeat": None} == {**entry["axes"], "repeat": None}
         made, asked = record["parameters"], entry["parameters"]
@@ -189,6 +199,33 @@ def refusal(config: Mapping[str, Any], runs_dir: Path, sources: Sources = ()) ->
         return None
     made = make(config, runs_dir)
     return next(iter(budget_problems(config, made.runs, made.yardsticks, sources)), None)
+
+
+def batch_problem(
+    config: Mapping[str, Any], runs: Iterable[Run], datasets_dir: Path, sources: Sources = ()
+) -> str | None:
+    """Why a run's global batch is larger than the data of a function of the user's, or None.
+
+    Only of data that is prepared already: nothing else says how much there is. What is known of
+    datasets with a name has excluded such points before.
+    """
+    known: dict[str, int | None] = {}
+    for run in runs:
+        name = expectations.dataset_of(config, run)
+        if name in TRAIN_EXAMPLES or not is_selected(config, run.platform):
+            continue
+        if name not in known:
+            facts = records.read_json(datasets_dir / f"{name}.json") or {}
+            known[name] = facts.get("examples", {}).get("x_train")
+        batch = run.global_batch_size
+        why = grid.beyond_dataset(batch, name, config["recipes"][run.recipe], known[name])
+        if why is not None:
+            shape = f"nodes {run.nodes}, gpus_per_node {run.gpus_per_node}"
+            allowed = f"with {shape} {why}; allowed: a smaller batch, or leave out such points"
+            given = {key: config["recipes"][run.recipe][key] for key in BATCH_SIZE_KEYS}
+            shown = {key: value for key, value in given.items() if value is not None}
+            return problem(["recipes", run.recipe], shown, allowed, sources)
+    return None
 
 
 def budget_problems(

@@ -5,11 +5,13 @@ Layer 1 (plan).
 
 from __future__ import annotations
 
+import datetime
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tfscaling.configuration import ConfigError, Sources, problem
+from tfscaling import sbatch_options
+from tfscaling.configuration import ConfigError, Sources, known, problem
 from tfscaling.geometry import Geometry
 from tfscaling.grid import Run
 
@@ -17,41 +19,60 @@ from tfscaling.grid import Run
 PRICE_KEYS = ("price_date", "price_source")
 
 
-#: Tables are named after platforms; these names are taken.
-RESERVED_NAMES = ("runs", "comparison", "communication", "decision")
-
-
 def check(platforms: Mapping[str, Mapping[str, Any]], sources: Sources = ()) -> None:
     """Cross-checks that a schema cannot express; raises ConfigError."""
     for name, platform in platforms.items():
-        if name in RESERVED_NAMES:
-            raise ConfigError(
-                problem(["platforms", name], name, "the name is taken by a table", sources)
-            )
-        if platform["usd_per_node_hour"] is not None:
-            for key in PRICE_KEYS:
-                if platform[key] is None:
-                    raise ConfigError(
-                        problem(
-                            ["platforms", name, key],
-                            None,
-                            "usd_per_node_hour needs price_date and price_source",
-                            sources,
-                        )
-                    )
-        elif platform["usd_per_gpu_hour"] is not None:
-            path = ["platforms", name, "usd_per_gpu_hour"]
-            reason = "usd_per_gpu_hour needs usd_per_node_hour, to which it is added"
-            raise ConfigError(problem(path, platform["usd_per_gpu_hour"], reason, sources))
-        if platform["multi_cluster"] and platform["cluster"] is None:
-            raise ConfigError(
-                problem(
-                    ["platforms", name, "multi_cluster"],
-                    True,
-                    "multi_cluster needs cluster, the name for --clusters",
-                    sources,
-                )
-            )
+        for key, rule in _problems(platform):
+            raise ConfigError(problem(["platforms", name, key], platform[key], rule, sources))
+
+
+def _problems(platform: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(key, what is allowed) of each setting that means nothing, or not beside the others."""
+    for key, value in platform.items():
+        if isinstance(value, str) and value.lower() in ("none", "null"):
+            yield key, "allowed: null without quotes, or another text"
+    if platform["usd_per_node_hour"] is not None:
+        for key in PRICE_KEYS:
+            if platform[key] is None:
+                yield key, "usd_per_node_hour needs price_date and price_source"
+    elif platform["usd_per_gpu_hour"] is not None:
+        yield "usd_per_gpu_hour", "usd_per_gpu_hour needs usd_per_node_hour, to which it is added"
+    if platform["price_date"] is not None and not _is_date(platform["price_date"]):
+        yield "price_date", "allowed: a date that there is, as YYYY, YYYY-MM or YYYY-MM-DD"
+    if platform["multi_cluster"] and platform["cluster"] is None:
+        yield "multi_cluster", "multi_cluster needs cluster, the name for --clusters"
+    if platform["extra"] is not None and (rule := sbatch_options.problem(platform["extra"])):
+        yield "extra", rule
+    if "TF_CONFIG" in platform["env"]:
+        yield "env", "TF_CONFIG is what the launcher or the rank sets; allowed: other variables"
+
+
+def _is_date(text: str) -> bool:
+    """Whether YYYY, YYYY-MM or YYYY-MM-DD is in the calendar, from 1970 on."""
+    year, month, day = [*map(int, text.split("-")), 1, 1][:3]
+    try:
+        return datetime.date(year, month, day).year >= 1970
+    except ValueError:
+        return False
+
+
+def check_cluster(config: Mapping[str, Any], sources: Sources = ()) -> None:
+    """Raise ConfigError unless `cluster` is that of a platform, and of one in the grid.
+
+    With another name no run would be selected, and a sweep of none would look like a success.
+    """
+    chosen, platforms = config["cluster"], config["platforms"]
+    if chosen is None:
+        return
+    clusters = {platform["cluster"] for platform in platforms.values()} - {None}
+    if chosen not in clusters:
+        raise ConfigError(problem(["cluster"], chosen, known(clusters, chosen), sources))
+    named = [block["platform"] for block in config["grid"]]
+    names = [name for one in named for name in (one if isinstance(one, list) else [one])]
+    there = {platforms[name]["cluster"] for name in names if name in platforms} - {None}
+    if chosen not in there:
+        reason = f"no platform of the grid is on this cluster; {known(there, chosen)}"
+        raise ConfigError(problem(["cluster"], chosen, reason, sources))
 
 
 #: What of a platform the tables and the report say.
@@ -70,6 +91,17 @@ SHOWN = (
     "price_date",
     "price_source",
 )
+
+
+#: What the replicas of a node train on: its CPU, its GPUs, or logical devices, parts of its CPU.
+CPU, GPU, LOGICAL = "CPU", "GPU", "logical"
+
+
+def device_kind(gpus_per_node: int, devices: str) -> str:
+    """CPU, GPU or LOGICAL, from the axis `gpus_per_node` and the platform's key `devices`."""
+    if not gpus_per_node:
+        return CPU
+    return LOGICAL if devices == "logical" else GPU
 
 
 def shown(platforms: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
@@ -112,6 +144,7 @@ def slurm_resources(platform: Mapping[str, Any], geometry: Geometry) -> dict[str
         "clusters": platform["cluster"] if platform["multi_cluster"] else None,
         "slurm_extra": " ".join(extra),
         "stall_timeout_s": platform["stall_timeout_s"],
+        "latency_wait_s": platform["latency_wait_s"],
     }
     return {key: value for key, value in resources.items() if value is not None}
 

@@ -10,6 +10,7 @@ import pandas as pd
 from tfscaling import plot_style
 from tfscaling.grid import POINT_AXES
 from tfscaling.plot_style import Tables, values
+from tfscaling.sentences import axis_text
 from tfscaling.statistics import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables import SERIES_AXES
 
@@ -67,33 +68,37 @@ def execution_time(tables: Tables, title: str) -> Figure:
     else:
         plot_style.say(axes)
     note = plot_style.INTERVAL_OF_MEDIAN if shown else plot_style.NOTHING
-    plot_style.finish(figure, axes, [note] if shown or any_published else [])
+    plot_style.finish(figure, axes, tables, [note] if shown or any_published else [])
     return figure
 
 
 def speedup(tables: Tables, title: str) -> Figure:
     """Speed-up over nodes, with the ideal: the replicas over those of the baseline."""
-    return _ratio(tables.comparison, title, "speedup", "speed-up over the baseline")
+    return _ratio(tables, title, "speedup", "speed-up over the baseline")
 
 
 def scaling_efficiency(tables: Tables, title: str) -> Figure:
     """Scaling efficiency over nodes: speed-up over the ideal speed-up."""
-    return _ratio(tables.comparison, title, "scaling_efficiency", "scaling efficiency")
+    return _ratio(tables, title, "scaling_efficiency", "scaling efficiency")
 
 
-def _ratio(table: pd.DataFrame, title: str, name: str, y: str) -> Figure:
+def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
+    table = tables.comparison
     figure, (axes,) = plot_style.panels(title, "nodes", [y])
     axes.set(xscale="log", yscale="log" if name == "speedup" else "linear")
     ideals = set()
-    without = []
+    without: dict[str, str] = {}
     for line in plot_style.series(table):
         rows = line.rows[values(line.rows, name) > 0]
         if len(rows):
             _points(axes, rows, name, line.label, line.style)
             ideal = values(rows, "speedup") / values(rows, "scaling_efficiency")
             ideals.add(tuple(zip(rows["nodes"], ideal.round(6), strict=True)))
-        elif len(plot_style.measured(line.rows)):
-            without.append(line.label)
+        elif len(found := plot_style.measured(line.rows)):
+            other = plot_style.of_other_work(found).all()
+            without[line.label] = (
+                "other work than the baseline" if other else "no baseline measured"
+            )
     if ideals and name == "speedup":
         for ideal in sorted(ideals):
             axes.plot(*zip(*ideal, strict=True), **_IDEAL)
@@ -111,11 +116,12 @@ def _ratio(table: pd.DataFrame, title: str, name: str, y: str) -> Figure:
     else:
         axes.set_ylim(0, max(1.05, axes.get_ylim()[1]))
     notes = _baselines(table)
-    if without:
-        notes.append(f"not shown, no baseline measured: {'; '.join(without)}")
+    for reason in dict.fromkeys(without.values()):
+        labels = [label for label, why in without.items() if why == reason]
+        notes.append(f"not shown, {reason}: {'; '.join(labels)}")
     if ideals and np.isfinite(values(table, f"{name}_low")).any():
         notes.append(_INTERVAL_OF_RATIO)
-    plot_style.finish(figure, axes, notes)
+    plot_style.finish(figure, axes, tables, notes)
     return figure
 
 
@@ -157,7 +163,7 @@ def time_split(tables: Tables, title: str) -> Figure:
         axes.set_xticks([])
         plot_style.mark_absent(axes, table)
         plot_style.say(axes)
-        plot_style.finish(figure, axes)
+        plot_style.finish(figure, axes, tables)
         return figure
     groups = list(asked.groupby("platform", sort=False))
     sizes = [len(rows) + 0.6 for _, rows in groups]
@@ -169,15 +175,16 @@ def time_split(tables: Tables, title: str) -> Figure:
         point = rows.iloc[0]
         own = [axis for axis in POINT_AXES[1:] if axis == "nodes" or rows[axis].nunique() > 1]
         fixed = [axis for axis in plot_style.varying(table) if axis not in own]
-        texts = [plot_style.axis_text(axis, point[axis]) for axis in fixed]
+        texts = [axis_text(axis, point) for axis in fixed]
         _bars(axes, rows, own)
         axes.set_title(", ".join([titles[str(name)], *texts]), loc="left", fontsize="medium")
     figure.suptitle(title)
     scales = "; every panel has its own scale" if len(groups) > 1 else ""
     panels[-1].set_xlabel(f"time (s){scales}")
     plot_style.mark_absent(panels[0], table)
-    note = "execution time is import to train; launch and evaluation are apart from it"
-    plot_style.finish(figure, panels[0], [note, "medians of the phases over the runs"], height)
+    notes = ["execution time is import to train; launch and evaluation are apart from it"]
+    notes.append("medians of the phases over the runs")
+    plot_style.finish(figure, panels[0], tables, notes, height)
     return figure
 
 
@@ -190,10 +197,7 @@ def _bars(axes: Any, rows: pd.DataFrame, shown: list[str]) -> None:
         style = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.3}
         axes.barh(place, width, left=left, height=0.75, label=name, **style)
         left += width
-    texts = [
-        ", ".join(plot_style.axis_text(axis, row[axis]) for axis in shown)
-        for row in rows.to_dict("records")
-    ]
+    texts = [", ".join(axis_text(axis, row) for axis in shown) for row in rows.to_dict("records")]
     axes.set_yticks(place, texts, fontsize="small")
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.02 * left.max() or 1.0)

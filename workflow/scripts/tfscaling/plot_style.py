@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.grid import POINT_AXES
+from tfscaling.sentences import axis_text
 from tfscaling.statistics import CONFIDENCE, RUNS_FOR_INTERVAL
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ COLOURS = (
 MARKERS = ("o", "s", "^", "D", "v", "P", "<", "p", ">", "h")
 #: Dotted lines are for published values.
 LINESTYLES: tuple[Any, ...] = ("-", "--", "-.", (0, (6, 2, 1, 2, 1, 2)))
-ABSENT = "failed, missing or excluded: see the table"
+ABSENT = "without a valid run: see the table"
 NOTHING = "nothing measured yet"
 INTERVAL_OF_MEDIAN = (
     f"bars: {CONFIDENCE:.0%} interval of the median; of fewer than {RUNS_FOR_INTERVAL} runs the "
@@ -44,11 +45,15 @@ AXES_WIDTH = 6.0  # inches
 
 @dataclass(frozen=True)
 class Tables:
-    """What plots are drawn from: comparison.csv, epochs.csv and published.csv (may be empty)."""
+    """What plots are drawn from: comparison.csv, epochs.csv and published.csv (may be empty).
+
+    `footnotes` stand at the foot of every plot, before its own notes.
+    """
 
     comparison: pd.DataFrame
     epochs: pd.DataFrame
     published: pd.DataFrame
+    footnotes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,11 @@ def measured(table: pd.DataFrame) -> pd.DataFrame:
 def absent(table: pd.DataFrame) -> pd.DataFrame:
     """The points that failed, are missing or were excluded."""
     return table[~(values(table, "runs") > 0)]
+
+
+def of_other_work(table: pd.DataFrame) -> pd.Series[bool]:
+    """Which points do not train as many examples as their baseline: no plot ranks them."""
+    return table["same_work"].map(lambda same: pd.notna(same) and not same).astype(bool)
 
 
 def point_style(platform: int, number: int) -> dict[str, Any]:
@@ -108,16 +118,6 @@ def varying(table: pd.DataFrame) -> list[str]:
     return [axis for axis in POINT_AXES if axis != "platform" and rows[axis].nunique() > 1]
 
 
-def axis_text(axis: str, value: Any) -> str:
-    """A value of an axis as people say it: "4 nodes", "2 GPUs per node", "CPU"."""
-    if axis in ("model", "strategy", "recipe"):
-        return str(value)
-    plural = "" if str(value) == "1" else "s"
-    if axis == "gpus_per_node":
-        return f"{value} GPU{plural} per node" if int(value) else "CPU"
-    return f"{value} node{plural}" if axis == "nodes" else f"{value} task{plural} per node"
-
-
 def series(table: pd.DataFrame) -> list[Series]:
     """All lines over the nodes, in the order of the table."""
     titles, place, shown = platform_titles(table), places(table), varying(table)
@@ -127,7 +127,7 @@ def series(table: pd.DataFrame) -> list[Series]:
         point = dict(zip(LINE_AXES, keys, strict=True))
         name = str(point["platform"])
         number = counts[name] = counts.get(name, -1) + 1
-        texts = [axis_text(axis, point[axis]) for axis in LINE_AXES if axis in shown]
+        texts = [axis_text(axis, rows.iloc[0]) for axis in LINE_AXES if axis in shown]
         found.append(
             Series(
                 tuple(map(str, keys)),
@@ -258,10 +258,13 @@ def say(axes: Any, text: str = NOTHING) -> None:
     axes.minorticks_off()
 
 
-def finish(figure: Figure, axes: Any, notes: Sequence[str] = (), rows: float = 0.0) -> None:
-    """Legend at the right and notes below, the figure as large as they need.
+def finish(
+    figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = (), rows: float = 0.0
+) -> None:
+    """Legend at the right, the footnotes of `tables` and these notes below.
 
-    The legend has what is labelled in `axes`; `rows` is the least height in inches.
+    The figure becomes as large as they need. The legend has what is labelled in `axes`; `rows` is
+    the least height in inches.
     """
     from matplotlib.lines import Line2D
 
@@ -272,7 +275,9 @@ def finish(figure: Figure, axes: Any, notes: Sequence[str] = (), rows: float = 0
     lines = [line for label in labels for line in label.split("\n")]
     beside = 0.6 + 0.066 * max(map(len, lines), default=0) if lines else 0.0
     columns = int((AXES_WIDTH + beside) / 0.068)
-    below = [line for note in notes for line in wrapped(note, columns).split("\n")]
+    below = [
+        line for note in [*tables.footnotes, *notes] for line in wrapped(note, columns).split("\n")
+    ]
     height = max(figure.get_figheight(), rows, 0.5 + 0.18 * len(lines))
     figure.set_size_inches(AXES_WIDTH + beside, height + 0.16 * len(below))
     if handles:

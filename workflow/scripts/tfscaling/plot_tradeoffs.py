@@ -10,7 +10,9 @@ import pandas as pd
 
 from tfscaling import plot_style
 from tfscaling.metrics import METRICS
+from tfscaling.platforms import GPU, LOGICAL
 from tfscaling.plot_style import Tables, values
+from tfscaling.sentences import axis_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,12 +30,12 @@ Box = tuple[float, float, float, float]
 
 def accuracy_time(tables: Tables, title: str) -> Figure:
     """Accuracy on held-out examples over execution time, with the Pareto set."""
-    return _against_time(tables.comparison, title, "test_accuracy", "test accuracy")
+    return _against_time(tables, title, "test_accuracy", "test accuracy")
 
 
 def cost_time(tables: Tables, title: str) -> Figure:
     """Cost of a run over execution time, with the Pareto set."""
-    return _against_time(tables.comparison, title, "cost_usd", "cost of one run (US dollars)")
+    return _against_time(tables, title, "cost_usd", "cost of one run (US dollars)")
 
 
 def pareto_set(times: Sequence[float], others: Sequence[float], direction: str) -> list[int]:
@@ -51,7 +53,8 @@ def pareto_set(times: Sequence[float], others: Sequence[float], direction: str) 
     return sorted(kept, key=lambda i: points[i])
 
 
-def _against_time(table: pd.DataFrame, title: str, name: str, y: str) -> Figure:
+def _against_time(tables: Tables, title: str, name: str, y: str) -> Figure:
+    table = tables.comparison
     figure, (axes,) = plot_style.panels(title, "execution time (s)", [y])
     known = np.isfinite(values(table, _TIME)) & np.isfinite(values(table, name))
     shown = table[known & (values(table, _TIME) > 0)]
@@ -68,7 +71,7 @@ def _against_time(table: pd.DataFrame, title: str, name: str, y: str) -> Figure:
             axes.errorbar(
                 values(rows, _TIME), values(rows, name), label=line.label, **spreads, **style
             )
-    _pareto_line(axes, table, shown, name)
+    _pareto_line(axes, table, shown[~plot_style.of_other_work(shown)], name)
     plot_style.mark_absent(axes, table)
     notes = []
     if not len(shown):
@@ -83,14 +86,16 @@ def _against_time(table: pd.DataFrame, title: str, name: str, y: str) -> Figure:
             plot_style.plain_log(axes, "y")
         else:
             axes.ticklabel_format(axis="y", useOffset=False, style="plain")
-    plot_style.finish(figure, axes, notes)
+    plot_style.finish(figure, axes, tables, notes)
     _label_points(figure, axes, table, shown, name)
     return figure
 
 
 def _notes(table: pd.DataFrame, shown: pd.DataFrame, name: str) -> list[str]:
+    nouns = {LOGICAL: "logical devices", GPU: "GPUs"}
+    kinds = " or ".join(noun for kind, noun in nouns.items() if kind in set(shown["devices"]))
     gpus = "gpus_per_node" in plot_style.varying(table)
-    notes = ["labels: nodes" + (" × GPUs per node; without GPUs the nodes alone" if gpus else "")]
+    notes = ["labels: nodes" + f" × {kinds} per node; of CPUs the nodes alone" * gpus]
     notes.append(plot_style.INTERVAL_OF_MEDIAN)
     without = set(plot_style.measured(table)["platform"]) - set(shown["platform"])
     titles = plot_style.platform_titles(table)
@@ -120,7 +125,7 @@ def _pareto_line(axes: Any, table: pd.DataFrame, shown: pd.DataFrame, name: str)
     lines = [f"Pareto set (less time, {what}):"]
     for i in best[:LISTED]:
         row = shown.iloc[i]
-        texts = [titles[str(row["platform"])], *(plot_style.axis_text(a, row[a]) for a in named)]
+        texts = [titles[str(row["platform"])], *(axis_text(a, row) for a in named)]
         value = f"{'$' * (name == 'cost_usd')}{others[i]:.{metric.digits}f}"
         label = _short(row, "gpus_per_node" in vary)
         lines.append(f"{label} {', '.join(texts)}: {times[i]:.1f} s, {value}")

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfscaling import plot_style
+from tfscaling import plot_style, records
 from tfscaling.grid import POINT_AXES
 from tfscaling.plot_style import Tables, values
+from tfscaling.samples import point_of
+from tfscaling.sentences import axis_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +62,8 @@ def loss_accuracy(tables: Tables, title: str) -> Figure:
         plot_style.mark_absent(axes, table, batch)
     nothing = len(plot_style.measured(table)) == 0
     note = plot_style.NOTHING if nothing else plot_style.INTERVAL_OF_MEDIAN
-    plot_style.finish(figure, panels[0], [] if nothing and not len(published) else [note])
+    notes = [] if nothing and not len(published) else [note]
+    plot_style.finish(figure, panels[0], tables, notes)
     return figure
 
 
@@ -68,7 +71,9 @@ def epochs(tables: Tables, title: str) -> Figure:
     """Loss and accuracy of each epoch, one line per point, and hollow marks where held out."""
     from matplotlib.ticker import MaxNLocator
 
-    table, measured = tables.comparison, tables.epochs
+    table = tables.comparison
+    # the last epoch of a run that diverged has no loss; those before are of a model that fails
+    measured = tables.epochs[tables.epochs["status"] != records.DIVERGED]
     figure, panels = plot_style.panels(title, "epoch", NAMES)
     lines = _lines(table, measured)
     repeated = evaluated = False
@@ -101,7 +106,7 @@ def epochs(tables: Tables, title: str) -> Figure:
         notes.append("hollow: on held-out examples after the epoch")
     if len(lines) > MANY:
         notes.append(f"{len(lines)} points, one line each")
-    plot_style.finish(figure, panels[0], notes)
+    plot_style.finish(figure, panels[0], tables, notes)
     return figure
 
 
@@ -113,14 +118,15 @@ def _lines(
     vary = plot_style.varying(table)
     groups = list(measured.groupby([*POINT_AXES], sort=False))
     many = len(groups) > MANY
+    points = {point_of(row): row for row in table.to_dict("records")}
     counts: dict[str, int] = {}
     found = []
     for keys, rows in groups:
-        point = dict(zip(POINT_AXES, keys, strict=True))
+        point = points[keys]
         name = str(point["platform"])
         number = counts[name] = counts.get(name, -1) + 1
         style = plot_style.point_style(place[name], number)
-        texts = [plot_style.axis_text(axis, point[axis]) for axis in POINT_AXES if axis in vary]
+        texts = [axis_text(axis, point) for axis in POINT_AXES if axis in vary]
         label: str | None = ", ".join([titles[name], *texts])
         if many:
             style |= {"linewidth": 0.7, "linestyle": "-", "marker": ".", "markersize": 3}

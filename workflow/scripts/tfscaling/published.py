@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from tfscaling import records
 from tfscaling.configuration import ConfigError, Sources, problem
 from tfscaling.display import MISSING, Shown
+from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
 from tfscaling.statistics import median_interval
 from tfscaling.strategies import STRATEGIES
@@ -24,13 +26,15 @@ from tfscaling.strategies import STRATEGIES
 POINT = ("platform", "model", "strategy", "nodes", "gpus_per_node", "tasks_per_node")
 TRAINING = ("dataset", "optimizer", "learning_rate", "epochs", "global_batch_size")
 VALUES = ("execution_time_s", "loss", "accuracy")
-NOT_MEASURED = "not measured"
+#: Value → the column of its ratio, measured over published.
+RATIOS = {name: f"{name.removesuffix('_s')}_ratio" for name in VALUES}
+NOT_MEASURED, OUTSIDE = "not measured", "outside"
 _SPREAD = ("median", "min", "max", "low", "high")
 #: The columns of `table`.
 TABLE_COLUMNS = (
     *POINT,
     *("cloud", "global_batch_size", "published_execution_time_s", "status", "runs"),
-    *("execution_time_s", "execution_time_ratio", "training_runs"),
+    *("execution_time_s", "execution_time_ratio", "training_runs", "training_runs_diverged"),
     *("published_loss", *(f"loss_{name}" for name in _SPREAD), "loss_verdict"),
     *("published_accuracy", *(f"accuracy_{name}" for name in _SPREAD), "accuracy_verdict"),
     *("remark", "source"),
@@ -91,11 +95,12 @@ def _typed(line: Row, where: str) -> dict[str, Any]:
     for column, kind in _NUMBERS.items():
         try:
             value = kind(row[column])
-            if not math.isfinite(value):
+            if not math.isfinite(value) or (column == "execution_time_s" and value <= 0):
                 raise ValueError(column)
         except (TypeError, ValueError):
+            above = " above 0" if column == "execution_time_s" else ""
             raise ConfigError(
-                f"{where}: {column}: {row[column]!r} is not allowed; allowed: a number"
+                f"{where}: {column}: {row[column]!r} is not allowed; allowed: a number{above}"
             ) from None
         row[column] = value
     return row
@@ -137,10 +142,15 @@ def beside(point: Row, row: Row | None, same: bool) -> dict[str, Any]:
         return {}
     columns: dict[str, Any] = {f"published_{name}": row[name] for name in VALUES}
     if same:
-        for name in VALUES:
+        for name, ratio in RATIOS.items():
             if point.get(name) is not None and row[name] != 0:
-                columns[f"{name.removesuffix('_s')}_ratio"] = point[name] / row[name]
+                columns[ratio] = point[name] / row[name]
     return columns
+
+
+def without_ratio(point: Row) -> list[str]:
+    """The ratios to published values that a point cannot have: the published value is 0."""
+    return [ratio for name, ratio in RATIOS.items() if point[f"published_{name}"] == 0]
 
 
 def table(
@@ -153,51 +163,75 @@ def table(
     """One row per published point, with the measured values beside it.
 
     Time: of the same point with the same training; `status` says if there is none. Loss and
-    accuracy: median, range and interval over all valid runs of the same training, anywhere.
+    accuracy: median, range and interval over all valid runs of the same training, anywhere;
+    `training_runs_diverged` counts those that have none because they diverged.
     `loss_verdict` and `accuracy_verdict`: whether the published value lies within the range of the
-    runs widened by `tolerance`, a fraction of the loss, or of the error 1 - accuracy.
+    runs widened by `tolerance`, a fraction of the loss, or of the error 1 - accuracy. A run that
+    diverged is outside any range: where all did, the verdict is "outside".
     """
-    valid = runs[runs["status"] == "ok"]
-    learned = _records(valid[["loss", "accuracy"]])
-    by_hash = dict(zip(valid["parameters_hash"], learned, strict=True))
+    done = runs[runs["status"].isin([records.OK, records.DIVERGED])]
+    learned = _records(done[["status", "loss", "accuracy"]])
+    by_hash = dict(zip(done["parameters_hash"], learned, strict=True))
     trained: dict[str, tuple[Row, list[Row]]] = {}
+    training_at: dict[tuple[Any, ...], Row] = {}
     for entry in expected["runs"]:
+        training = training_of(entry)
+        training_at[_place(entry["axes"])] = training
         if entry["parameters_hash"] in by_hash:
-            training = training_of(entry)
             key = repr([training[name] for name in ("model", "strategy", *TRAINING, *USUAL)])
             trained.setdefault(key, (training, []))[1].append(by_hash[entry["parameters_hash"]])
     names = {
         name: platform["published_as"] or name for name, platform in expected["platforms"].items()
     }
-    beside = comparison[comparison["execution_time_ratio"].notna()]
-    measured = {
-        point_of(point, names.get(str(point["platform"]))): point for point in _records(beside)
-    }
+    places: dict[tuple[Any, ...], list[Row]] = {}
+    for measured in _records(comparison):
+        if measured["status"] != "excluded":
+            name = names[str(measured["platform"])]
+            places.setdefault(point_of(measured, name), []).append(measured)
     results = []
     for row in rows:
-        point: Row = measured.get(point_of(row), {})
+        here = [
+            place
+            for place in places.get(point_of(row), [])
+            if same_training(row, training_at[_place(place)])
+        ]
+        point: Row = max(here, key=lambda place: int(place["runs"]), default={})
         same = (own for training, own in trained.values() if same_training(row, training))
         alike = [run for own in same for run in own]
+        valid = [run for run in alike if run["status"] == records.OK]
         result = {name: row[name] for name in (*POINT, "cloud", "global_batch_size")}
         result |= {
             "published_execution_time_s": row["execution_time_s"],
-            "status": "measured" if point else NOT_MEASURED,
+            "status": _status(point),
             "runs": int(point.get("runs", 0)),
             "execution_time_s": point.get("execution_time_s"),
             "execution_time_ratio": point.get("execution_time_ratio"),
-            "training_runs": len(alike),
+            "training_runs": len(valid),
+            "training_runs_diverged": len(alike) - len(valid),
         }
         for name, widen in (("loss", _widen_loss), ("accuracy", _widen_accuracy)):
-            values = [run[name] for run in alike]
+            values = [run[name] for run in valid]
             result |= {f"published_{name}": row[name], **_spread(name, values)}
-            verdict = NOT_MEASURED
+            verdict = OUTSIDE if alike else NOT_MEASURED
             if values:
                 low, high = widen(min(values), max(values), tolerance)
-                verdict = "within" if low <= row[name] <= high else "outside"
+                verdict = "within" if low <= row[name] <= high else OUTSIDE
             result[f"{name}_verdict"] = verdict
-        result["remark"] = _remark(row, rows, result)
+        result["remark"] = "; ".join(_remarks(row, rows, result))
         results.append({**result, "source": row["source"]})
     return pd.DataFrame(results, columns=list(TABLE_COLUMNS))
+
+
+def _place(axes: Row) -> tuple[str, ...]:
+    return tuple(str(axes[axis]) for axis in POINT_AXES)
+
+
+def _status(point: Row) -> str:
+    """Whether the published point was measured here with the same training, or diverged."""
+    if not point or not point["runs"]:
+        is_diverged = point.get("status") == records.DIVERGED
+        return records.DIVERGED if is_diverged else NOT_MEASURED
+    return "measured"
 
 
 def shown(table: pd.DataFrame, tolerance: float) -> Shown:
@@ -210,13 +244,14 @@ def shown(table: pd.DataFrame, tolerance: float) -> Shown:
     ]
     columns += ["remark"] if (table["remark"].fillna("") != "").any() else []
     rows = [[_cell(name, row) for name in columns] for row in _records(table)]
-    outside = (table[["loss_verdict", "accuracy_verdict"]] == "outside").any(axis=1).sum()
+    outside = (table[["loss_verdict", "accuracy_verdict"]] == OUTSIDE).any(axis=1).sum()
     compared = (table["loss_verdict"] != NOT_MEASURED).sum()
     notes = (
         f"Of {len(table)} published points, {(table['status'] == 'measured').sum()} are measured "
         f"here as well; loss and accuracy of {compared} can be compared, {outside} lie outside.",
         "execution_time_s: of the same point with the same training. loss and accuracy: median "
-        "and range of all valid runs of the same training (training_runs), on any platform.",
+        "and range of all valid runs of the same training (training_runs), on any platform; a run "
+        "that diverged has none.",
         f"within: in the range of these runs widened by {tolerance:.0%} of the loss, or of the "
         "error 1 - accuracy. Every published value is a single run.",
     )
@@ -236,22 +271,27 @@ def _cell(name: str, row: Row) -> str:
     return row[name] if isinstance(row[name], str) else f"{row[name]:.{digits}f}"
 
 
-def _remark(row: Row, rows: Sequence[Row], result: Row) -> str:
-    """Why a published value may lie outside, as far as the data tell."""
-    if "outside" not in (result["loss_verdict"], result["accuracy_verdict"]):
-        return ""
+def _remarks(row: Row, rows: Sequence[Row], result: Row) -> Iterator[str]:
+    """What is to know of the runs beside a published value, and why it may lie outside."""
+    runs, diverged = result["training_runs"], result["training_runs_diverged"]
+    if diverged:
+        yield f"{diverged} of {runs + diverged} runs of this training diverged"
+    if OUTSIDE not in (result["loss_verdict"], result["accuracy_verdict"]) or not runs:
+        return
     for other in rows:
         same = all(other[name] == row[name] for name in ("platform", "loss", "accuracy"))
         if same and other is not row:
-            return (
+            yield (
                 f"loss and accuracy are published for {other['nodes']} nodes as well, to the last "
                 "digit: one of the two is probably a slip"
             )
+            return
     nearest = min((result["loss_min"], result["loss_max"]), key=lambda v: abs(v - row["loss"]))
-    return (
-        f"a single published run: its loss is {row['loss'] / nearest:.2f} times the nearest of our "
-        f"{result['training_runs']} runs"
-    )
+    if nearest:
+        times = f"is {row['loss'] / nearest:.2f} times the nearest of our {runs} runs"
+    else:
+        times = f"has no ratio to the nearest of our {runs} runs, which is 0"
+    yield f"a single published run: its loss {times}"
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

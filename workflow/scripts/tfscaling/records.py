@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
-import os
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,10 +11,13 @@ from typing import Any
 
 import fastjsonschema
 
+from tfscaling import files, strict_json
 from tfscaling.configuration import load_schema, validator
-from tfscaling.events import times
+from tfscaling.events import PHASES, times
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+#: Status of a run by its record: it counts, or it is a result that takes part in no median.
+OK, DIVERGED = "ok", "diverged"
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
 COMPUTE_STEPS = "compute_steps.csv"
 #: The phases that sum to the wall time of a run.
@@ -24,8 +26,10 @@ WALL_PHASES = (
     *("first_step_time_s", "train_time_s", "evaluation_time_s", "probe_time_s"),
     "teardown_time_s",
 )
+#: Events' times are rounded to a millionth of a second.
+CLOCK_TOLERANCE_S = 1e-3
 #: What a rank reports step by step or epoch by epoch stands in files of its own.
-_RAW = ("steps", "epochs", "compute_steps")
+_RAW = ("steps", "epochs", "compute_steps", "warnings")
 
 
 class RecordError(ValueError):
@@ -33,18 +37,24 @@ class RecordError(ValueError):
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write the whole file or nothing: readers never see half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=1, default=str) + "\n")
-    os.replace(temporary, path)
+    """Write the whole file or nothing: readers never see half of it.
+
+    Raises ValueError if a number is NaN or infinite: that is no JSON.
+    """
+    files.write_text(path, strict_json.dumps(content, indent=1, default=str) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """The content of a JSON file, or None if there is none. Raises RecordError if it is broken."""
     try:
-        content = json.loads(path.read_text())
+        content = strict_json.loads(path.read_text())
     except FileNotFoundError:
         return None
+    except strict_json.NotFiniteError as error:
+        raise RecordError(
+            f"{path}: not JSON: {error}; records made before schema_version 3 have it where a run "
+            "diverged: run it again (docs/records.md)"
+        ) from error
     except ValueError as error:
         raise RecordError(f"{path}: not JSON: {error}") from error
     if not isinstance(content, dict):
@@ -60,6 +70,19 @@ def follows_schema(name: str) -> Callable[[Mapping[str, Any]], Any]:
     return check
 
 
+def read(path: Path) -> dict[str, Any] | None:
+    """A run record that follows the schema, or None if there is no file. Raises RecordError."""
+    record = read_json(path)
+    if record is not None:
+        check(record, path)
+    return record
+
+
+def is_valid(record: Mapping[str, Any]) -> bool:
+    """Whether the run of a record that was read counts; else it diverged."""
+    return bool(record["validity"]["valid"])
+
+
 def check(record: Mapping[str, Any], where: object, schema: str = "run_record") -> None:
     """Raise RecordError, with the key, if `record` does not follow the schema."""
     try:
@@ -67,6 +90,14 @@ def check(record: Mapping[str, Any], where: object, schema: str = "run_record") 
         return
     except fastjsonschema.JsonSchemaValueException:
         pass  # said below in the words of the other checks
+    version = record.get("schema_version")
+    known = load_schema(schema)["properties"]["schema_version"]["const"]
+    if isinstance(version, int) and version != known:
+        age = "an earlier" if version < known else "a later"
+        raise RecordError(
+            f"{where}: schema_version {version}, where {known} is read: made by {age} version of "
+            "this workflow; run it again, or tabulate it with that version (docs/records.md)"
+        )
     for error in validator(schema).iter_errors(record):
         key = ".".join(map(str, error.absolute_path)) or "the whole file"
         raise RecordError(f"{where}: {key}: {error.message}")
@@ -111,6 +142,47 @@ def phases(
     }
 
 
+def missing_phases(
+    rank_events: Sequence[Sequence[Mapping[str, Any]]], reports: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Ranks that trained, but whose events do not have all phases; both in the order of ranks."""
+    found = []
+    for events, report in zip(rank_events, reports, strict=True):
+        wanted = PHASES if "epochs" in report else PHASES[:3]
+        if lost := [name for name in wanted if name not in times(dict(e) for e in events)]:
+            found.append(f"rank {report['rank']} has no event {', '.join(lost)}")
+    return found
+
+
+def impossible(
+    durations: Mapping[str, float | None],
+    rank_events: Sequence[Sequence[Mapping[str, Any]]],
+    reports: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    """What cannot be of these durations: a clock was wrong, or files are of different runs."""
+    wrong = [
+        f"{name} is {value:.6f} s"
+        for name in (*WALL_PHASES, "execution_time_s")
+        if not 0.0 <= (value := durations[name] or 0.0) < math.inf
+    ]
+    for events, report in zip(rank_events, reports, strict=True):
+        stepping_s = sum(duration for *_, duration in report.get("steps", []))
+        if not stepping_s:
+            continue
+        passed = times(dict(event) for event in events)
+        spans = {
+            "execution_time_s": durations["execution_time_s"] or 0.0,
+            "from built to trained": passed["trained"] - passed["built"],
+        }
+        wrong += [
+            f"rank {report['rank']} measured steps of {stepping_s:.3f} s in all, "
+            f"more than {name}, {span_s:.3f} s"
+            for name, span_s in spans.items()
+            if stepping_s > span_s + CLOCK_TOLERANCE_S
+        ]
+    return wrong
+
+
 def computation(reports: Sequence[Mapping[str, Any]], step_time_s: float | None) -> dict[str, Any]:
     """A step's computation and the rest of it, and the slowest rank, from the ranks' own steps.
 
@@ -131,7 +203,7 @@ def computation(reports: Sequence[Mapping[str, Any]], step_time_s: float | None)
         "compute_time_s": middle,
         # both are medians of their own samples: the rest can come out a little below nothing
         "synchronisation_time_s": None if step_time_s is None else max(0.0, step_time_s - middle),
-        "straggler_ratio": medians[slowest] / middle,
+        "straggler_ratio": medians[slowest] / middle if middle else None,
         "slowest_rank": slowest[0],
         "slowest_host": slowest[1],
     }
@@ -153,7 +225,8 @@ def metrics(report: Mapping[str, Any], train_time_s: float) -> dict[str, Any]:
         "test_loss": report["test_loss"],
         "test_accuracy": report["test_accuracy"],
         "step_time_s": statistics.median(per_step) if per_step else None,
-        "throughput_examples_per_s": trained / train_time_s if trained else None,
+        "throughput_examples_per_s": trained / train_time_s if trained and train_time_s else None,
+        "examples_trained": report["examples_trained"],
         "epochs": report["epochs"],
     }
 
@@ -168,8 +241,12 @@ def build(
     durations: Mapping[str, float | None],
     environment: Mapping[str, Any],
     checks: Sequence[str],
+    divergence: str = "",
 ) -> dict[str, Any]:
-    """The record of a run that passed `checks`, validated against its schema."""
+    """The record of a run that passed `checks`, validated against its schema.
+
+    `divergence` says how the training diverged: such a run is a result, but counts in no median.
+    """
     chief = reports[0]
     measured = metrics(chief, durations["train_time_s"] or 0.0)
     steps_per_epoch = sum(count for epoch, _, count, _ in chief["steps"] if epoch == 1)
@@ -187,10 +264,21 @@ def build(
             {key: value for key, value in report.items() if key not in _RAW} for report in reports
         ],
         "environment": dict(environment),
-        "validity": {"valid": True, "checks": list(checks)},
+        "warnings": warnings(reports),
+        "validity": {
+            "valid": not divergence,
+            "status": DIVERGED if divergence else OK,
+            "reason": divergence,
+            "checks": list(checks),
+        },
     }
     check(record, RECORD)
     return record
+
+
+def warnings(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the ranks warn of, each sentence once, in the order of the ranks."""
+    return list(dict.fromkeys(w for report in reports for w in report.get("warnings", [])))
 
 
 def write_steps(folder: Path, reports: Sequence[Mapping[str, Any]]) -> None:
@@ -211,6 +299,4 @@ def write_steps(folder: Path, reports: Sequence[Mapping[str, Any]]) -> None:
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
     """Write the whole text file or nothing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text("\n".join(lines) + "\n")
-    os.replace(temporary, path)
+    files.write_text(path, "\n".join(lines) + "\n")

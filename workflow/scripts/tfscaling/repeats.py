@@ -12,14 +12,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tfscaling import records
-from tfscaling.grid import POINT_AXES
+from tfscaling import records, tables
+from tfscaling.grid import AXES, POINT_AXES
 from tfscaling.statistics import RUNS_FOR_INTERVAL, median_interval, median_rank
 
 Entry = Mapping[str, Any]
 
 METRIC = "execution_time_s"
 NARROW, WIDE, EXHAUSTED = "narrow enough", "too wide", "too wide at repeats_max"
+HALF_DIVERGED = "at least half of the runs diverged"
 
 
 def next_round(
@@ -28,31 +29,38 @@ def next_round(
     """What round `number` adds, after the runs of every block and those `asked` for since.
 
     `runs`: paths of all further runs asked for up to now, `added`: how many of them are new,
-    `points`: axes, repeats, median_s, relative_interval (None below 6 runs) and verdict of every
-    point that has an interval to reach and whose runs are all there.
+    `points`: axes, repeats, diverged, median_s, relative_interval (None below 6 valid runs) and
+    verdict of every point that has an interval to reach and whose runs are all there and are no
+    stale ones. Runs that diverged are done, but have no part in the interval; a point of which at
+    least half diverged gets no further repeats.
     """
     points: dict[tuple[Any, ...], list[Entry]] = {}
     for entry in expected["runs"]:
         if entry["relative_interval"] is not None:
             points.setdefault(tuple(entry["axes"][a] for a in POINT_AXES), []).append(entry)
+    done = _done(expected, runs_dir)
     found, runs, before = [], list(asked), set(asked)
     for axes, entries in points.items():
         due = [entry for entry in entries if not entry["further"] or entry["path"] in before]
-        times = [_time_s(entry, runs_dir) for entry in due]
-        known = [time for time in times if time is not None]
-        if len(known) < len(times):
-            continue  # on another cluster than the chosen one
-        width = relative_interval(known)
+        made = [run for entry in due if (run := done.get(_key(entry["axes"]))) is not None]
+        if len(made) < len(due):
+            continue  # some are failed, stale, or on another cluster than the chosen one
+        times = [run[METRIC] for run in made if run["status"] == records.OK]
+        width, diverged = relative_interval(times), len(made) - len(times)
         wide = width is None or width > entries[0]["relative_interval"]
-        more = entries[len(due) : next_number(len(due))] if wide else []
+        more: list[Entry] = []
+        if wide and 2 * diverged < len(made):
+            more = entries[len(due) : len(due) + next_number(len(times)) - len(times)]
         runs += [entry["path"] for entry in more]
+        verdict = (WIDE if more else EXHAUSTED) if wide else NARROW
         found.append(
             {
                 **dict(zip(POINT_AXES, axes, strict=True)),
                 "repeats": len(due),
-                "median_s": median(known),
+                "diverged": diverged,
+                "median_s": median(times) if times else None,
                 "relative_interval": width,
-                "verdict": (WIDE if more else EXHAUSTED) if wide else NARROW,
+                "verdict": HALF_DIVERGED if 2 * diverged >= len(made) else verdict,
             }
         )
     return {"round": number, "runs": runs, "added": len(runs) - len(asked), "points": found}
@@ -61,7 +69,8 @@ def next_round(
 def relative_interval(times_s: Sequence[float]) -> float | None:
     """Width of the interval of the median over the median; None if there are too few runs."""
     interval = median_interval(times_s)
-    return None if interval is None else (interval[1] - interval[0]) / median(times_s)
+    middle = median(times_s) if interval else 0.0
+    return (interval[1] - interval[0]) / middle if interval and middle else None
 
 
 def next_number(runs: int) -> int:
@@ -74,9 +83,12 @@ def next_number(runs: int) -> int:
     return more
 
 
-def _time_s(entry: Entry, runs_dir: Path) -> float | None:
-    record = records.read_json(runs_dir / entry["path"] / records.RECORD)
-    if record is None:
-        return None
-    time_s: float = record["phases"][METRIC]
-    return time_s
+def _done(expected: Entry, runs_dir: Path) -> dict[tuple[str, ...], Mapping[Any, Any]]:
+    """Axes → row of the runs that the tables count as results, valid or diverged."""
+    runs, _ = tables.run_tables(expected, runs_dir)
+    done = runs[runs["status"].isin([records.OK, records.DIVERGED])]
+    return {_key(run): run for run in done.to_dict("records")}
+
+
+def _key(axes: Mapping[Any, Any]) -> tuple[str, ...]:
+    return tuple(str(axes[axis]) for axis in AXES)

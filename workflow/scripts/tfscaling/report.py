@@ -16,7 +16,14 @@ from typing import Any
 import pandas as pd
 
 from tfscaling import communication as communication_table
-from tfscaling import display, environments, report_sections, report_tables, scaling_laws
+from tfscaling import (
+    data_warnings,
+    display,
+    environments,
+    report_sections,
+    report_tables,
+    scaling_laws,
+)
 from tfscaling import method as method_rules
 from tfscaling.plots import PLOTS
 
@@ -33,6 +40,7 @@ def render(
     decision: pd.DataFrame,
     findings: pd.DataFrame,
     plots: Mapping[str, bytes],
+    warnings: Sequence[data_warnings.DataWarning],
     *,
     clouds: pd.DataFrame | None = None,
     published: pd.DataFrame | None = None,
@@ -43,13 +51,14 @@ def render(
 ) -> str:
     """The page as HTML.
 
+    The most serious `warnings` come first, all of them stand with the validity of the runs.
     `expected` is the content of grid.json; `columns` are the metrics shown of every point; `plots`
     are SVGs by their name in `PLOTS`; `folder` is where the page will lie, for links to records.
     """
     context = {
         "title": title,
         "summary": report_sections.summary(expected, runs, comparison),
-        "warnings": report_sections.warnings(expected, runs),
+        "warnings": report_sections.warnings(warnings),
         "answer": report_sections.answer(decision, findings),
         "tables": _tables(
             runs, comparison, columns, clouds, published, scaling, communication, method, folder

@@ -12,6 +12,7 @@ import pandas as pd
 
 from tfscaling import truth
 from tfscaling.configuration import load_schema
+from tfscaling.data_warnings import DataWarning, placed
 from tfscaling.display import MISSING, Shown, one_line
 from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
@@ -28,9 +29,10 @@ TOPICS = {
 }
 STATUSES = {
     "ok": "valid: counts in every median",
+    "diverged": "the loss became NaN or infinite: a result that counts in no median",
     "failed": "ended with an error, or did not pass the checks",
     "unfinished": "started, left neither a record nor a failure: still running, or killed",
-    "stale": "made with other parameters than those asked for now",
+    "stale": "made with other parameters than those asked for now, or of other data",
     "missing": "not run yet",
     "excluded": "a point that no run is made of, because of a limit or by configuration",
 }
@@ -38,15 +40,30 @@ CHECKS = {
     "tasks": "Every task that was asked for reported, once.",
     "nodes": "The tasks ran on as many different hosts as nodes were asked for, spread as asked.",
     "jobs": "There were as many workers, parameter servers and coordinators as asked for.",
-    "devices": "Every worker had exactly the devices that were asked for.",
+    "devices": "TensorFlow had exactly the devices that were asked for on every worker.",
     "gpus": "Slurm let every worker see the GPUs that were asked for, with logical devices too.",
-    "cpus": "Every task had at least the CPUs that were asked for.",
+    "gpu_type": "The driver names every GPU as the platform does, if the platform names one.",
+    "gpu_sharing": "No two ranks shared a GPU.",
+    "cpus": "Every task had at least the CPUs that were asked for, and no limit of CPU time below.",
+    "threads": "TensorFlow used as many threads for an operation as CPUs were asked for.",
     "replicas": "The strategy had as many replicas as asked for.",
     "cluster": "All ranks agree on the cluster.",
+    "cluster_source": "All ranks were told the cluster in the same way.",
     "tensorflow_version": "All ranks ran the same version of TensorFlow.",
+    "packages": "All ranks ran the same versions of TensorFlow, Keras and NumPy.",
+    "per_replica_batch_size": "Every replica trained batches of the size that was asked for.",
+    "global_batch_size": "All replicas together trained batches of the size that was asked for.",
+    "examples_per_step": "All ranks that train agree on the number of examples of a step.",
+    "data": "Every rank that trains read the prepared data, by its checksum.",
+    "train_examples": "Every rank that trains had as many training examples as asked for.",
+    "test_examples": "Every rank that trains had as many held-out examples as asked for.",
+    "examples_trained": "Every example was trained once in each epoch.",
+    "model": "All ranks that train agree on the number of the model's parameters.",
     "epochs": "All epochs finished on every rank that trains.",
     "learning": "All ranks that train have the same loss and accuracy in every epoch.",
     "test_accuracy": "All ranks agree on the accuracy on held-out examples.",
+    "test_loss": "All ranks agree on the loss on held-out examples.",
+    "finite": "The loss is a number in every epoch and on held-out examples; else it diverged.",
 }
 #: What the schema of the records does not say, or says in too few words.
 MEANINGS = {
@@ -84,8 +101,10 @@ def summary(expected: Mapping[str, Any], runs: pd.DataFrame, comparison: pd.Data
     dates = "no dates" if not days else " to ".join(dict.fromkeys((days[0], days[-1])))
     commits = [str(commit)[:10] for commit in valid["git_commit"].dropna().unique()]
     commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
+    diverged = int((runs["status"] == "diverged").sum())
+    count = f"{len(valid)} of {_count(len(runs), 'run')} valid"
     return (
-        f"{_count(len(points), 'point')}, {len(valid)} of {_count(len(runs), 'run')} valid, "
+        f"{_count(len(points), 'point')}, {count}{f', {diverged} diverged' if diverged else ''}, "
         f"{_count(len(names), 'platform')} ({titles}), {dates}, {commit}."
     )
 
@@ -94,51 +113,20 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def warnings(expected: Mapping[str, Any], runs: pd.DataFrame) -> list[str]:
-    """What must be known before any number is read."""
-    used: dict[str, int] = {}
-    for entry in expected["runs"]:
-        axes = entry["axes"]
-        used[axes["platform"]] = max(used.get(axes["platform"], 0), axes["gpus_per_node"])
-    platforms = expected["platforms"]
-    logical = [n for n, gpus in used.items() if gpus and platforms[n]["devices"] == "logical"]
-    local = [n for n in used if platforms[n]["launcher"] == "local"]
-    found = []
-    if logical:
-        titles = ", ".join(platforms[name]["title"] for name in logical)
-        found.append(
-            f"{titles}: logical devices on a CPU stand for GPUs. No GPU took part: the times say "
-            "nothing of any GPU."
-        )
-    if local:
-        titles = ", ".join(platforms[name]["title"] for name in local)
-        found.append(
-            f"{titles}: all nodes are processes on one machine that share its cores. The times "
-            "say nothing of a cluster."
-        )
-    return [*found, *_shared_machines(expected, runs)]
-
-
-def _shared_machines(expected: Mapping[str, Any], runs: pd.DataFrame) -> list[str]:
-    """Nodes that were one machine, and runs that took each other's time."""
-    valid = runs[runs["status"] == "ok"]
-    hosts, machines = (
-        valid[name].fillna("").map(lambda names: len(names.split()))
-        for name in ("hosts", "machines")
-    )
-    found = []
-    if names := list(dict.fromkeys(valid.loc[(machines > 0) & (machines < hosts), "platform"])):
-        titles = ", ".join(expected["platforms"][name]["title"] for name in names)
-        found.append(
-            f"{titles}: several nodes of a run were one machine and shared its cores, as on a "
-            "virtual cluster. The times say nothing of a cluster."
-        )
-    if shared := int((valid["shared_with"] > 0).sum()):
-        found.append(
-            f"{_count(shared, 'run')} shared a machine with another of these runs at the same "
-            "time, so both took each other's time: column shared_with of runs.csv."
-        )
-    return found
+def warnings(found: Sequence[DataWarning]) -> dict[str, Any]:
+    """What must be known before any number is read: `first` at the top of the page, then `all`."""
+    first, others = placed(found)
+    return {
+        "first": [
+            {"text": text, "severity": warning.severity}
+            for text, warning in zip(first, found, strict=False)
+        ],
+        "more": _count(len(others), "more warning") if others else "",
+        "all": [
+            {"text": w.text, "tone": TONES.get(w.severity, "doubt"), "severity": w.severity}
+            for w in found
+        ],
+    }
 
 
 def answer(decision: pd.DataFrame, findings: pd.DataFrame) -> dict[str, Any]:

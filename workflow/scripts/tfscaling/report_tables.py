@@ -15,8 +15,10 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from tfscaling.display import MISSING, Shown, cell
+from tfscaling.clouds import GAP
+from tfscaling.display import MISSING, NAMING, Shown, cell
 from tfscaling.grid import AXES, POINT_AXES
+from tfscaling.metrics import METRICS
 
 #: Columns with more values than this are searched, not chosen from.
 CHOICES_MAX = 24
@@ -24,14 +26,16 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 #: Words that must not be overlooked, by how they are coloured; "ok" is what is expected.
 TONES = {
     **dict.fromkeys(("supported", "within"), "good"),
-    **dict.fromkeys(("failed", "missing", "stale", "unfinished", "outside"), "bad"),
+    **dict.fromkeys(
+        ("diverged", "failed", "missing", "stale", "unfinished", "outside", "serious"), "bad"
+    ),
     **dict.fromkeys(
         ("incomplete", "excluded", "inconclusive", "too few runs", "not measured"), "doubt"
     ),
 }
 _JUDGED = {"status", "verdict", "support", "loss_verdict", "accuracy_verdict"}
 #: Columns by whose values rows can be chosen, if they are few.
-_CHOICES = {*AXES, *_JUDGED, "cloud", "metric", "winner", "source"}
+_CHOICES = {*AXES, "devices", *_JUDGED, "cloud", "metric", "winner", "source"}
 _CHOICES |= {"platform_a", "platform_b", "cloud_a", "cloud_b"}
 _LONG = {"reason", "meaning", "what it means"}
 
@@ -113,7 +117,7 @@ def constant(frame: pd.DataFrame, names: Sequence[str]) -> tuple[list[str], str]
 
 def runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
     """One row per run; the path of its record is relative to `folder`."""
-    varying, above = constant(frame, [axis for axis in AXES if axis != "repeat"])
+    varying, above = constant(frame, NAMING)
     names = [*varying, "repeat", "status", "replicas", "global_batch_size"]
     names += [m for m in metrics if m in frame and frame[m].notna().any()]
     names += ["reason"] if (frame["reason"].fillna("") != "").any() else []
@@ -148,7 +152,8 @@ def clouds(frame: pd.DataFrame) -> Table:
     notes = (
         "value_a is of platform_a, value_b of platform_b.",
         "margin: how many times worse the other cloud is than the winner (of accuracies, how many "
-        "times larger its error 1 - accuracy), with the interval in brackets where there is one.",
+        "times larger its error 1 - accuracy), with the interval in brackets where there is one; "
+        "where one of the two is zero, by how much they differ.",
         "A winner is a finding only where the verdict is “supported”.",
     )
     texts = frozenset({*sides, *POINT_AXES[1:4], "metric", "winner", "verdict"})
@@ -167,8 +172,10 @@ def clouds(frame: pd.DataFrame) -> Table:
 def _margin(row: Mapping[Any, Any]) -> str:
     if pd.isna(row["margin"]):
         return MISSING
-    interval = "" if pd.isna(row["low"]) else f" ({row['low']:.2f}–{row['high']:.2f})"
-    return f"{row['margin']:.2f}{interval}"
+    is_gap = row["margin_kind"] == GAP
+    digits = METRICS[row["metric"]].digits if is_gap else 2
+    interval = "" if pd.isna(row["low"]) else f" ({row['low']:.{digits}f}–{row['high']:.{digits}f})"
+    return f"{'by ' * is_gap}{row['margin']:.{digits}f}{interval}"
 
 
 def published(frame: pd.DataFrame) -> Table:

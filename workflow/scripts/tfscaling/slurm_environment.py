@@ -150,19 +150,56 @@ def gpus_are_bound(environ: Mapping[str, str], visible: int) -> bool | None:
     Args:
         visible: number of GPUs that this task sees.
     """
-    binding = environ.get("SLURM_GPU_BIND", "").lower().removeprefix("verbose,")
+    binding = _gpu_binding(environ)
     if binding.startswith("none"):
         return False
     on_node = "SLURM_GPUS_ON_NODE"
+    if binding == "closest":
+        if _were_more(environ, visible):
+            return True
+        # tasks near the same GPUs see all of these: fewer than the node's are not one task's own
+        return False if environ.get(on_node) and visible >= _number(environ, on_node) else None
     if environ.get(on_node) and visible < _number(environ, on_node):
         return True
-    # "closest" lets tasks near the same GPUs see all of these, so it says nothing.
-    if (binding and binding != "closest") or environ.get("SLURM_NTASKS_PER_GPU"):
+    if binding or environ.get("SLURM_NTASKS_PER_GPU"):
         return True
     # "2" or "v100:2".  Where Slurm does not bind, a task sees those of the other tasks, too.
     if environ.get("SLURM_GPUS_PER_TASK", "").rpartition(":")[2] == str(visible):
         return True
     return False if environ.get(on_node) else None
+
+
+def check_gpu_sharing(environ: Mapping[str, str], visible: int, tasks_on_node: int) -> None:
+    """Refuse a binding under which a task cannot tell which of its GPUs others see as well.
+
+    Raises:
+        ClusterError: ``--gpu-bind=closest`` shows this task a part of the node's GPUs, and the
+            node runs other tasks.
+    """
+    on_node = environ.get("SLURM_GPUS_ON_NODE")
+    if _gpu_binding(environ) != "closest" or tasks_on_node == 1 or not visible:
+        return
+    if _were_more(environ, visible):
+        return
+    if on_node is None or visible < _number(environ, "SLURM_GPUS_ON_NODE"):
+        raise ClusterError(
+            f"SLURM_GPU_BIND is {environ['SLURM_GPU_BIND']!r}, and this task sees {visible} GPUs of"
+            f" {on_node or 'an unknown number'} on its node, which the other tasks near them see as"
+            " well; expected --gpu-bind=none or single:<n>, which tell a task's own GPUs"
+        )
+
+
+def _were_more(environ: Mapping[str, str], visible: int) -> bool:
+    """Whether this task was shown more GPUs, and has taken its own from them since.
+
+    SLURM_STEP_GPUS keeps what Slurm showed it.
+    """
+    return visible < len(list(filter(None, environ.get("SLURM_STEP_GPUS", "").split(","))))
+
+
+def _gpu_binding(environ: Mapping[str, str]) -> str:
+    """Return the binding of SLURM_GPU_BIND, such as ``closest`` or ``single:1``; empty: not set."""
+    return environ.get("SLURM_GPU_BIND", "").strip().lower().removeprefix("verbose,")
 
 
 def gpus_given(environ: Mapping[str, str]) -> int | None:

@@ -61,10 +61,11 @@ def ratio_interval(
 ) -> Interval | None:
     """Percentile bootstrap interval of the ratio of two medians; None if either has too few.
 
-    The resampling is seeded: the same samples, in any order, give the same interval. The result is
-    that of `scipy.stats.bootstrap` for ordered samples; the ranks drawn serve thousands of ratios.
+    Nor is there one if a denominator is not above zero: a resample's ratio would be no number. The
+    resampling is seeded: the same samples, in any order, give the same interval. The result is that
+    of `scipy.stats.bootstrap` for ordered samples; the ranks drawn serve thousands of ratios.
     """
-    if min(len(numerators), len(denominators)) < RUNS_FOR_INTERVAL:
+    if min(len(numerators), len(denominators)) < RUNS_FOR_INTERVAL or min(denominators) <= 0:
         return None
     samples = [np.sort(np.asarray(values, float)) for values in (numerators, denominators)]
     middles = _middles(*map(len, samples))

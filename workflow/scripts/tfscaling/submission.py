@@ -25,14 +25,18 @@ UUID, COMMAND, PARTITION, RUN = "<uuid>", "<command>", "<default partition>", "<
 _UUID = "RUN-UUID"  # the same as a word that no shell quotes
 
 
-def describe(workflow: Any) -> dict[str, Any]:
-    """What Snakemake's `workflow` knows of submitting: executor, settings, defaults, folder."""
+def describe(workflow: Any, rule: str = "train") -> dict[str, Any]:
+    """What Snakemake's `workflow` knows of submitting: executor, settings, defaults, folder.
+
+    `rule` is what the rule train is called, which a module that uses it may change.
+    """
     defaults = workflow.resource_settings.default_resources or {}
     return {
         "executor": workflow.executor_plugin.name,
         "settings": dict(vars(workflow.executor_settings or SimpleNamespace())),
         "default_resources": {name: defaults[name].raw for name in defaults},
         "workdir": str(workflow.workdir_init),
+        "rule": rule,
     }
 
 
@@ -73,14 +77,15 @@ def sbatch_line(resources: Mapping[str, Any], run: str, submission: Mapping[str,
     plugin = importlib.import_module("snakemake_executor_plugin_slurm")
     settings = SimpleNamespace(**submission["settings"])
     asked = _Resources({**submission["default_resources"], **resources})
-    job = SimpleNamespace(name="train", threads=1, resources=asked)
+    job = SimpleNamespace(name=submission["rule"], threads=1, resources=asked)
     folder = SimpleNamespace(executor_settings=settings, workdir_init=submission["workdir"])
     accounts = str(asked.get("slurm_account", "")).replace(",", " ").split()
     partition = asked.get("slurm_partition")
+    rule = f"rule_{submission['rule']}"
     params = {
         "run_uuid": "_".join(filter(None, [settings.jobname_prefix, _UUID])),
-        "slurm_logfile": plugin._select_logdir(folder) / "rule_train" / run / "%j.log",
-        "comment_str": f"rule_train_wildcards_{run}",
+        "slurm_logfile": plugin._select_logdir(folder) / rule / run / "%j.log",
+        "comment_str": f"{rule}_wildcards_{run}",
         "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
         "partition": f" -p {shlex.quote(str(partition)) if partition else PARTITION}",
         "workdir": submission["workdir"],

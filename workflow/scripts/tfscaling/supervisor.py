@@ -1,28 +1,38 @@
-"""Starting the ranks, watching them, ending them together. Layer 2 (job)."""
+"""Starting the ranks, watching them, ending them together. Layer 2 (job).
+
+What is started ends with the launcher, even if that is killed: a rank that goes on would take the
+cores of the next measurement.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import math
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfscaling import failures
+from tfscaling import failures, heartbeat
 from tfscaling.launchers import Command
 
 #: Ranks that outlive a failed one get this long to end by themselves, then SIGTERM, then SIGKILL.
 GRACE_S = 10.0
 _POLL_S = 0.2
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# loaded before any fork; PyDLL keeps Python's lock, which a child of a fork cannot take anew
+_C = ctypes.PyDLL(None)
 
 
 class Supervisor:
     """Runs the commands of one launch until all ended, one failed, or nothing moves.
 
-    `folder` has the ranks' events, `stall_timeout_s` is how long no event may appear.
+    `folder` has the ranks' events and heartbeats, `stall_timeout_s` is the limit for
+    `heartbeat.Watch`.
     """
 
     def __init__(self, commands: Sequence[Command], folder: Path, stall_timeout_s: float) -> None:
@@ -53,26 +63,33 @@ class Supervisor:
         self._signal = number
 
     def _watch(self) -> dict[str, Any] | None:
-        progress, moved_s = self._progress(), time.monotonic()
+        now_s = time.monotonic()
+        watch, beats, heard_s = heartbeat.Watch(self.stall_timeout_s, now_s), {}, -math.inf
         while True:
             if self._signal is not None:
                 name = signal.Signals(self._signal).name
                 return {"kind": "cancelled", "message": f"the launcher received {name}"}
             codes = [process.poll() for process in self._processes]
+            now_s = time.monotonic()
+            if now_s - heard_s >= heartbeat.READ_INTERVAL_S:
+                beats, heard_s = heartbeat.read(self.folder), now_s
+            watch.see(now_s, self._progress(), beats)
             if any(codes):  # neither None nor 0
                 self._wait_for_the_others()
-                return self._why()
+                return self._why(watch.lately_silent())
             if all(code == 0 for code in codes):
                 return None
-            if (now := self._progress()) != progress:
-                progress, moved_s = now, time.monotonic()
-            elif time.monotonic() - moved_s > self.stall_timeout_s:
-                return failures.stalled(self.folder, self.stall_timeout_s)
+            if stall := watch.stall(self._ended):
+                return failures.stalled(self.folder, stall.message, stall.rank)
             time.sleep(_POLL_S)
 
     def _progress(self) -> int:
         """Grows with every event of every rank."""
         return sum(path.stat().st_size for path in self.folder.glob("rank-*.events.jsonl"))
+
+    def _ended(self) -> set[int]:
+        seen = failures.rank_events(self.folder)
+        return {rank for rank, lines in seen.items() if lines[-1]["event"] == "end"}
 
     def _wait_for_the_others(self) -> None:
         """Peers of a dead rank end by themselves within seconds and say why; let them."""
@@ -92,17 +109,19 @@ class Supervisor:
             process.wait()
             _signal_group(process, signal.SIGKILL)  # children that a dead rank left behind
 
-    def _why(self) -> dict[str, Any]:
+    def _why(self, silent: set[int]) -> dict[str, Any]:
         exits = {
             command.rank: process.poll()
             for command, process in zip(self.commands, self._processes, strict=True)
             if command.rank is not None
         }
         srun = {} if exits else failures.srun_errors(self.commands[0].log)
-        return failures.find_cause(self.folder, exits, srun)
+        return failures.find_cause(self.folder, exits, srun, silent)
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
+    # srun ends its step when it is asked to; a rank, as it may be stopped, is not asked
+    number = signal.SIGTERM if command.rank is None else signal.SIGKILL
     with command.log.open("ab") as log:
         return subprocess.Popen(
             command.argv,
@@ -111,7 +130,20 @@ def _start(command: Command) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
+            preexec_fn=_ending_with_the_launcher(number),
         )
+
+
+def _ending_with_the_launcher(number: int) -> Callable[[], None]:
+    """What a process that is about to become a rank does, to get this signal when we end."""
+    launcher = os.getpid()
+
+    def prepare() -> None:
+        _C.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+        if os.getppid() != launcher:  # it ended before we asked
+            os._exit(1)
+
+    return prepare
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling import costs, environments, parameters, records
+from tfscaling import costs, environments, parameters, platforms, prepared_data, records
 from tfscaling.grid import AXES
 from tfscaling.metrics import METRICS
 
@@ -22,11 +22,12 @@ SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scali
 #: Points that share these are compared with each other: the same work on the same platform.
 SERIES_AXES = ("platform", "model", "strategy", "recipe")
 _NUMBERS = {
-    *("shared_with", "slowest_rank", "clock_offset_max_s", "clock_uncertainty_max_s", "cpu_mhz")
+    *("shared_with", "slowest_rank", "clock_offset_max_s", "clock_uncertainty_max_s", "cpu_mhz"),
+    "cpus_online",
 }
 _TEXTS = (
     *SERIES_AXES,
-    *("tasks_per_node", "status", "parameters_hash", "record"),
+    *("tasks_per_node", "devices", "status", "parameters_hash", "record", "warnings"),
     *("platform_title", "cloud", "baseline", "batch_scaling", "source"),
     *(name for name in environments.COLUMNS if name not in _NUMBERS),
 )
@@ -34,51 +35,63 @@ _TEXTS = (
 RUN_METRICS = tuple(name for name, metric in METRICS.items() if metric.value is not None)
 RUN_COLUMNS = (
     *AXES,
+    "devices",
     "status",
     "reason",
     *SIZES,
     *RUN_METRICS,
+    "examples_trained",
     "cost_usd",
     "time_to_accuracy_s",
     "cost_to_accuracy_usd",
     "usd_per_node_hour",
     "wall_time_s",
     "attempt",
+    "warnings",
     *environments.COLUMNS,
     "parameters_hash",
     "record",
 )
 MISSING = "missing"
 EPOCH_COLUMNS = (
-    *AXES, "epoch", "loss", "accuracy", "duration_s",
+    *AXES, "status", "epoch", "loss", "accuracy", "duration_s",
     "test_loss", "test_accuracy", "evaluation_time_s",
 )  # fmt: skip
 
 
 def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(runs, epochs): one row per expected run, and one per epoch of every valid run.
+    """(runs, epochs): one row per expected run, and one per epoch of each run that has a record.
 
-    Runs have axes, status, reason, sizes, metrics, hosts and the record's path. `status` is ok,
-    failed, unfinished (started, left neither a record nor a failure: still running, or killed),
-    stale (made with other parameters) or missing; further repeats (`repeat_until`) have a row once
-    they were started. Epochs have EPOCH_COLUMNS; what is of held-out examples is known where the
-    model was evaluated after the epoch.
+    Runs have axes, devices (CPU, GPU or logical), status, reason, sizes, metrics, warnings, hosts
+    and the record's path. `status` is ok, diverged (the loss is NaN or infinite: a result, but
+    without metrics), failed, unfinished (started, left neither a record nor a failure: still
+    running, or killed), stale (made with other parameters or of other data) or missing; further
+    repeats (`repeat_until`) have a row once they were started.
+    Epochs have EPOCH_COLUMNS, with the `status` of their run, ok or diverged; the last epoch of a
+    run that diverged has no loss. What is of held-out examples is known where the model was
+    evaluated after the epoch.
     """
     runs, epochs = [], []
     target = expected.get("target_accuracy")
-    for entry in expected["runs"]:
-        row, record = _run_row(entry, runs_dir, target)
+    found = [_run_row(entry, runs_dir, target) for entry in expected["runs"]]
+    others = prepared_data.other_data(
+        [record for _, record in found], prepared_data.folder_beside(runs_dir)
+    )
+    for entry, (row, record), reason in zip(expected["runs"], found, others, strict=True):
+        if reason:
+            row, record = {**_asked(entry), "status": "stale", "reason": reason}, None
         if entry["further"] and row["status"] == MISSING:
             continue  # a repeat that its point did not need, or not yet
         runs.append(row)
         if record is not None:
-            epochs += [{**entry["axes"], **epoch} for epoch in record["metrics"]["epochs"]]
-    for row, others in zip(runs, environments.shared_with(runs), strict=True):
-        row["shared_with"] = others
+            axes = {**entry["axes"], "status": row["status"]}
+            epochs += [{**axes, **epoch} for epoch in record["metrics"]["epochs"]]
+    for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
+        row["shared_with"] = sharing
     # "2+1" is a value of this axis too: text here as in the file
     text = {"tasks_per_node": str}
     return (
-        pd.DataFrame(runs, columns=list(RUN_COLUMNS)).astype(text),
+        pd.DataFrame(runs, columns=list(RUN_COLUMNS)).astype({**text, "examples_trained": "Int64"}),
         pd.DataFrame(epochs, columns=list(EPOCH_COLUMNS)).astype(text),
     )
 
@@ -86,18 +99,11 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
 def _run_row(
     entry: Entry, runs_dir: Path, target: float | None
 ) -> tuple[dict[str, Any], Entry | None]:
-    """The row of an expected run, and its record if the run counts."""
+    """The row of an expected run, and its record if it counts or diverged."""
     path = runs_dir / entry["path"] / records.RECORD
-    row: dict[str, Any] = {
-        **entry["axes"],
-        **{size: entry[size] for size in SIZES},
-        "usd_per_node_hour": entry["usd_per_node_hour"],
-        "parameters_hash": entry["parameters_hash"],
-    }
+    row = _asked(entry)
     try:
-        record = records.read_json(path)
-        if record is not None:
-            records.check(record, path)
+        record = records.read(path)
     except records.RecordError as error:
         return {**row, "status": "failed", "reason": str(error)}, None
     if record is None:
@@ -107,7 +113,13 @@ def _run_row(
         found = {**record["axes"], **record["parameters"]}
         reason = f"made with other parameters: {parameters.differences(expected, found)}"
         return {**row, "status": "stale", "reason": reason}, None
-    row |= {"status": "ok", "reason": ""}
+    row |= {name: record["validity"][name] for name in ("status", "reason")}
+    row["warnings"] = environments.SEPARATOR.join(record["warnings"])
+    row |= {"attempt": record["attempt"], **environments.of(record), "record": str(path)}
+    row["wall_time_s"] = sum(record["phases"][name] for name in records.WALL_PHASES)
+    row["examples_trained"] = record["metrics"]["examples_trained"]
+    if not records.is_valid(record):
+        return row, record  # the time and the loss of half a training are none of the point's
     row |= {name: METRICS[name].value(record) for name in RUN_METRICS}  # type: ignore[misc]
     price, nodes = entry["usd_per_node_hour"], entry["axes"]["nodes"]
     row["cost_usd"] = costs.run_cost_usd(price, nodes, row["execution_time_s"])
@@ -115,9 +127,21 @@ def _run_row(
     if reached_s is not None:
         row["time_to_accuracy_s"] = reached_s
         row["cost_to_accuracy_usd"] = costs.run_cost_usd(price, nodes, reached_s)
-    row |= {"attempt": record["attempt"], **environments.of(record), "record": str(path)}
-    row["wall_time_s"] = sum(record["phases"][name] for name in records.WALL_PHASES)
     return row, record
+
+
+def _asked(entry: Entry) -> dict[str, Any]:
+    """What is known of an expected run before it is made."""
+    return {
+        **entry["axes"],
+        "devices": platforms.device_kind(
+            entry["axes"]["gpus_per_node"], entry["parameters"]["devices"]
+        ),
+        **{size: entry[size] for size in SIZES},
+        "usd_per_node_hour": entry["usd_per_node_hour"],
+        "parameters_hash": entry["parameters_hash"],
+        "warnings": "",
+    }
 
 
 def time_to_accuracy_s(record: Entry, target: float) -> float | None:
@@ -157,8 +181,8 @@ def why_no_record(folder: Path) -> dict[str, str]:
 def read_table(path: Path) -> pd.DataFrame:
     """A table from its CSV: texts stay texts, whatever they look like; empty cells are missing.
 
-    Only a reason is an empty text.
+    Only a reason and warnings are empty texts.
     """
     texts = dict.fromkeys((*_TEXTS, "reason"), "object")
     table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
-    return table.fillna({"reason": ""})
+    return table.fillna({"reason": "", "warnings": ""})

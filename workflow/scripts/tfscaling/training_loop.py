@@ -8,6 +8,7 @@ same replicas give the same model wherever they run.
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -33,6 +34,8 @@ class Result:
     A loss is the total one, as Keras reports it: with the model's own losses, such as regularisers.
     `steps`: one row per execution - epoch, first step, number of steps, duration_s.
     `examples_trained`: over all epochs and replicas, counted by the steps; padding is not counted.
+    `diverged`: what is not finite, from which epoch on; "" if all is. A loss that is NaN or
+    infinite is None everywhere else: no JSON has it.
     """
 
     epochs: list[dict[str, Any]] = field(default_factory=list)
@@ -40,6 +43,19 @@ class Result:
     test_loss: float | None = None
     test_accuracy: float | None = None
     examples_trained: int = 0
+    diverged: str = ""
+
+    def finite(self, name: str, value: float, epoch: int) -> float | None:
+        """The value if it is a number; else None, and the training has diverged."""
+        if math.isfinite(value):
+            return value
+        found = "NaN" if math.isnan(value) else "infinite"
+        self.diverged = self.diverged or f"{name} is {found} from epoch {epoch}"
+        return None
+
+
+def shown(loss: float | None) -> str:
+    return "not finite" if loss is None else f"{loss:.4f}"
 
 
 def scaled_learning_rate(parameters: Mapping[str, Any], replicas: int) -> float:
@@ -139,7 +155,8 @@ class TrainingLoop(ABC):
         """Train all epochs; `report` gets one line per epoch.
 
         Between epochs the model is evaluated where the recipe says so; after the last one it is
-        the caller's part.
+        the caller's part. A loss that is NaN or infinite ends the training after its epoch: it is
+        the sum over all replicas, so all ranks end alike.
         """
         result, start_s = Result(), time.perf_counter()
         epochs, seed = self.parameters["epochs"], self.parameters["seed"]
@@ -154,18 +171,23 @@ class TrainingLoop(ABC):
             end_s = time.perf_counter()
             row = {
                 "epoch": epoch,
-                "loss": loss / examples,
+                "loss": result.finite("loss", loss / examples, epoch),
                 "accuracy": correct / examples,
                 "duration_s": end_s - epoch_start_s,
             }
             result.epochs.append(row)
             events.add("epoch", **row)
             report(
-                f"epoch {epoch}/{epochs}: loss {row['loss']:.4f}, accuracy {row['accuracy']:.4f}, "
+                f"epoch {epoch}/{epochs}: loss {shown(row['loss'])}, "
+                f"accuracy {row['accuracy']:.4f}, "
                 f"{row['duration_s']:.1f} s, {end_s - start_s:.1f} s since the first step"
             )
-            if epoch % interval == 0 and epoch < epochs:
+            if epoch % interval == 0 and epoch < epochs and not result.diverged:
                 report(self.evaluate(result, events, "epoch_evaluated"))
+            if result.diverged:
+                result.test_loss = result.test_accuracy = None  # of an epoch before, if of any
+                report(f"diverged: {result.diverged}: the training ends here")
+                break
         events.add("trained")
         return result
 
@@ -182,7 +204,8 @@ class TrainingLoop(ABC):
         self._reset()
         self._evaluate(indices.reshape(-1, width))
         loss, correct, examples = self._sums()
-        result.test_loss = loss / examples
+        epoch = result.epochs[-1]["epoch"]
+        result.test_loss = result.finite("held-out loss", loss / examples, epoch)
         result.test_accuracy = correct / examples
         found = {
             "test_loss": result.test_loss,
@@ -190,8 +213,8 @@ class TrainingLoop(ABC):
             "evaluation_time_s": time.perf_counter() - start_s,
         }
         result.epochs[-1] |= found
-        events.add(event, epoch=result.epochs[-1]["epoch"], **found)
-        return f"held-out: loss {result.test_loss:.4f}, accuracy {result.test_accuracy:.4f}"
+        events.add(event, epoch=epoch, **found)
+        return f"held-out: loss {shown(result.test_loss)}, accuracy {result.test_accuracy:.4f}"
 
     def _note(self, events: EventLog, result: Result, epoch: int, step: int) -> None:
         """Write the event of the very first step, or else a sign of life."""

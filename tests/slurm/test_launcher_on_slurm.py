@@ -1,0 +1,103 @@
+"""A launcher and its ranks on a real Slurm: none outlives the other, a stopped rank is found."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from project import REPOSITORY, TINY, Project
+from tfscaling import configuration, grid, parameters
+from tfscaling.models import MODELS
+from tfscaling.strategies import STRATEGIES
+from virtual_cluster import Cluster
+
+NODES = 2
+
+
+def flags() -> list[str]:
+    """launch.py's flags for a training on two nodes that takes minutes."""
+    block = {"platform": "cluster", "model": "mnist_cnn", "recipe": "long", "nodes": NODES}
+    platform = {"launcher": "srun", "nodes_max": NODES, "cpus_per_node": 2}
+    raw = {
+        "grid": [{**block, "repeats": 1}],
+        "recipes": {"long": {**TINY, "epochs": 2000}},
+        "platforms": {"cluster": platform},
+    }
+    config = configuration.validate(raw)
+    (run,) = grid.expand(config, MODELS, STRATEGIES).runs
+    return parameters.to_arguments(run.axes, parameters.run_parameters(config, run, "mnist"))
+
+
+class Launch:
+    """A job whose script starts launch.py and goes on after it, as in an interactive allocation."""
+
+    def __init__(self, project: Project, cluster: Cluster, *arguments: str) -> None:
+        self.cluster, self.folder = cluster, project.folder / "run"
+        launch = str(REPOSITORY / "workflow/scripts/launch.py")
+        dataset = project.folder / "results/datasets/mnist.npz"
+        words = [sys.executable, launch, "--dataset-file", str(dataset)]
+        words += ["--record", str(self.folder / "run.json"), *arguments, *flags()]
+        script = f"{shlex.join(words)} & echo $! >{project.folder}/pid; wait; sleep 600"
+        shape = (f"--nodes={NODES}", f"--ntasks={NODES}", "--ntasks-per-node=1")
+        options = (*shape, "--cpus-per-task=2", "--partition=cpu", "--parsable")
+        output = f"--output={project.folder}/job.log"
+        self.job = cluster.run("sbatch", *options, output, "--wrap", script).strip()
+        wait_for(lambda: all('"epoch"' in self.text(rank) for rank in range(NODES)), "training")
+        self.pid = (project.folder / "pid").read_text().strip()
+        self.ranks = [json.loads(self.text(rank).splitlines()[0]) for rank in range(NODES)]
+
+    def text(self, rank: int) -> str:
+        path = self.folder / f"attempt=1/rank-{rank}.events.jsonl"
+        return path.read_text() if path.exists() else ""
+
+    def signal(self, name: str, host: str, pid: str) -> None:
+        self.cluster.tool("exec", host, "kill", f"-{name}", pid)
+
+    def is_idle(self) -> bool:
+        return all(self.cluster.processes(rank["host"]) == [] for rank in self.ranks)
+
+
+@pytest.fixture
+def launched(project: Project, cluster: Cluster) -> Iterator[Callable[..., Launch]]:
+    """Starts a launch; its job is cancelled afterwards."""
+    started: list[Launch] = []
+
+    def start(*arguments: str) -> Launch:
+        started.append(Launch(project, cluster, *arguments))
+        return started[-1]
+
+    yield start
+    for launch in started:
+        cluster.run("scancel", launch.job)
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 240.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
+        time.sleep(0.5)
+
+
+def test_ranks_end_with_a_launcher_that_is_killed(launched: Callable[..., Launch]) -> None:
+    launch = launched()
+    launch.signal("KILL", launch.ranks[0]["host"], launch.pid)
+    wait_for(launch.is_idle, "the nodes to be free", 60)
+    # the job itself has not ended
+    assert launch.cluster.run("squeue", "--noheader", f"--jobs={launch.job}").strip()
+
+
+def test_a_stopped_rank_is_found_and_named(launched: Callable[..., Launch]) -> None:
+    launch = launched("--stall-timeout-s", "20")
+    launch.signal("STOP", launch.ranks[1]["host"], str(launch.ranks[1]["pid"]))
+    failure = launch.folder / "failure.json"
+    wait_for(failure.exists, "the failure's report")
+    cause: dict[str, Any] = json.loads(Path(failure).read_text())["cause"]
+    assert (cause["kind"], cause["rank"]) == ("stalled", 1), cause
+    assert cause["host"] == launch.ranks[1]["host"]
+    wait_for(launch.is_idle, "the nodes to be free", 90)

@@ -1,0 +1,188 @@
+"""What is marked supported is right: each kind of sentence in simulated sweeps of known truth.
+
+At most FALSE_MAX of the sweeps may have a false one. The claims are those of the texts, so the
+same tests run on every version of them.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import REPOSITORY
+from simulated import NOISES, RUNS, Sweeps, line, noise, share
+from tfscaling import clouds, decision, findings
+from tfscaling.samples import INCONCLUSIVE, SUPPORTED
+
+FALSE_MAX = 0.05
+TRIALS = 100
+INDIFFERENCE = 0.05
+each_noise = pytest.mark.parametrize("kind", NOISES, ids=lambda kind: f"{kind[0]} {kind[1]:g}")
+
+
+def supported(comparison: pd.DataFrame, runs: pd.DataFrame, topic: str) -> list[str]:
+    """The supported sentences of a topic."""
+    found = findings.find(comparison, runs)
+    return list(found.loc[(found["topic"] == topic) & (found["support"] == SUPPORTED), "text"])
+
+
+@each_noise
+def test_more_nodes_are_slower_only_where_they_are(kind: tuple[str, float]) -> None:
+    """Six lines of two equal points."""
+    sweeps = Sweeps(line(nodes=(1, 2)), recipes=6)
+    false = [
+        any("slower" in text for text in supported(*tables, "scaling"))
+        for tables in sweeps.times([100.0] * 12, kind, TRIALS)
+    ]
+    assert share(false) <= FALSE_MAX
+
+
+def is_false(text: str, true_s: dict[int, float]) -> bool:
+    """Whether a sentence about where nodes stop paying is not true."""
+    best = min(true_s.values())
+    if found := re.match(r"More nodes than (\d+) do not pay", text):
+        later = [time for nodes, time in true_s.items() if nodes > int(found[1])]
+        return min(later) * (1 + INDIFFERENCE) < true_s[int(found[1])] * (1 - 1e-9)
+    if found := re.match(r"More nodes pay up to the largest number measured, (\d+)", text):
+        others = [time for nodes, time in true_s.items() if nodes != int(found[1])]
+        return true_s[int(found[1])] > best or min(others) <= best
+    return False
+
+
+@each_noise
+@pytest.mark.parametrize(
+    "speedups", [(1, 1.15, 1.25, 1.3), (1, 1, 1, 1), (1, 1.0525, 1.0525, 1.0525)], ids=str
+)
+def test_more_nodes_do_not_pay_only_where_they_do_not(
+    speedups: tuple[float, ...], kind: tuple[str, float]
+) -> None:
+    points = line()
+    true_s = [100 / speedup for speedup in speedups]
+    by_nodes = dict(zip((nodes for _, nodes in points), true_s, strict=True))
+    false = [
+        any(is_false(text, by_nodes) for text in supported(*tables, "scaling"))
+        for tables in Sweeps(points).times(true_s, kind, TRIALS)
+    ]
+    assert share(false) <= FALSE_MAX
+
+
+def test_where_more_nodes_stop_paying_is_found_where_the_runs_show_it() -> None:
+    """A test of false claims alone would pass if nothing were ever claimed."""
+    points = line(nodes=(1, 2, 4, 8, 16))
+    found = [
+        any(text.startswith("More nodes than 8 do not pay") for text in texts)
+        for texts in (
+            supported(*tables, "scaling")
+            for tables in Sweeps(points).times([100, 60, 40, 30, 30.2], ("normal", 0.02), 60)
+        )
+    ]
+    assert share(found) >= 0.8
+
+
+@each_noise
+def test_accuracy_is_lost_only_where_it_is(kind: tuple[str, float]) -> None:
+    """Six lines of two points that err alike."""
+    sweeps, dice = Sweeps(line(nodes=(1, 2)), recipes=6), np.random.default_rng(2)
+    times = np.array([100.0, 50.0] * 6)[:, None] * np.ones((12, RUNS))
+    false = []
+    for _ in range(TRIALS):
+        accuracy = 1 - 0.02 * np.exp(noise(*kind, 12, dice))
+        tables = sweeps.tables(execution_time_s=times, accuracy=accuracy)
+        false.append(bool(supported(*tables, "accuracy")))
+    assert share(false) <= FALSE_MAX
+
+
+@each_noise
+def test_a_cloud_wins_only_where_it_does(kind: tuple[str, float]) -> None:
+    """Four points of two clouds that take equally long."""
+    sweeps = Sweeps(line("east") + line("west"))
+    false = []
+    for comparison, runs in sweeps.times([100.0] * 8, kind, TRIALS):
+        table = clouds.table(comparison, runs, sweeps.expected)
+        times = table[table["metric"] == "execution_time_s"]
+        false.append(bool((times["verdict"] == SUPPORTED).any()))
+    assert share(false) <= FALSE_MAX
+
+
+def test_a_rank_is_slow_only_where_it_is() -> None:
+    """Six points of two ranks, of which in each run one or the other is disturbed."""
+    sweeps, dice = Sweeps(line(nodes=(2,)), recipes=6), np.random.default_rng(3)
+    false = []
+    for _ in range(TRIALS):
+        ratios = 1.4 + dice.random((6, RUNS)) / 5
+        ranks = dice.integers(0, 2, (6, RUNS))
+        tables = sweeps.tables(straggler_ratio=ratios, slowest_rank=ranks)
+        false.append(bool(supported(*tables, "stragglers")))
+    assert share(false) <= FALSE_MAX
+
+
+def published() -> tuple[list[tuple[str, int]], list[float]]:
+    """(points, true times) of one published platform; its optimum is flat."""
+    with (REPOSITORY / "resources/published_results.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["platform"] == "aws-c4-2xlarge"]
+    return [("east", int(row["nodes"])) for row in rows], [
+        float(row["execution_time_s"]) for row in rows
+    ]
+
+
+def choices(
+    sweeps: Sweeps, true_s: list[float], kind: tuple[str, float], trials: int
+) -> Iterator[tuple[decision.Choice, float]]:
+    """(choice for the time, by what fraction the point taken is worse than the best)."""
+    places = {
+        tuple(row[axis] for axis in ("recipe", "platform", "nodes")): place
+        for row, place in zip(
+            sweeps.comparison.to_dict("records"), sweeps.places.tolist(), strict=True
+        )
+    }
+    for tables in sweeps.times(true_s, kind, trials):
+        for choice in decision.decide(*tables):
+            if choice.goal == "execution_time_s":
+                point: Any = choice.point
+                own = true_s[places[point[3], point[0], point[4]]]
+                rivals = [true_s[place] for key, place in places.items() if key[0] == point[3]]
+                yield choice, own / min(rivals) - 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "near_min"),
+    [(("normal", 0.05), 0.98), (("normal", 0.1), 0.95), (("normal", 0.2), 0.8),
+     (("outliers", 0.05), 0.95)],
+)  # fmt: skip
+def test_a_point_is_taken_for_its_cost_only_if_it_is_near_the_best(
+    kind: tuple[str, float], near_min: float
+) -> None:
+    points, true_s = published()
+    found = list(choices(Sweeps(points), true_s, kind, TRIALS))
+    limit = INDIFFERENCE + 1e-9
+    assert share([c.support == SUPPORTED and loss > limit for c, loss in found]) <= FALSE_MAX
+    assert share([loss <= (c.bound or 0) + 1e-9 for c, loss in found]) >= 1 - FALSE_MAX
+    # decided or not, the point is near the best in most sweeps
+    assert share([loss <= limit for _, loss in found]) >= near_min
+    assert all(c.bound is not None and c.comparisons == len(points) - 1 for c, _ in found)
+
+
+@each_noise
+def test_rivals_just_outside_the_indifference_are_not_taken_for_the_best(
+    kind: tuple[str, float],
+) -> None:
+    points, true_s = line(nodes=(1, 2, 3, 4, 6, 8, 10)), [105.25] * 3 + [100.0] + [105.25] * 3
+    found = list(choices(Sweeps(points), true_s, kind, TRIALS))
+    assert share([c.support == SUPPORTED and loss > 0.051 for c, loss in found]) <= FALSE_MAX
+    assert share([loss <= (c.bound or 0) + 1e-9 for c, loss in found]) >= 1 - FALSE_MAX
+
+
+@each_noise
+@pytest.mark.parametrize("points", [2, 4])
+def test_every_other_point_is_worse_only_where_it_is(kind: tuple[str, float], points: int) -> None:
+    """Of equal points none is the best."""
+    sweeps = Sweeps(line(nodes=(1, 2, 4, 8)[:points]), recipes=2)
+    true_s = [100.0] * 2 * points
+    found = list(choices(sweeps, true_s, kind, TRIALS))
+    false = ["very other point" in c.text and c.support != INCONCLUSIVE for c, _ in found]
+    assert share(false) <= FALSE_MAX

@@ -1,0 +1,47 @@
+"""A run whose loss is not finite is a result: the sweep ends well, and nothing runs again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from project import TINY, Project
+from tfscaling import records
+
+DIVERGING = {**TINY, "optimizer": "sgd", "learning_rate": 1.0e20, "epochs": 3}
+
+
+def test_a_sweep_in_which_everything_diverges_ends_with_its_tables(project: Project) -> None:
+    project.overlay(
+        {
+            "grid": [{"platform": "laptop", "model": "mnist_cnn", "recipe": "diverging",
+                      "nodes": [1, 2]}],
+            "recipes": {"diverging": DIVERGING},
+        }
+    )  # fmt: skip
+    project.snakemake()
+    assert project.failures() == []
+    for path in project.folder.glob("results/runs/**/run.json"):
+        record = records.read(path)  # strict JSON that follows the schema
+        assert record is not None
+        assert record["validity"]["status"] == "diverged"
+        assert record["validity"]["reason"].startswith("diverged: loss is NaN from epoch ")
+        # one epoch of three was trained, on all ranks alike, and the rest saved
+        assert [epoch["loss"] for epoch in record["metrics"]["epochs"]] == [None]
+        assert record["metrics"]["examples_trained"] == TINY["train_examples_max"]
+    rows = project.table()
+    assert [(r["nodes"], r["status"], r["runs"], r["runs_diverged"]) for r in rows] == [
+        ("1", "diverged", "0", "1"), ("2", "diverged", "0", "1"),
+    ]  # fmt: skip
+    runs = project.table("results/main/tables/runs.csv")
+    assert [(r["status"], r["loss"], r["execution_time_s"]) for r in runs] == [
+        ("diverged", "", ""), ("diverged", "", ""),
+    ]  # fmt: skip
+    for name in ("comparison.md", "comparison.tex", "comparison.html", "platforms/laptop.md"):
+        assert "1 of 1 diverged" in table_text(project, name)
+    assert (project.folder / "results/main/report.html").is_file()
+    assert "Nothing to be done" in project.snakemake().stdout
+    assert project.planned() == set()
+
+
+def table_text(project: Project, name: str) -> str:
+    return (Path(project.folder) / "results/main/tables" / name).read_text()

@@ -1,0 +1,172 @@
+"""The workflow as a module with a prefix, beside a sweep without one: neither touches the other."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import generator
+import pytest
+import yaml
+from project import REPOSITORY, TINY, Project
+
+LAPTOP = {"launcher": "local", "devices": "logical", "nodes_max": 2, "cpus_per_node": 2}
+POINT = {"platform": "laptop", "model": "mnist_cnn", "nodes": 1}
+OWN: dict[str, Any] = {
+    "grid": [{**POINT, "recipe": "own"}],
+    "recipes": {"own": TINY},
+    "plots": {},
+}
+#: The same study below a prefix, with published results, plots and rounds of further repeats.
+OTHER: dict[str, Any] = {
+    "grid": [
+        {**POINT, "recipe": "other", "repeats": 6,
+         "repeat_until": {"relative_interval": 0.05, "repeats_max": 7}},
+    ],
+    "recipes": {"other": {**TINY, "learning_rate": 0.002}},
+    "platforms": {"laptop": LAPTOP},
+    "published": {"path": "resources/published_results.csv"},
+    "plots": {"execution_time": {}},
+}  # fmt: skip
+MODULE = """
+import yaml
+
+
+module tfs:
+    snakefile:
+        "tool/Snakefile"
+    config:
+        yaml.safe_load(open("other.yaml"))
+    prefix:
+        "other"
+
+
+use rule * from tfs as tfs_*
+"""
+BESIDE = f'include: "tool/Snakefile"\n{MODULE}'
+ALONE = f"{MODULE}\n\nonerror:\n    tfs.onerror()\n"
+
+
+def files(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Path below `folder` → time of change and content, of all files."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in paths
+    }
+
+
+class Both(Project):
+    """A project whose Snakefile has the sweep and the module."""
+
+    def make(self, *arguments: str, check: bool = True) -> str:
+        """The output of snakemake."""
+        snakefile = str(self.folder / "Snakefile")
+        return self.snakemake(*arguments, snakefile=snakefile, check=check).stdout
+
+    @property
+    def own(self) -> Path:
+        return self.folder / "results"
+
+    @property
+    def other(self) -> Path:
+        return self.folder / "other/results"
+
+
+@pytest.fixture(scope="module")
+def both(new_project: Callable[[str], Project]) -> Both:
+    """After the sweep without a prefix; the workflow lies inside the project, as a copy of it."""
+    made = Both(new_project("module").folder)
+    made.overlay(OWN)
+    (made.folder / "other.yaml").write_text(yaml.safe_dump(OTHER))
+    (made.folder / "Snakefile").write_text(BESIDE)
+    (made.folder / "Alone").write_text(ALONE)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(REPOSITORY / "workflow", made.folder / "tool/workflow", ignore=ignored)
+    shutil.copy(REPOSITORY / "Snakefile", made.folder / "tool/Snakefile")
+    made.make("all")
+    return made
+
+
+@pytest.fixture(scope="module")
+def swept(both: Both) -> Both:
+    """After the module's sweep: six runs are made up, the further one is trained."""
+    shutil.copytree(both.own / "datasets", both.other / "datasets")
+    both.make(str((both.other / "main/grid.json").relative_to(both.folder)))
+    expected = yaml.safe_load((both.other / "main/grid.json").read_text())
+    first = {"runs": [entry for entry in expected["runs"] if not entry["further"]]}
+    generator.write_records(
+        first, both.other / "runs", lambda entry: 10.0 + entry["axes"]["repeat"], noise=0.0
+    )
+    before = files(both.own)
+    both.make("tfs_all")
+    assert files(both.own) == before
+    return both
+
+
+@pytest.mark.parametrize("target", ["tfs_all", "tfs_plan", "tfs_partial"])
+def test_a_dry_run_of_the_module_writes_nothing(target: str, both: Both) -> None:
+    before = files(both.own), files(both.other)
+    both.make(target, "--dry-run")
+    assert (files(both.own), files(both.other)) == before
+
+
+def test_each_sweep_has_its_own_runs_in_its_tables(swept: Both) -> None:
+    (own,) = swept.table("results/main/tables/comparison.csv")
+    (other,) = swept.table("other/results/main/tables/comparison.csv")
+    assert (own["recipe"], own["status"], own["runs"]) == ("own", "ok", "1")
+    assert (other["recipe"], other["status"], other["runs"]) == ("other", "ok", "7")
+    records = {row["record"] for row in swept.table("other/results/main/tables/runs.csv")}
+    assert all(record.startswith("other/results/runs/") for record in records)
+    assert len(records) == 7
+
+
+def test_everything_of_the_module_is_below_its_prefix(swept: Both) -> None:
+    assert "recipe=other" not in "".join(files(swept.own))
+    assert "recipe=own" not in "".join(files(swept.other))
+    made = {path for path in files(swept.other) if path.startswith("main/")}
+    assert {
+        "main/grid.json",
+        "main/report.html",
+        "main/repeats/round=1.json",
+        "main/repeats/round=2.json",
+        "main/tables/decision.csv",
+        "main/tables/published.md",
+        "main/tables/platforms/laptop.md",
+        "main/plots/execution_time.svg",
+    } <= made
+    assert {path.name for path in (swept.folder / "other").iterdir()} == {"results"}
+
+
+@pytest.mark.parametrize("target", ["all", "tfs_all"])
+def test_both_are_finished(target: str, swept: Both) -> None:
+    assert "Nothing to be done" in swept.make(target, "--dry-run")
+
+
+def test_plan_and_partial_tables_of_the_module_are_below_its_prefix(swept: Both) -> None:
+    before = files(swept.own)
+    swept.make("tfs_plan")
+    swept.make("tfs_partial")
+    assert files(swept.own) == before
+    assert (swept.other / "main/plan.md").exists()
+    (row,) = swept.table("other/results/main/partial/tables/comparison.csv")
+    assert (row["recipe"], row["runs"]) == ("other", "7")
+
+
+def test_after_a_failure_the_module_removes_its_own_tables_only(
+    swept: Both, tmp_path: Path
+) -> None:
+    """The last rules fail here, after the tables: a file lies where a folder must be."""
+    copied = Both(swept.copy(tmp_path / "project").folder)
+    shutil.rmtree(copied.other / "main/plots")
+    (copied.other / "main/plots").touch()
+    (copied.other / "main/partial").mkdir(exist_ok=True)
+    before = files(copied.own)
+    alone = str(copied.folder / "Alone")
+    done = copied.snakemake("tfs_all", snakefile=alone, check=False)
+    assert done.returncode != 0
+    assert files(copied.own) == before
+    assert not (copied.other / "main/report.html").exists()
+    assert (copied.other / "main/partial/report.html").exists()

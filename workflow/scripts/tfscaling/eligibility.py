@@ -1,0 +1,96 @@
+"""Which points may be compared and recommended, and what must be said of them. Layer 4 (view).
+
+A point that trained another number of examples than the others, or of which half the runs or more
+diverged, takes no part in decisions, findings, scaling laws and clouds. A point with fewer diverged
+runs, or with failed ones, does, and every sentence that recommends it says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.samples import DIVERGED, Samples, point_of
+from tfscaling.sentences import counted, listed, place
+
+Row = Mapping[Any, Any]
+
+#: Points whose numbers of examples differ by more than this fraction do not do the same work.
+WORK_TOLERANCE = 0.001
+OTHER_WORK = "does not do the same work"
+
+
+def split(rows: Sequence[Row], samples: Samples) -> tuple[list[Row], list[tuple[Row, str]]]:
+    """(points that take part, those that do not, with the reason), of points of one work."""
+    trained = [row["examples_trained"] for row in rows if _is_known(row, "examples_trained")]
+    most = max(trained, default=None)
+    fit: list[Row] = []
+    unfit: list[tuple[Row, str]] = []
+    for row in rows:
+        reason = why_not(row, samples.statuses(point_of(row)), most)
+        if reason:
+            unfit.append((row, reason))
+        elif row["runs"] > 0:
+            fit.append(row)
+    return fit, unfit
+
+
+def why_not(row: Row, statuses: Counter[str], examples_max: float | None = None) -> str:
+    """Why the point takes no part in comparisons; nothing if it does, or was not measured."""
+    if _is_known(row, "same_work") and not row["same_work"]:
+        told = [part for part in str(row["reason"]).split("; ") if part.startswith(OTHER_WORK)]
+        return told[0] if told else OTHER_WORK
+    if examples_max is not None and _is_known(row, "examples_trained"):
+        own = row["examples_trained"]
+        if examples_max - own > WORK_TOLERANCE * examples_max:
+            return f"{OTHER_WORK}: trained {own:,.0f} examples, another point {examples_max:,.0f}"
+    diverged, ended = statuses[DIVERGED], statuses[DIVERGED] + statuses["ok"]
+    if diverged and 2 * diverged >= ended:
+        return f"{diverged} of {ended} runs diverged"
+    return ""
+
+
+def remark(row: Row, samples: Samples) -> str:
+    """`; 2 of 6 runs diverged, 1 of 6 failed`: what a recommendation must not hide."""
+    statuses = samples.statuses(point_of(row))
+    asked = sum(statuses.values())
+    told = [
+        f"{statuses[status]} of {asked} runs {status}"
+        for status in (DIVERGED, "failed")
+        if statuses[status]
+    ]
+    return f"; {', '.join(told)}" if told else ""
+
+
+def barred(unfit: Sequence[tuple[Row, str]], also: Sequence[str] = ()) -> str:
+    """A sentence about the points that take no part: which, and why; nothing if there are none."""
+    if not unfit:
+        return ""
+    names = [f"{place(row, also)}: {reason}" for row, reason in unfit]
+    return f"{counted(names, 'takes', 'take')} no part: {listed(names)}."
+
+
+def unfit_points(comparison: pd.DataFrame, samples: Samples) -> list[tuple[Row, str]]:
+    """(point, why it takes no part) of all points of the comparison that do not."""
+    suspects = samples.diverged()
+    other = comparison["same_work"].eq(False) if "same_work" in comparison else ()
+    rows = comparison[list(other)].to_dict("records") if any(other) else []
+    places = dict.fromkeys(point_of(row) for row in rows)
+    if suspects:
+        rows += [
+            row
+            for row in comparison.to_dict("records")
+            if point_of(row) in suspects and point_of(row) not in places
+        ]
+    found: list[tuple[Row, str]] = []
+    for row in rows:
+        if reason := why_not(row, samples.statuses(point_of(row))):
+            found.append((row, reason))
+    return found
+
+
+def _is_known(row: Row, name: str) -> bool:
+    return name in row and bool(pd.notna(row[name]))

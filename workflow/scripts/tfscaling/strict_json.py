@@ -1,0 +1,34 @@
+"""JSON as the standard has it: NaN and infinity are neither written nor read. Layer 1 (plan).
+
+Python's own functions write `NaN` and `Infinity`, which no other reader takes, and read them back
+without a word: a number that is none would take part in a table.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+
+class NotFiniteError(ValueError):
+    """NaN or infinity where JSON has no such number."""
+
+
+def dumps(content: Any, **options: Any) -> str:
+    """The content as JSON. Raises ValueError if a number in it is NaN or infinite."""
+    return json.dumps(content, allow_nan=False, **options)
+
+
+def loads(text: str) -> Any:
+    """The content of JSON. Raises ValueError for anything else: NotFiniteError for NaN."""
+    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _refuse(digits)  # 1e999 is too large for a float
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise NotFiniteError(f"{constant} is no number of JSON")
