@@ -101,8 +101,9 @@ class Scripted(TrainingLoop):
     def _reset(self) -> None:
         pass
 
-    def _sums(self) -> tuple[float, float]:
-        return next(self.found[self.now]), 8.0
+    def _sums(self) -> tuple[float, float, float]:
+        examples = self.train_examples if self.now == "train" else self.test_examples
+        return next(self.found[self.now]), 8.0, float(examples)
 
     def _train_epoch(self, epoch: int, order: Any, result: Result, events: EventLog) -> None:
         self.now = "train"
