@@ -1,6 +1,6 @@
 """Asynchronous training in mixed_float16: servers and coordinator in one process.
 
-Usage: asynchronous_rank.py OUTPUT PORT PORT PORT PORT
+Usage: asynchronous_rank.py OUTPUT PORT PORT PORT
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from oracle_rank import arrays_of, arrays_with_bright_images, overflowing_model
+from oracle_rank import arrays_of
 from tfscaling import devices
-from tfscaling.datasets import Arrays
 from tfscaling.events import EventLog
 from tfscaling.parameter_server import ParameterServerTrainer
 from tfscaling.strategies import STRATEGIES
@@ -55,8 +54,8 @@ def interrupted_model() -> Any:
 
 def main() -> None:
     output, ports = Path(sys.argv[1]), sys.argv[2:]
-    chief, server, *workers = [f"127.0.0.1:{port}" for port in ports]
-    jobs = {"chief": [chief], "ps": [server], "worker": workers}
+    chief, server, worker = [[f"127.0.0.1:{port}"] for port in ports]
+    jobs = {"chief": chief, "ps": server, "worker": worker}
     task = {"type": "chief", "index": 0}
     os.environ["TF_CONFIG"] = json.dumps({"cluster": jobs, "task": task})
     names = devices.configure(0, "logical", 1)
@@ -64,31 +63,18 @@ def main() -> None:
 
     devices.set_precision("mixed_float16")
     spec = tf.train.ClusterSpec(jobs)
-    servers = [tf.distribute.Server(spec, job_name="ps", task_index=0, protocol="grpc")]
-    for index in range(len(workers)):
-        servers.append(tf.distribute.Server(spec, "worker", index, protocol="grpc"))
+    servers = [tf.distribute.Server(spec, job, 0, protocol="grpc") for job in ("ps", "worker")]
     strategy = STRATEGIES["parameter_server"].build(names, SETTINGS)
-    events = EventLog(Path(os.devnull), 0)
-
-    def trainer(model: Any, arrays: Arrays, batch: int, workers: int, **changes: Any) -> Any:
-        settings = {**SETTINGS, **changes}
-        return ParameterServerTrainer(strategy, model, arrays, batch, settings, workers, False)
-
-    found: dict[str, Any] = {}
-    TRAINERS.append(trainer(interrupted_model, arrays_of(BATCH), BATCH, 1))
-    TRAINERS[0].train(events, print)  # one update
-    found["weights"] = TRAINERS[0].model.get_weights()[0].tolist()
-    overflowing = trainer(
-        overflowing_model, arrays_with_bright_images(), 8, 2, epochs=4, learning_rate=1e-6
+    arrays = arrays_of(BATCH)
+    TRAINERS.append(
+        ParameterServerTrainer(strategy, interrupted_model, arrays, BATCH, SETTINGS, 1, False)
     )
-    overflowing.optimizer.dynamic_growth_steps = 3
-    result = overflowing.train(events, print)
-    found["overflow"] = {
-        "loss": [epoch["loss"] for epoch in result.epochs],
-        "updates": int(overflowing.optimizer.iterations.numpy()),
-        "scale": float(overflowing.optimizer.dynamic_scale.numpy()),
+    TRAINERS[0].train(EventLog(Path(os.devnull), 0), print)  # one update
+    found = {
+        "weights": TRAINERS[0].model.get_weights()[0].tolist(),
+        "updates": int(TRAINERS[0].optimizer.iterations.numpy()),
     }
-    output.write_text(json.dumps(found))
+    output.write_text(json.dumps({**found, "servers": len(servers)}))
     sys.stdout.flush()
     os._exit(0)
 

@@ -92,10 +92,10 @@ def asynchronous(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a training in mixed_float16 found."""
     output = tmp_path_factory.mktemp("asynchronous") / "found.json"
     code = "import asynchronous_rank; asynchronous_rank.main()"
-    with ReservedPorts(4) as ports:
+    with ReservedPorts(3) as ports:
         words = [str(output), *map(str, ports.numbers)]
         path = f"{SCRIPTS}:{Path(__file__).parent}"
-        done = run_python(code, *words, CUDA_VISIBLE_DEVICES="-1", PYTHONPATH=path)
+        done = run_python(code, *words, timeout_s=300, CUDA_VISIBLE_DEVICES="-1", PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(output.read_text())
     return found
@@ -109,14 +109,8 @@ def test_a_worker_divides_by_the_loss_scale_that_it_multiplied_by(
     images = arrays.x_train.reshape(-1, 64) / 255
     error = 0.1 - np.eye(10)[arrays.y_train]  # weights are zeros: each class has a tenth
     expected = -PARAMETERS["learning_rate"] * images.T @ error / asynchronous_rank.BATCH
+    assert asynchronous["updates"] == 1
     np.testing.assert_allclose(asynchronous["weights"], expected, rtol=0.01, atol=1e-5)
-
-
-def test_asynchronous_workers_skip_updates_that_overflow(asynchronous: dict[str, Any]) -> None:
-    found = asynchronous["overflow"]
-    assert np.isfinite(found["loss"]).all()
-    assert 40 < found["updates"] < 4 * 160 // 8
-    assert 2.0**8 < found["scale"] < 2.0**20
 
 
 SERVE = """

@@ -19,7 +19,7 @@ from tfscaling.training_loop import (
     order_of_epoch,
     scaled_learning_rate,
 )
-from train_rank import GLOBAL_BATCH, PARAMETERS, synthetic_arrays
+from train_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, synthetic_arrays
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,9 @@ class Scripted(TrainingLoop):
     def _reset(self) -> None:
         pass
 
-    def _sums(self) -> tuple[float, float]:
-        return next(self.found[self.now]), 8.0
+    def _sums(self) -> tuple[float, float, float]:
+        examples = self.train_examples if self.now == "train" else self.test_examples
+        return next(self.found[self.now]), 8.0, float(examples)
 
     def _train_epoch(self, epoch: int, order: Any, result: Result, events: EventLog) -> None:
         self.now = "train"
@@ -128,7 +129,7 @@ def test_a_loss_that_is_not_finite_ends_the_training_after_its_epoch(
     loop = Scripted(losses, held_out)
     result = loop.train(EventLog(tmp_path / "e", 0), lines.append)
     assert (len(result.epochs), result.diverged) == (epochs, diverged)
-    assert result.examples_trained == 80 * epochs
+    assert result.examples_trained == TRAIN_EXAMPLES * epochs
     told = [event for event in events.read(tmp_path / "e") if event["event"] == "epoch"]
     assert [event["loss"] for event in told] == [epoch["loss"] for epoch in result.epochs]
     values = [value for epoch in result.epochs for value in epoch.values() if value is not None]

@@ -158,10 +158,9 @@ def test_plan_and_partial_tables_of_the_module_are_below_its_prefix(swept: Both)
 def test_after_a_failure_the_module_removes_its_own_tables_only(
     swept: Both, tmp_path: Path
 ) -> None:
-    """The last rules fail here, after the tables: a file lies where a folder must be."""
+    """What is made from an empty table fails here."""
     copied = Both(swept.copy(tmp_path / "project").folder)
-    shutil.rmtree(copied.other / "main/plots")
-    (copied.other / "main/plots").touch()
+    (copied.other / "main/tables/comparison.csv").write_text("")
     (copied.other / "main/partial").mkdir(exist_ok=True)
     before = files(copied.own)
     alone = str(copied.folder / "Alone")

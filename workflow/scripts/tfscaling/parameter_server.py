@@ -168,26 +168,31 @@ class ParameterServerTrainer(TrainingLoop):
         tf, optimizer = self.tf, self.optimizer
         variables = self.model.trainable_variables
 
+        # a branch of a condition does not know it
+        device = next(gradient.device for gradient in gradients if gradient is not None)
+
+        def grow() -> None:
+            optimizer.step_counter.assign(0)
+            optimizer.dynamic_scale.assign(scale * 2.0)
+
         def apply() -> None:
-            unscaled = [g if g is None else keras.ops.divide(g, scale) for g in gradients]
+            with tf.device(device):
+                unscaled = [g if g is None else keras.ops.divide(g, scale) for g in gradients]
             strategy.extended.call_for_each_replica(
                 optimizer.inner_optimizer.apply, args=(unscaled, variables)
             )
             optimizer.step_counter.assign_add(1)
-            # another worker's step may have been counted since: not exactly the number
-            if optimizer.step_counter >= optimizer.dynamic_growth_steps:
-                optimizer.step_counter.assign(0)
-                optimizer.dynamic_scale.assign(scale * 2.0)
+            # other workers count as well: a number may be passed over
+            grown = optimizer.step_counter.value >= optimizer.dynamic_growth_steps
+            tf.cond(grown, grow, lambda: None)
 
         def skip() -> None:
             optimizer.step_counter.assign(0)
             # half of the scale that was too large, even if several workers found it so
             optimizer.dynamic_scale.assign(tf.minimum(optimizer.dynamic_scale.value, scale * 0.5))
 
-        if optimizer.check_finite(gradients):
-            apply()
-        else:
-            skip()
+        # not `if`: autograph does not reach what `merge_call` calls
+        tf.cond(optimizer.check_finite(gradients), apply, skip)
 
     def _contribute(self, batch: Batch, update: Any, data: Any) -> None:
         """Synchronous: add this worker's gradients to those of `update`, unless it is past."""
