@@ -7,7 +7,6 @@ same tests run on every version of them.
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,13 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import REPOSITORY
+from claims import INDIFFERENCE, is_false
 from simulated import NOISES, RUNS, Sweeps, line, noise, share
 from tfscaling import clouds, decision, findings
 from tfscaling.samples import INCONCLUSIVE, SUPPORTED
 
 FALSE_MAX = 0.05
 TRIALS = 100
-INDIFFERENCE = 0.05
 each_noise = pytest.mark.parametrize("kind", NOISES, ids=lambda kind: f"{kind[0]} {kind[1]:g}")
 
 
@@ -40,18 +39,6 @@ def test_more_nodes_are_slower_only_where_they_are(kind: tuple[str, float]) -> N
         for tables in sweeps.times([100.0] * 12, kind, TRIALS)
     ]
     assert share(false) <= FALSE_MAX
-
-
-def is_false(text: str, true_s: dict[int, float]) -> bool:
-    """Whether a sentence about where nodes stop paying is not true."""
-    best = min(true_s.values())
-    if found := re.match(r"More nodes than (\d+) do not pay", text):
-        later = [time for nodes, time in true_s.items() if nodes > int(found[1])]
-        return min(later) * (1 + INDIFFERENCE) < true_s[int(found[1])] * (1 - 1e-9)
-    if found := re.match(r"More nodes pay up to the largest number measured, (\d+)", text):
-        others = [time for nodes, time in true_s.items() if nodes != int(found[1])]
-        return true_s[int(found[1])] > best or min(others) <= best
-    return False
 
 
 @each_noise

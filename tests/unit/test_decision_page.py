@@ -126,6 +126,7 @@ def test_what_is_not_decided_more_runs_may_decide() -> None:
 def test_points_that_take_no_part_are_in_no_pareto_set_and_named() -> None:
     comparison, runs = tables_of({("east", nodes): around(10.0 / nodes) for nodes in (1, 2, 4)})
     comparison["same_work"] = comparison["nodes"] != 4
+    comparison.loc[~comparison["same_work"], "examples_trained"] = 576
     comparison.loc[comparison["nodes"] == 4, "reason"] = "does not do the same work: trained 5"
     runs.loc[(runs["nodes"] == 2) & (runs["repeat"] > 3), "status"] = "diverged"
     assert decision_page.pareto(comparison, runs)["nodes"].tolist() == [1]

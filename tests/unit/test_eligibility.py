@@ -42,6 +42,13 @@ def test_a_thousandth_of_the_examples_is_no_other_work(trained: int, barred: boo
     assert bool(eligibility.why_not(row, Counter(ok=6), 60_000)) is barred
 
 
+def test_a_point_takes_part_whose_baseline_alone_did_other_work() -> None:
+    row = ROW | {"same_work": False, "reason": f"{OTHER}; repeat 3 failed: died"}
+    assert eligibility.why_not(row, Counter(ok=6), 60_000) == ""
+    own = "does not do the same work: its runs trained 576 to 60,000 examples"
+    assert eligibility.why_not(row | {"reason": own}, Counter(ok=6), 60_000) == own
+
+
 def test_tables_without_these_columns_bar_nothing() -> None:
     comparison, runs, _ = measured({("east", 1): around(1.0), ("east", 2): around(1.0)})
     old = comparison.drop(columns=["same_work", "examples_trained"], errors="ignore")

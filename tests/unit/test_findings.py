@@ -95,8 +95,8 @@ def test_a_larger_indifference_is_sooner_satisfied() -> None:
 def test_points_that_take_no_part_are_named_in_a_finding_of_their_line() -> None:
     comparison, runs, _ = measured({("east", n): around(40.0 / n) for n in (1, 2, 4, 8)})
     comparison["same_work"] = comparison["nodes"] != 8
-    reason = "does not do the same work: trained 576 examples, its baseline 1,024"
-    comparison.loc[comparison["nodes"] == 8, "reason"] = reason
+    comparison.loc[~comparison["same_work"], "examples_trained"] = 576
+    reason = "does not do the same work: trained 576 examples, another point 60,000"
     runs.loc[(runs["nodes"] == 4) & (runs["repeat"] > 2), "status"] = "diverged"
     found = findings.find(comparison, runs)
     text, support = one(found, "scaling", "2 points take no part")

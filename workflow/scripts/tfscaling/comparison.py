@@ -42,6 +42,8 @@ WHOLE = (
 )
 #: Points whose numbers of examples trained differ by more than this fraction do not do the same.
 SAME_WORK_TOLERANCE = 0.001
+#: How the reason of such a point begins, and what follows where its own runs differ in that.
+OTHER_WORK, OWN_RUNS = "does not do the same work", "its runs trained"
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
 COLUMNS = (
     *POINT_AXES,
@@ -120,8 +122,8 @@ def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None
         row["examples_trained"] = round(median(trained))
         if not _is_same(min(trained), max(trained)):
             row["same_work"] = False
-            text = f"its runs trained {min(trained):,} to {max(trained):,} examples"
-            reasons.append(f"does not do the same work: {text}")
+            text = f"{OWN_RUNS} {min(trained):,} to {max(trained):,} examples"
+            reasons.append(f"{OTHER_WORK}: {text}")
     if target is not None:
         reached = sum(not pd.isna(run["time_to_accuracy_s"]) for run in valid)
         row |= {"target_accuracy": target, "runs_at_target": reached}
@@ -243,7 +245,7 @@ def _compare_work(row: Row, base: Row | None, most: int) -> None:
     row["same_work"] = _is_same(own, other)
     if not row["same_work"]:
         whose = "its baseline" if of_base else "another point of its line"
-        _say(row, f"does not do the same work: trained {own:,} examples, {whose} {other:,}")
+        _say(row, f"{OTHER_WORK}: trained {own:,} examples, {whose} {other:,}")
 
 
 def _is_same(examples: int, others: int) -> bool:

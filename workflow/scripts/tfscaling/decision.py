@@ -13,7 +13,7 @@ import pandas as pd
 
 from tfscaling.comparison import OF_ALL_RUNS, all_at_target
 from tfscaling.contest import COSTS, INDIFFERENCE, Contest
-from tfscaling.eligibility import barred, remark, split
+from tfscaling.eligibility import WORK_AXES, barred, remark, split
 from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
 from tfscaling.samples import (
@@ -28,8 +28,6 @@ from tfscaling.samples import (
 from tfscaling.sentences import Row, counted, listed, percent, place, value
 from tfscaling.statistics import CONFIDENCE
 
-#: Points that share these do the same work.
-WORK_AXES = ("model", "recipe")
 #: Columns that say how sure a choice is.
 _SURE = ("bound", "indifference", "comparisons")
 COLUMNS = ("work", "goal", "title", "text", "support", *POINT_AXES, "alike", *_SURE)

@@ -13,20 +13,19 @@ from typing import Any
 
 import pandas as pd
 
+from tfscaling.comparison import OTHER_WORK, OWN_RUNS, SAME_WORK_TOLERANCE
 from tfscaling.samples import DIVERGED, Samples, point_of
 from tfscaling.sentences import counted, listed, place
 
 Row = Mapping[Any, Any]
 
-#: Points whose numbers of examples differ by more than this fraction do not do the same work.
-WORK_TOLERANCE = 0.001
-OTHER_WORK = "does not do the same work"
+#: Points that share these do the same work.
+WORK_AXES = ("model", "recipe")
 
 
 def split(rows: Sequence[Row], samples: Samples) -> tuple[list[Row], list[tuple[Row, str]]]:
     """(points that take part, those that do not, with the reason), of points of one work."""
-    trained = [row["examples_trained"] for row in rows if _is_known(row, "examples_trained")]
-    most = max(trained, default=None)
+    most = examples_of_work(rows)
     fit: list[Row] = []
     unfit: list[tuple[Row, str]] = []
     for row in rows:
@@ -38,15 +37,26 @@ def split(rows: Sequence[Row], samples: Samples) -> tuple[list[Row], list[tuple[
     return fit, unfit
 
 
+def examples_of_work(rows: Sequence[Row]) -> float | None:
+    """The most examples that a point of these trained: what the whole work is."""
+    trained = (row["examples_trained"] for row in rows if _is_known(row, "examples_trained"))
+    return max(trained, default=None)
+
+
 def why_not(row: Row, statuses: Counter[str], examples_max: float | None = None) -> str:
-    """Why the point takes no part in comparisons; nothing if it does, or was not measured."""
-    if _is_known(row, "same_work") and not row["same_work"]:
-        told = [part for part in str(row["reason"]).split("; ") if part.startswith(OTHER_WORK)]
-        return told[0] if told else OTHER_WORK
+    """Why the point takes no part in comparisons; nothing if it does, or was not measured.
+
+    `examples_max` is what the whole work is. A point that did all of it takes part, though its
+    baseline did less and it has no speed-up for that; not one whose own runs differ.
+    """
     if examples_max is not None and _is_known(row, "examples_trained"):
         own = row["examples_trained"]
-        if examples_max - own > WORK_TOLERANCE * examples_max:
+        if examples_max - own > SAME_WORK_TOLERANCE * examples_max:
             return f"{OTHER_WORK}: trained {own:,.0f} examples, another point {examples_max:,.0f}"
+    told = [part for part in str(row["reason"]).split("; ") if part.startswith(OTHER_WORK)]
+    is_flagged = _is_known(row, "same_work") and not row["same_work"]
+    if is_flagged and (examples_max is None or any(OWN_RUNS in part for part in told)):
+        return told[0] if told else OTHER_WORK
     diverged, ended = statuses[DIVERGED], statuses[DIVERGED] + statuses["ok"]
     if diverged and 2 * diverged >= ended:
         return f"{diverged} of {ended} runs diverged"
@@ -75,21 +85,14 @@ def barred(unfit: Sequence[tuple[Row, str]], also: Sequence[str] = ()) -> str:
 
 def unfit_points(comparison: pd.DataFrame, samples: Samples) -> list[tuple[Row, str]]:
     """(point, why it takes no part) of all points of the comparison that do not."""
-    suspects = samples.diverged()
-    other = comparison["same_work"].eq(False) if "same_work" in comparison else ()
-    rows = comparison[list(other)].to_dict("records") if any(other) else []
-    places = dict.fromkeys(point_of(row) for row in rows)
-    if suspects:
-        rows += [
-            row
-            for row in comparison.to_dict("records")
-            if point_of(row) in suspects and point_of(row) not in places
-        ]
-    found: list[tuple[Row, str]] = []
-    for row in rows:
-        if reason := why_not(row, samples.statuses(point_of(row))):
-            found.append((row, reason))
-    return found
+    trained = comparison.get("examples_trained", pd.Series(dtype=float))
+    flagged = comparison.get("same_work", pd.Series(dtype=object)).eq(False).any()
+    if not (samples.diverged() or flagged or trained.nunique() > 1):
+        return []  # as nearly always: no need to look at thousands of points one by one
+    works: dict[tuple[Any, ...], list[Row]] = {}
+    for row in comparison.to_dict("records"):
+        works.setdefault(tuple(row[axis] for axis in WORK_AXES), []).append(row)
+    return [found for rows in works.values() for found in split(rows, samples)[1]]
 
 
 def _is_known(row: Row, name: str) -> bool:

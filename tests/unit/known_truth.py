@@ -1,0 +1,177 @@
+"""Sets of run records with known truth: what tables and conclusions must find, and must not.
+
+Every set has the same grid, two platforms of two clouds by four numbers of nodes, six repeats. A
+set's kind says what is wrong with its records; the truth of every run stands beside them.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import generator
+from builders import raw_config
+from tfscaling import configuration, expectations, records
+
+REPEATS = 6
+NODES = (1, 2, 3, 4)
+#: Platform → (cloud, US dollars per node-hour).
+PLATFORMS = {"east": ("gcp", 1.0), "west": ("aws", 2.0)}
+#: What each kind of set has: `draw` says how.
+KINDS = (
+    *("equal", "slow", "scaling", "outliers"),
+    *("diverged", "missing", "zero", "dropped", "stepped"),
+)
+OK, DIVERGED, FAILED, MISSING, STEPPED = "ok", "diverged", "failed", "missing", "stepped"
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class TrueRun:
+    """One run as it was: `share` is the part of the examples that it trained."""
+
+    outcome: str
+    time_s: float
+    error: float
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class TruePoint:
+    """A point's true median time in seconds and true median error 1 - accuracy, and its runs."""
+
+    time_s: float
+    error: float
+    runs: tuple[TrueRun, ...]
+
+    @property
+    def counted(self) -> tuple[TrueRun, ...]:
+        """The runs that count."""
+        return tuple(run for run in self.runs if run.outcome == OK)
+
+    @property
+    def median_time_s(self) -> float | None:
+        """The sample's median, by another way than the library's."""
+        times = [run.time_s for run in self.counted]
+        return median(times) if times else None
+
+
+@dataclass(frozen=True)
+class TrueSet:
+    """One set: `points` by platform and number of nodes."""
+
+    number: int
+    kind: str
+    noise: float
+    points: Mapping[Key, TruePoint]
+
+
+def expected_runs() -> dict[str, Any]:
+    """The manifest that all sets share."""
+    price = {"price_date": "2026-01-01", "price_source": "made up"}
+    shape = {"launcher": "srun", "nodes_max": 8, "cpus_per_node": 2, **price}
+    platforms = {
+        name: {**shape, "cloud": cloud, "usd_per_node_hour": usd}
+        for name, (cloud, usd) in PLATFORMS.items()
+    }
+    block = {
+        "platform": list(PLATFORMS), "model": "mnist_cnn", "recipe": "weak",
+        "nodes": list(NODES), "repeats": REPEATS,
+    }  # fmt: skip
+    raw = raw_config((("platforms",), platforms), (("grid",), [block]))
+    return expectations.expected_runs(configuration.validate(raw))
+
+
+def draw(number: int) -> TrueSet:
+    """The set of this number; kinds take turns, the rest is drawn from the number."""
+    kind = KINDS[number % len(KINDS)]
+    rng = random.Random(number)
+    noise = rng.choice((0.02, 0.05, 0.1, 0.2))
+    keys = [(platform, nodes) for platform in PLATFORMS for nodes in NODES]
+    times_s = dict.fromkeys(keys, 100.0)
+    if kind == "slow":
+        times_s[rng.choice(keys)] *= rng.choice((1.3, 2.0))
+    elif kind != "equal":
+        share = rng.uniform(0.0, 0.3)
+        times_s |= {
+            (platform, n): 100.0 * (share + (1 - share) / n) * rng.choice((1.0, 1.2))
+            for platform, n in keys
+        }
+    perfect = rng.choice(list(PLATFORMS)) if kind == "zero" else None
+    points = {
+        key: _point(rng, kind, noise, times_s[key], 0.0 if key[0] == perfect else 0.02)
+        for key in keys
+    }
+    return TrueSet(number, kind, noise, points)
+
+
+def _point(rng: random.Random, kind: str, noise: float, time_s: float, error: float) -> TruePoint:
+    # what happens to a point's runs happens to some points only
+    hit = rng.random() < 0.4
+    share = rng.choice((0.5, 0.75)) if kind == "dropped" and hit else 1.0
+    runs = []
+    for _ in range(REPEATS):
+        outcome = OK
+        if kind == "diverged" and hit and rng.random() < 0.5:
+            outcome = DIVERGED
+        elif kind == "missing" and hit:
+            outcome = rng.choice((OK, MISSING, FAILED))
+        elif kind == "stepped" and hit and rng.random() < 0.5:
+            outcome = STEPPED
+        slow = 3.0 if kind == "outliers" and rng.random() < 0.05 else 1.0
+        seconds = time_s * share * slow * rng.lognormvariate(0.0, noise)
+        runs.append(TrueRun(outcome, seconds, error * rng.lognormvariate(0.0, 0.1), share))
+    return TruePoint(time_s, error, tuple(runs))
+
+
+class Writer:
+    """Writes the records of sets; a record is made once for each expected run and then changed."""
+
+    def __init__(self) -> None:
+        self.expected = expected_runs()
+        self._records = [
+            generator.record_of(entry, 100.0, random.Random(0), generator.dataset_of("mnist"))
+            for entry in self.expected["runs"]
+        ]
+
+    def write(self, truth: TrueSet, runs_dir: Path) -> None:
+        """Write the records and failures of the set below `runs_dir`."""
+        for entry, usual in zip(self.expected["runs"], self._records, strict=True):
+            axes = entry["axes"]
+            run = truth.points[axes["platform"], axes["nodes"]].runs[axes["repeat"] - 1]
+            if run.outcome == MISSING:
+                continue
+            folder = runs_dir / entry["path"]
+            folder.mkdir(parents=True)
+            if run.outcome == FAILED:
+                cause = {"kind": "rank_died", "message": "exit code 3", "rank": 1, "host": "n1"}
+                content = {"axes": axes, "attempt": 1, "cause": cause}
+                (folder / records.FAILURE).write_text(json.dumps(content))
+                continue
+            record = _changed(copy.deepcopy(usual), run)
+            (folder / records.RECORD).write_text(json.dumps(record, allow_nan=False))
+
+
+def _changed(record: dict[str, Any], run: TrueRun) -> dict[str, Any]:
+    phases, metrics = record["phases"], record["metrics"]
+    phases["train_time_s"] += run.time_s - phases["execution_time_s"]
+    phases["execution_time_s"] = run.time_s
+    if run.outcome == STEPPED:  # a clock went back during the run
+        phases |= {"execution_time_s": -2.0, "teardown_time_s": -119.0}
+    learned = {"loss": run.error, "accuracy": 1.0 - run.error}
+    metrics |= learned | {f"test_{name}": value for name, value in learned.items()}
+    metrics["epochs"][-1] |= learned
+    metrics["examples_trained"] = round(metrics["examples_trained"] * run.share)
+    if run.outcome == DIVERGED:
+        metrics |= dict.fromkeys(("loss", "test_loss", "test_accuracy"))
+        metrics["epochs"] = [metrics["epochs"][0] | {"loss": None}]
+        reason = "diverged: loss is NaN from epoch 1"
+        record["validity"] |= {"valid": False, "status": DIVERGED, "reason": reason}
+    return record

@@ -1,0 +1,270 @@
+"""Five hundred sets of records with known truth through all tables and conclusions."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import claims
+import known_truth
+import pandas as pd
+import pytest
+from known_truth import (
+    DIVERGED,
+    NODES,
+    OK,
+    PLATFORMS,
+    REPEATS,
+    STEPPED,
+    TrueSet,
+    Writer,
+)
+from tfscaling import clouds, decision, findings, tables
+from tfscaling.comparison import comparison_table
+from tfscaling.samples import SUPPORTED
+
+SETS = 500
+FALSE_MAX = 0.05
+#: A run that was asked for has this status in the table of runs.
+STATUS = {
+    OK: "ok",
+    DIVERGED: "diverged",
+    STEPPED: "failed",
+    "failed": "failed",
+    "missing": "missing",
+}
+
+
+@dataclass(frozen=True)
+class Made:
+    """The tables of one set beside its truth."""
+
+    truth: TrueSet
+    runs: pd.DataFrame
+    comparison: pd.DataFrame
+    clouds: pd.DataFrame
+    findings: pd.DataFrame
+    choices: list[decision.Choice]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[Made]:
+    writer, folder = Writer(), tmp_path_factory.mktemp("sets")
+    return list(_made(writer, folder))
+
+
+def _made(writer: Writer, folder: Path) -> Iterator[Made]:
+    expected = writer.expected
+    for number in range(SETS):
+        truth = known_truth.draw(number)
+        writer.write(truth, folder / str(number))
+        runs = _as_read(tables.run_tables(expected, folder / str(number))[0], folder)
+        comparison = _as_read(comparison_table(runs, expected), folder)
+        between = clouds.table(comparison, runs, expected)
+        found = findings.find(comparison, runs, between)
+        yield Made(truth, runs, comparison, between, found, decision.decide(comparison, runs))
+
+
+def _as_read(table: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """The table as the next program reads it."""
+    path = folder / "table.csv"
+    table.to_csv(path, index=False)
+    return tables.read_table(path)
+
+
+def points(one: Made) -> Iterator[tuple[known_truth.TruePoint, dict[str, Any]]]:
+    """Every point of the set with its row of the comparison."""
+    rows = {(row["platform"], row["nodes"]): row for row in one.comparison.to_dict("records")}
+    assert rows.keys() == one.truth.points.keys()
+    for key, point in one.truth.points.items():
+        yield point, {str(name): value for name, value in rows[key].items()}
+
+
+def test_every_kind_of_set_is_there(made: list[Made]) -> None:
+    assert len(made) == SETS
+    assert Counter(one.truth.kind for one in made).keys() == set(known_truth.KINDS)
+
+
+def test_every_run_is_a_row_with_its_true_status_and_a_reason(made: list[Made]) -> None:
+    for one in made:
+        assert len(one.runs) == len(PLATFORMS) * len(NODES) * REPEATS
+        for row in one.runs.to_dict("records"):
+            run = one.truth.points[row["platform"], row["nodes"]].runs[row["repeat"] - 1]
+            assert row["status"] == STATUS[run.outcome], (one.truth.number, row["reason"])
+            assert bool(row["reason"]) == (run.outcome != OK)
+
+
+def test_medians_and_counts_are_those_of_the_runs_that_count(made: list[Made]) -> None:
+    for one in made:
+        for point, row in points(one):
+            outcomes = Counter(run.outcome for run in point.runs)
+            assert row["runs"] == outcomes[OK] and row["runs_asked"] == REPEATS
+            assert row["runs_diverged"] == outcomes[DIVERGED]
+            assert (row["status"] == "ok") == (outcomes[OK] == REPEATS)
+            assert (row["reason"] == "") == (row["status"] == "ok" and row["same_work"] is True)
+            if not point.counted:
+                assert pd.isna(row["execution_time_s"]) and pd.isna(row["loss"])
+                continue
+            assert row["execution_time_s"] == pytest.approx(point.median_time_s)
+            errors = [run.error for run in point.counted]
+            assert row["loss"] == pytest.approx(median(errors))
+            assert row["accuracy"] == pytest.approx(1 - median(errors))
+            usd = PLATFORMS[row["platform"]][1]
+            cost = row["nodes"] * usd * point.median_time_s / 3600
+            assert row["cost_usd"] == pytest.approx(cost)
+
+
+def test_speedups_are_those_of_the_medians_and_of_the_same_work_only(made: list[Made]) -> None:
+    barred = 0
+    for one in made:
+        for point, row in points(one):
+            base = one.truth.points[row["platform"], 1]
+            if not (point.counted and base.counted):
+                assert pd.isna(row["speedup"])
+                continue
+            same = point.runs[0].share == base.runs[0].share
+            assert row["same_work"] is same, one.truth
+            if same:
+                ratio = base.median_time_s / point.median_time_s
+                assert row["speedup"] == pytest.approx(ratio)
+                assert row["scaling_efficiency"] == pytest.approx(ratio / row["nodes"])
+            else:
+                barred += 1
+                assert pd.isna(row["speedup"]) and pd.isna(row["scaling_efficiency"])
+                assert pd.isna(row["steady_state_speedup"])
+    assert barred > 50
+
+
+def test_an_interval_is_of_six_runs_at_least(made: list[Made]) -> None:
+    for one in made:
+        for point, row in points(one):
+            assert pd.notna(row["execution_time_s_low"]) == (len(point.counted) >= 6)
+
+
+def is_fit(one: Made, key: known_truth.Key, platforms: Sequence[str] = tuple(PLATFORMS)) -> bool:
+    """Whether the point takes part: it does the most work on `platforms`, and did not diverge half.
+
+    What half the runs of a point say is not trusted.
+    """
+    runs = one.truth.points[key].runs
+    most = max(
+        point.counted[0].share
+        for (platform, _), point in one.truth.points.items()
+        if point.counted and platform in platforms
+    )
+    outcomes = Counter(run.outcome for run in runs)
+    return (
+        outcomes[OK] > 0
+        and runs[0].share == most
+        and 2 * outcomes[DIVERGED] < outcomes[DIVERGED] + outcomes[OK]
+    )
+
+
+def true_value(one: Made, goal: str, key: known_truth.Key) -> float | None:
+    point, (_, usd) = one.truth.points[key], PLATFORMS[key[0]]
+    return {
+        "execution_time_s": point.time_s,
+        "cost_usd": point.time_s * key[1] * usd / 3600,
+        "test_accuracy": point.error,
+    }.get(goal)
+
+
+def is_false_choice(one: Made, choice: decision.Choice) -> bool:
+    """Whether a supported choice names a point that is not within the indifference of the best."""
+    if choice.support != SUPPORTED or choice.point is None:
+        return False
+    own = true_value(one, choice.goal, (choice.point[0], choice.point[4]))
+    best = min(
+        value for key in one.truth.points
+        if is_fit(one, key) and (value := true_value(one, choice.goal, key)) is not None
+    )  # fmt: skip
+    return own is not None and own > best * (1 + choice.indifference) + 1e-9
+
+
+def test_a_point_that_must_not_be_taken_never_is(made: list[Made]) -> None:
+    taken = 0
+    for one in made:
+        for choice in one.choices:
+            if choice.point is not None:
+                taken += 1
+                key = (choice.point[0], choice.point[4])
+                assert is_fit(one, key), (one.truth.number, choice.text)
+    assert taken > SETS
+
+
+def test_a_choice_that_is_supported_is_true(made: list[Made]) -> None:
+    for goal in ("execution_time_s", "cost_usd", "test_accuracy"):
+        of_goal = [[c for c in one.choices if c.goal == goal] for one in made]
+        false = [
+            any(is_false_choice(one, choice) for choice in choices)
+            for one, choices in zip(made, of_goal, strict=True)
+        ]
+        sure = sum(c.support == SUPPORTED for choices in of_goal for c in choices)
+        assert sum(false) <= FALSE_MAX * SETS, goal
+        assert sure > 0, goal
+
+
+def test_a_cloud_that_wins_by_support_is_better(made: list[Made]) -> None:
+    false = []
+    for one in made:
+        wrong = False
+        for row in one.clouds.to_dict("records"):
+            true = {
+                cloud: true_cloud_value(one, str(row["metric"]), (name, row["nodes"]))
+                for name, (cloud, _) in PLATFORMS.items()
+            }
+            if row["verdict"] == SUPPORTED:
+                wrong |= true[row["winner"]] >= max(true.values()) * (1 - 1e-9)
+        false.append(wrong)
+    assert sum(false) <= FALSE_MAX * SETS
+
+
+def true_cloud_value(one: Made, metric: str, key: known_truth.Key) -> float:
+    names = {"loss": "test_accuracy", "accuracy": "test_accuracy"}
+    value = true_value(one, names.get(metric, metric), key)
+    assert value is not None
+    return value
+
+
+def test_no_pair_of_clouds_is_left_out(made: list[Made]) -> None:
+    for one in made:
+        for nodes in NODES:
+            both = all(is_fit(one, (platform, nodes)) for platform in PLATFORMS)
+            rows = one.clouds[one.clouds["nodes"] == nodes]
+            if both:
+                assert set(rows["metric"]) == set(clouds.METRICS_COMPARED), one.truth.number
+
+
+def test_a_finding_that_is_supported_is_true(made: list[Made]) -> None:
+    """By topic: where more nodes pay, and accuracy, which no number of nodes changes here."""
+    for topic in ("scaling", "accuracy"):
+        false, sure = [], 0
+        for one in made:
+            rows = one.findings[
+                (one.findings["topic"] == topic) & (one.findings["support"] == SUPPORTED)
+            ]
+            sure += len(rows)
+            false.append(any(is_false_finding(one, row) for row in rows.to_dict("records")))
+        assert sum(false) <= FALSE_MAX * SETS, topic
+        assert sure > 0 or topic == "accuracy"
+
+
+def is_false_finding(one: Made, row: dict[Any, Any]) -> bool:
+    if row["topic"] == "accuracy":
+        return True
+    true_s = {
+        n: one.truth.points[platform, n].time_s
+        for platform in PLATFORMS
+        for n in NODES
+        if row["subject"].startswith(platform) and is_fit(one, (platform, n), [platform])
+    }
+    first = true_s[min(true_s)]
+    if "slower than" in row["text"]:
+        named = re.findall(r"(\d+): [\d.]+", row["text"])
+        return any(true_s[int(nodes)] <= first for nodes in named)
+    return claims.is_false(row["text"], true_s)
