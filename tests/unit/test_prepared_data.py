@@ -62,19 +62,19 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         prepared_data.describe(file, ALL)
 
 
-def record(name: str, sha256: str) -> dict[str, Any]:
-    return {"environment": {"dataset": {"name": name, "sha256": sha256 * 64}}}
+def used(name: str, sha256: str) -> dict[str, Any]:
+    return {"name": name, "sha256": sha256 * 64}
 
 
 def test_each_dataset_is_compared_with_itself_only(tmp_path: Path) -> None:
-    made = [record("one", "a"), None, record("two", "b"), record("one", "a"), record("one", "c")]
+    made = [used("one", "a"), None, used("two", "b"), used("one", "a"), used("one", "c")]
     reasons = prepared_data.other_data(made, tmp_path)
     assert [bool(reason) for reason in reasons] == [False, False, False, False, True]
     assert "one have the checksum cccccccccccc, those of most runs aaaaaaaaaaaa" in reasons[4]
 
 
 def test_of_as_many_runs_the_first_decide(tmp_path: Path) -> None:
-    reasons = prepared_data.other_data([record("one", "b"), record("one", "a")], tmp_path)
+    reasons = prepared_data.other_data([used("one", "b"), used("one", "a")], tmp_path)
     assert [bool(reason) for reason in reasons] == [False, True]
 
 

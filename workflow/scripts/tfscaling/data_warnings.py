@@ -56,7 +56,8 @@ class Tables:
         }
         self.asked = {p: row for p, row in self.points.items() if row["status"] != "excluded"}
         self.measured = {p: row for p, row in self.points.items() if row["runs"] > 0}
-        self.valid: Sequence[Row] = runs[runs["status"] == "ok"].to_dict("records")
+        self.all_runs: Sequence[Row] = runs.to_dict("records")
+        self.valid = [run for run in self.all_runs if run["status"] == records.OK]
 
     def title(self, platform: str) -> str:
         titles = {row["platform"]: row["platform_title"] for row in self.points.values()}
@@ -160,8 +161,9 @@ def _other_work(tables: Tables) -> Iterator[DataWarning]:
             "other_work",
             SERIOUS,
             "Another number of examples than at the baseline was trained at "
-            f"{tables.of_points(points, measured, 'measured')}: no speed-up, law, finding or "
-            "decision takes them in (column examples_trained).",
+            f"{tables.of_points(points, measured, 'measured')}: they have no speed-up, and no law, "
+            "finding or decision has those that trained fewer than others (column "
+            "examples_trained).",
             f"{_count(len(points), 'point')} trained another number of examples",
             tuple(points),
             sum(int(measured[point]["runs"]) for point in points),
@@ -169,7 +171,7 @@ def _other_work(tables: Tables) -> Iterator[DataWarning]:
 
 
 def _diverged(tables: Tables) -> Iterator[DataWarning]:
-    everything = tables.runs.to_dict("records")
+    everything = tables.all_runs
     runs = [run for run in everything if run["status"] == records.DIVERGED]
     if runs:
         points = _points(runs)
@@ -259,7 +261,7 @@ def _said(runs: Sequence[Row], column: str) -> dict[str, list[Row]]:
 
 def _not_valid(tables: Tables) -> Iterator[DataWarning]:
     told = (records.OK, records.DIVERGED)  # the latter by a warning of their own
-    out = [run for run in tables.runs.to_dict("records") if run["status"] not in told]
+    out = [run for run in tables.all_runs if run["status"] not in told]
     if out:
         counts = Counter(str(run["status"]) for run in out)
         named = _listed([f"{count} {status}" for status, count in counts.items()], "and")
@@ -285,8 +287,7 @@ def _few_runs(tables: Tables) -> Iterator[DataWarning]:
             "few_runs",
             LIMITED,
             f"Fewer than {RUNS_FOR_INTERVAL} valid runs at "
-            f"{tables.of_points(points, measured, 'measured')}: no confidence interval, and "
-            "nothing can be decided between them.",
+            f"{tables.of_points(points, measured, 'measured')}: no confidence interval.",
             f"fewer than {RUNS_FOR_INTERVAL} valid runs at {len(points)} of "
             f"{_count(len(measured), 'point')}",
             tuple(points),

@@ -41,12 +41,11 @@ def describe(dataset_file: Path, parameters: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def other_data(made: Sequence[Mapping[str, Any] | None], datasets_dir: Path) -> list[str]:
-    """For each record (None: there is none) why its data is not that of the others, or "".
+def other_data(used: Sequence[Mapping[str, Any] | None], datasets_dir: Path) -> list[str]:
+    """For what each run read (None: it has no record) why it is not what the others read, or "".
 
     The data of a dataset is what is prepared here, in `datasets_dir`, or else that of most runs.
     """
-    used = [record and record["environment"]["dataset"] for record in made]
     reasons = {}
     for name in dict.fromkeys(data["name"] for data in used if data):
         counts = Counter(data[SHA256] for data in used if data and data["name"] == name)

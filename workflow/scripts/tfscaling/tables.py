@@ -73,19 +73,19 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
     """
     runs, epochs = [], []
     target = expected.get("target_accuracy")
+    # of each record only what the tables need is kept: thousands of them would fill the memory
     found = [_run_row(entry, runs_dir, target) for entry in expected["runs"]]
     others = prepared_data.other_data(
-        [record for _, record in found], prepared_data.folder_beside(runs_dir)
+        [data for _, _, data in found], prepared_data.folder_beside(runs_dir)
     )
-    for entry, (row, record), reason in zip(expected["runs"], found, others, strict=True):
+    for entry, (row, of_run, _), reason in zip(expected["runs"], found, others, strict=True):
         if reason:
-            row, record = {**_asked(entry), "status": "stale", "reason": reason}, None
+            row, of_run = {**_asked(entry), "status": "stale", "reason": reason}, []
         if entry["further"] and row["status"] == MISSING:
             continue  # a repeat that its point did not need, or not yet
         runs.append(row)
-        if record is not None:
-            axes = {**entry["axes"], "status": row["status"]}
-            epochs += [{**axes, **epoch} for epoch in record["metrics"]["epochs"]]
+        axes = {**entry["axes"], "status": row["status"]}
+        epochs += [{**axes, **epoch} for epoch in of_run]
     for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
         row["shared_with"] = sharing
     # "2+1" is a value of this axis too: text here as in the file
@@ -97,6 +97,16 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
 
 
 def _run_row(
+    entry: Entry, runs_dir: Path, target: float | None
+) -> tuple[dict[str, Any], list[Entry], Entry | None]:
+    """The row of an expected run; if it has a record, its epochs and what it read."""
+    row, record = _row_and_record(entry, runs_dir, target)
+    if record is None:
+        return row, [], None
+    return row, record["metrics"]["epochs"], record["environment"]["dataset"]
+
+
+def _row_and_record(
     entry: Entry, runs_dir: Path, target: float | None
 ) -> tuple[dict[str, Any], Entry | None]:
     """The row of an expected run, and its record if it counts or diverged."""
