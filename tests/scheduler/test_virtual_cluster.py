@@ -287,10 +287,12 @@ def test_down_after_a_crash_leaves_no_trace(
     cluster.ok("down")  # again: nothing to do
 
 
-def test_failed_up_says_why_and_removes_everything(
-    tmp_path: Path, before: dict[str, object]
-) -> None:
-    """A munged that fails at once; the mount that breaks it is seen by this command alone."""
+def test_failed_up(tmp_path: Path, before: dict[str, object]) -> None:
+    """It says why and removes everything.
+
+    A munged that fails at once; the mount that breaks it is seen by this command alone. The name
+    is short because a cluster's path is part of it, and must be short.
+    """
     root = tmp_path / "c"
     munged = os.path.realpath(shutil.which("munged", path="/usr/sbin:/sbin:/usr/bin") or "")
     script = f"mount --bind /bin/false {munged} && {CLUSTER} up --root {root} --nodes 2"

@@ -87,8 +87,7 @@ SABOTAGE = {
     ),
     "other-cluster": (BY_NUMBER, "ranks disagree on the cluster"),
     "other-examples": (
-        'set -- "$@" --test-examples-max 400',
-        "ranks disagree on the accuracy on held-out examples",
+        'set -- "$@" --test-examples-max 400', "asked test_examples 500, got {1: 400}"
     ),
 }  # fmt: skip
 

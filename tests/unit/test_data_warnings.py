@@ -347,3 +347,11 @@ def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:
     assert [point[4] for point in warning.points] == [2]
     assert warning.short == "2 of 12 runs diverged"
     assert warning.short in data_warnings.footnotes(found)[0]
+
+
+def test_what_a_run_that_diverged_warns_of_is_said_too(tmp_path: Path) -> None:
+    """It may be why it diverged."""
+    comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
+    runs["status"], runs["warnings"] = "diverged", "the model's own compile() is not used"
+    kinds = {warning.kind: warning for warning in data_warnings.find(comparison, runs)}
+    assert kinds["of_runs"].runs == len(runs)

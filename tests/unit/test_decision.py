@@ -11,7 +11,7 @@ from measured import around, measured, nothing_measured
 from tfscaling import costs, decision
 from tfscaling.comparison import comparison_table
 from tfscaling.decision import Choice
-from tfscaling.samples import INCONCLUSIVE, NOT_MEASURED, SUPPORTED, TOO_FEW, point_of
+from tfscaling.samples import INCONCLUSIVE, NOT_COMPARED, NOT_MEASURED, SUPPORTED, TOO_FEW, point_of
 
 EAST = "of east (mnist_cnn, weak)"
 NO_PRICE = {"usd_per_node_hour": None}
@@ -229,10 +229,8 @@ def test_a_rival_with_too_few_runs_is_named_and_leaves_the_choice_open() -> None
 
 def test_nothing_is_claimed_of_points_that_were_not_measured() -> None:
     found = choice(tables_of({("east", 1): around(30.0), ("east", 2): []}))
-    assert found.text == (
-        f"Use 1 node {EAST}: 30.0 (29.7–30.3) s. "
-        "There is no other point with enough runs to compare it with."
-    )
+    assert (found.support, taken(found), found.comparisons) == (NOT_COMPARED, ("east", 1), 0)
+    assert f"1 node {EAST}: 30.0 (29.7–30.3) s" in found.text
 
 
 def test_without_prices_no_point_is_cheap() -> None:
@@ -274,7 +272,7 @@ def test_a_point_of_which_only_some_runs_reach_the_target_is_no_choice_and_named
     times = {("east", 1): around(30.0), ("east", 2): around(10.0)}
     some = {("east", 1): around(25.0), ("east", 2): [5.0] * 5 + [None]}
     found = choice(to_target(times, some), "time_to_accuracy_s")
-    assert found.text.startswith(f"Use 1 node {EAST}: ")
+    assert (found.support, taken(found)) == (NOT_COMPARED, ("east", 1))
     assert found.text.endswith(f"1 point (2 nodes {EAST}) did not reach the target in all runs.")
 
 

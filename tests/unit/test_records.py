@@ -67,18 +67,40 @@ def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
     }
 
 
+def evaluated(epochs: dict[int, tuple[float, float]]) -> list[dict[str, Any]]:
+    """Events of epochs that end and are evaluated at these times."""
+    return [
+        {"time_s": time_s, "event": name, "epoch": epoch}
+        for epoch, times_s in epochs.items()
+        for name, time_s in zip(("epoch", "epoch_evaluated"), times_s, strict=True)
+    ]
+
+
 def test_evaluations_between_epochs_are_evaluation_and_no_part_of_the_training() -> None:
     ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
     for events_of_rank in ranks:
         place = next(i for i, e in enumerate(events_of_rank) if e["event"] == "trained")
-        events_of_rank[place:place] = [
-            {"time_s": time_s, "rank": 0, "event": "epoch_evaluated", "evaluation_time_s": 1.5}
-            for time_s in (115.0, 120.0)
-        ]
+        events_of_rank[place:place] = evaluated({1: (113.5, 115.0), 2: (118.5, 120.0)})
     found, without = records.phases(ranks, LAUNCH_S, END_S, None), phases()
     moved = {"train_time_s": -3.0, "evaluation_time_s": 3.0, "execution_time_s": -3.0}
     for name in set(without) - set(WAITING):
         assert found[name] == pytest.approx((without[name] or 0.0) + moved.get(name, 0.0))
+
+
+def test_a_rank_that_waits_in_an_evaluation_for_another_makes_no_time_negative() -> None:
+    """Rank 0 is at the evaluation 30 ms before rank 1 has ended its only step."""
+    begun = {"start": 1.0, "imported": 2.0, "rendezvous": 3.0, "data": 4.0, "built": 5.0}
+    ended = {"trained": 10.034, "evaluated": 11.0, "probed": 12.0}
+    ranks = [
+        rank_events(rank, {**begun, "first_step": first_s, **ended})
+        for rank, first_s in enumerate((10.0, 10.03))
+    ]
+    for events_of_rank, end_s in zip(ranks, (10.001, 10.031), strict=True):
+        place = next(i for i, e in enumerate(events_of_rank) if e["event"] == "trained")
+        events_of_rank[place:place] = evaluated({1: (end_s, 10.0335)})
+    found = records.phases(ranks, 0.5, 13.0, None)
+    assert found["train_time_s"] == pytest.approx(10.034 - 10.03 - (10.0335 - 10.031))
+    assert found["evaluation_time_s"] == pytest.approx(11.0 - 10.034 + (10.0335 - 10.031))
 
 
 def test_phases_follow_one_another_without_gap_and_add_up_to_the_wall_time() -> None:

@@ -159,7 +159,7 @@ def test_what_was_run_is_told_in_one_line(page: Page) -> None:
 
 def test_logical_devices_are_said_loudly_and_first(page: Page) -> None:
     loud = [(has["class"], words) for has, words in page.all("p", role="note")]
-    assert loud[0][0] == "warning serious" and "logical devices" in loud[0][1]
+    assert loud[0][0] == "warning serious" and "logical devices" in loud[0][1].lower()
     listed = [words for _, words in page.all("li")]
     assert all(any(text in words for words in listed) for _, text in loud)
 

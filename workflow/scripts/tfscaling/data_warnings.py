@@ -58,6 +58,8 @@ class Tables:
         self.measured = {p: row for p, row in self.points.items() if row["runs"] > 0}
         self.all_runs: Sequence[Row] = runs.to_dict("records")
         self.valid = [run for run in self.all_runs if run["status"] == records.OK]
+        #: Those that have a record: what it warns of may explain why a run diverged.
+        self.ended = [r for r in self.all_runs if r["status"] in (records.OK, records.DIVERGED)]
 
     def title(self, platform: str) -> str:
         titles = {row["platform"]: row["platform_title"] for row in self.points.values()}
@@ -121,7 +123,7 @@ def _logical_devices(tables: Tables) -> Iterator[DataWarning]:
 
 def _one_machine(tables: Tables) -> Iterator[DataWarning]:
     """With the local launcher, or on a virtual cluster, whose nodes are processes."""
-    several = [run for run in tables.valid if run["nodes"] > 1 and _machines(run)]
+    several = [run for run in tables.ended if run["nodes"] > 1 and _machines(run)]
     runs = [run for run in several if len(_machines(run)) < run["nodes"]]
     if runs:
         machines = {machine for run in runs for machine in _machines(run)}
@@ -140,12 +142,12 @@ def _one_machine(tables: Tables) -> Iterator[DataWarning]:
 
 
 def _shared_machine(tables: Tables) -> Iterator[DataWarning]:
-    runs = [run for run in tables.valid if pd.notna(run["shared_with"]) and run["shared_with"] > 0]
+    runs = [run for run in tables.ended if pd.notna(run["shared_with"]) and run["shared_with"] > 0]
     if runs:
         yield DataWarning(
             "shared_machine",
             SERIOUS,
-            f"Runs took each other's time: {tables.of_runs(runs, tables.valid)} shared a machine "
+            f"Runs took each other's time: {tables.of_runs(runs, tables.ended)} shared a machine "
             "with another of these runs at the same time (column shared_with of runs.csv).",
             f"{_count(len(runs), 'run')} shared a machine with another at the same time",
             _points(runs),
@@ -235,15 +237,15 @@ def _other_data(tables: Tables) -> Iterator[DataWarning]:
 
 def _own_warnings(tables: Tables) -> Iterator[DataWarning]:
     """What the runs themselves warn of, once each."""
-    for text, runs in _said(tables.valid, "warnings").items():
-        of = tables.of_runs(runs, tables.valid)
+    for text, runs in _said(tables.ended, "warnings").items():
+        of = tables.of_runs(runs, tables.ended)
         yield DataWarning("of_runs", SERIOUS, f"{text} ({of}).", text, _points(runs), len(runs))
 
 
 def _unchecked(tables: Tables) -> Iterator[DataWarning]:
     """What of the request no check of the runs could compare."""
-    for text, runs in _said(tables.valid, "unchecked").items():
-        said = f"Not checked in {tables.of_runs(runs, tables.valid)}: {text}."
+    for text, runs in _said(tables.ended, "unchecked").items():
+        said = f"Not checked in {tables.of_runs(runs, tables.ended)}: {text}."
         short = f"not checked: {text}"
         yield DataWarning("unchecked", LIMITED, said, short, _points(runs), len(runs))
 

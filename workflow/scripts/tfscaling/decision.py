@@ -18,6 +18,7 @@ from tfscaling.grid import POINT_AXES
 from tfscaling.metrics import METRICS
 from tfscaling.samples import (
     INCONCLUSIVE,
+    NOT_COMPARED,
     NOT_MEASURED,
     TOO_FEW,
     Point,
@@ -148,7 +149,11 @@ def _choice(
     )
     if few:
         text += f" {_points(few, also, 'has', 'have')} too few runs to be compared."
-    support = weakest([TOO_FEW] * bool(few) + [INCONCLUSIVE] * (not contest.is_decided))
+    support = weakest(
+        [NOT_COMPARED] * (not contest.comparisons)
+        + [TOO_FEW] * bool(few)
+        + [INCONCLUSIVE] * (not contest.is_decided)
+    )
     return Choice(
         work,
         goal,
@@ -180,7 +185,7 @@ def _taken_text(
     values = ", ".join(value(name, taken) for name in told if pd.notna(taken[name]))
     named = f"{place(taken, also)}: {values}{remark(taken, samples)}"
     if not contest.comparisons:
-        return f"Use {named}. There is no other point with enough runs to compare it with."
+        return f"The only point with enough runs is {named}; it is compared with none."
     held = f"({CONFIDENCE:.0%}, {contest.comparisons} comparison{'s' * (contest.comparisons > 1)})"
     if contest.is_best:
         return f"Use {named}. Every other point{among} is shown to be worse {held}."

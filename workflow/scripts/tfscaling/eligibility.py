@@ -64,13 +64,13 @@ def why_not(row: Row, statuses: Counter[str], examples_max: float | None = None)
 
 
 def remark(row: Row, samples: Samples) -> str:
-    """`; 2 of 6 runs diverged, 1 of 6 failed`: what a recommendation must not hide."""
+    """`; 2 of 6 runs diverged, 1 of 6 runs failed`: what a recommendation must not hide."""
     statuses = samples.statuses(point_of(row))
     asked = sum(statuses.values())
     told = [
-        f"{statuses[status]} of {asked} runs {status}"
-        for status in (DIVERGED, "failed")
-        if statuses[status]
+        f"{count} of {asked} runs {status}"
+        for status, count in sorted(statuses.items(), key=lambda item: item[0] != DIVERGED)
+        if count and status != "ok"
     ]
     return f"; {', '.join(told)}" if told else ""
 

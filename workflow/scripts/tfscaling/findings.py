@@ -194,8 +194,18 @@ def _last_that_pays(
                 names = ", ".join(str(row["nodes"]) for row in few)
                 text = f"{finding.text} Too few runs to be compared: {names} nodes."
                 finding = replace(finding, text=text, support=TOO_FEW)
-        found[line.number] = [finding]
+        found[line.number] = [replace(finding, text=finding.text + _not_counting(line, samples))]
     return found
+
+
+def _not_counting(line: Line, samples: Samples) -> str:
+    """The points of the line some of whose runs do not count, so that none is taken for sound."""
+    told = [
+        f"{row['nodes']} node{'s' * (row['nodes'] > 1)}{remark(row, samples)}"
+        for row in line.points
+        if remark(row, samples)
+    ]
+    return f" Not all runs count of {', '.join(told)}." if told else ""
 
 
 def _by_medians(line: Line, against: Against) -> Finding:
@@ -227,7 +237,7 @@ def _by_estimates(
 
     def told(place: int) -> str:
         row = rows[place]
-        return f"{value(TIME, row)}{_gain(line, row, against)}{remark(row, samples)}"
+        return f"{value(TIME, row)}{_gain(line, row, against)}"
 
     def finding(text: str, support: str) -> Finding:
         text = _together(text, support, comparisons)

@@ -55,7 +55,7 @@ def other_data(used: Sequence[Mapping[str, Any] | None], datasets_dir: Path) -> 
         for found in set(counts) - {usual}:
             reasons[name, found] = (
                 f"made of other data: the arrays of {name} have the checksum {found[:_SHOWN]}, "
-                f"those of {whose} {usual[:_SHOWN]}"
+                f"those of {whose} {usual[:_SHOWN]}; to make the run again delete its run.json"
             )
     return [reasons.get((data["name"], data[SHA256]), "") if data else "" for data in used]
 

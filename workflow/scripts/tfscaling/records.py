@@ -116,15 +116,13 @@ def phases(
     belong to `evaluation_time_s` and not to the training. `launch_s` is when the
     launcher began, `end_s` when all but the record was checked and written.
     """
-    chief = rank_events[0]
     passed = [times(dict(event) for event in events) for events in rank_events]
     last = {name: max(p[name] for p in passed if name in p) for name in passed[0]}
     first_line = min(p["start"] for p in passed)
     job = slurm_job or {}
-    # evaluations between epochs: all ranks take part in them, and the chief has timed them
-    between_s = sum(
-        event["evaluation_time_s"] for event in chief if event["event"] == "epoch_evaluated"
-    )
+    # evaluations between epochs, with the same boundaries: from the last rank's end of the epoch
+    trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in ("epoch", "epoch_evaluated"))
+    between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
     return {
         "queue_time_s": job.get("queue_time_s"),
         "boot_time_s": job.get("boot_time_s"),
@@ -140,6 +138,18 @@ def phases(
         "teardown_time_s": end_s - last["probed"],
         "execution_time_s": last["trained"] - first_line - between_s,
     }
+
+
+def _last_by_epoch(
+    rank_events: Sequence[Sequence[Mapping[str, Any]]], name: str
+) -> dict[int, float]:
+    """Epoch → when the last rank passed the event `name` of that epoch."""
+    last: dict[int, float] = {}
+    for events in rank_events:
+        for event in events:
+            if event["event"] == name:
+                last[event["epoch"]] = max(last.get(event["epoch"], -math.inf), event["time_s"])
+    return last
 
 
 def missing_phases(

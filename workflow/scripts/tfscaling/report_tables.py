@@ -30,7 +30,8 @@ TONES = {
         ("diverged", "failed", "missing", "stale", "unfinished", "outside", "serious"), "bad"
     ),
     **dict.fromkeys(
-        ("incomplete", "excluded", "inconclusive", "too few runs", "not measured"), "doubt"
+        ("incomplete", "excluded", "inconclusive", "too few runs", "not measured", "not compared"),
+        "doubt",
     ),
 }
 _JUDGED = {"status", "verdict", "support", "loss_verdict", "accuracy_verdict"}
