@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from builders import rank_events, write_events
-from tfscaling import failures
+from tfscaling import failures, parameter_server
 
 SRUN_LINES: dict[str, tuple[str, dict[int, str]]] = {
     "killed": ("srun: error: cpu2: task 1: Killed", {1: "Killed (on cpu2)"}),
@@ -69,9 +69,9 @@ def running(rank: int, **times: float) -> list[dict[str, Any]]:
     return rank_events(rank, {**RAN, **times}, host=f"node{rank}")
 
 
-def complaining(rank: int, time_s: float) -> list[dict[str, Any]]:
+def complaining(rank: int, time_s: float, **error: str) -> list[dict[str, Any]]:
     lines = running(rank)
-    return [*lines, {"time_s": time_s, "rank": rank, "event": "failed", **LOST_PEER}]
+    return [*lines, {"time_s": time_s, "rank": rank, "event": "failed", **LOST_PEER, **error}]
 
 
 def folder_with(tmp_path: Path, *ranks: list[dict[str, Any]]) -> Path:
@@ -220,6 +220,25 @@ def test_a_rank_that_complains_itself_is_not_taken_for_stopped(tmp_path: Path) -
     folder = folder_with(tmp_path, complaining(0, 3.0), running(1))
     cause = failures.find_cause(folder, {0: 1, 1: None}, {}, {0})
     assert (cause["kind"], cause["rank"]) == ("rank_failed", 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "rank"),
+    [
+        ({"error": "ValueError", "message": "too few examples"}, "rank_failed", 0),
+        ({"error": "ResourceExhaustedError", "message": "out of memory"}, "rank_failed", 0),
+        ({"error": "InvalidArgumentError", "message": "Collective ops is aborted by: "},
+         "stalled", 1),
+        ({"error": parameter_server.CoordinatorSilentError.__name__}, "stalled", 1),
+    ],
+)  # fmt: skip
+def test_a_late_heartbeat_is_no_cause_of_an_error_of_the_ranks_own(
+    tmp_path: Path, error: dict[str, str], kind: str, rank: int
+) -> None:
+    """A shared file system may show heartbeats ten seconds late."""
+    folder = folder_with(tmp_path, complaining(0, 40.0, **error), running(1), running(2))
+    cause = failures.find_cause(folder, {0: 1}, {}, {1})
+    assert (cause["kind"], cause["rank"]) == (kind, rank)
 
 
 def test_an_exception_of_the_launcher_is_a_cause() -> None:

@@ -42,6 +42,8 @@ RTX_2080_TI = "NVIDIA GeForce RTX 2080 Ti"
         ("titan v", "NVIDIA TITAN V"),
         ("a100_3g.20gb", "NVIDIA A100-SXM4-40GB MIG 3g.20gb"),
         ("mi250x", "AMD Instinct MI250X"),
+        ("a100_80", "NVIDIA A100 80GB PCIe"),
+        ("v100-32g", "Tesla V100-SXM2-32GB"),
     ],
 )
 def test_a_model_is_known_by_the_words_of_its_name(asked: str, name: str) -> None:
@@ -71,6 +73,10 @@ def test_a_model_is_known_by_the_words_of_its_name(asked: str, name: str) -> Non
         ("a100_1g.5gb", "NVIDIA A100-SXM4-40GB MIG 3g.20gb"),
         ("a100_1g.5gb", A100_40),
         ("k80", ""),
+        ("v100-32g", V100),
+        ("v100l", T4),
+        ("a100-sxm4", H100),
+        ("rtx_2080_ti", "NVIDIA GeForce RTX 2080"),
     ],
 )
 def test_another_model_is_told_apart(asked: str, name: str) -> None:
@@ -80,3 +86,22 @@ def test_another_model_is_told_apart(asked: str, name: str) -> None:
 @pytest.mark.parametrize("asked", ["volta", "the fast ones", "nvidia", ""])
 def test_a_text_that_names_no_model_cannot_be_compared(asked: str) -> None:
     assert gpu_models.is_model(asked, V100) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("a100-sxm4", "A100-SXM-80GB"),
+        ("a100-sxm4-80gb", "A100-SXM-80GB"),
+        ("v100l", "Tesla V100-SXM2-32GB"),
+        ("v100-32gb", "Tesla V100"),
+        ("a100_80", "NVIDIA A100"),
+        ("a100-nvlink", A100_40),
+        ("mi250", "AMD Instinct MI250X"),
+        ("gh200-96gb", "NVIDIA GH200 480GB"),
+    ],
+)
+def test_a_size_or_form_factor_that_the_driver_names_otherwise_cannot_be_compared(
+    asked: str, name: str
+) -> None:
+    assert gpu_models.is_model(asked, name) is None

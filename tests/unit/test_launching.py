@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import signal
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from builders import report
 from test_rank import axes_and_settings
 from tfscaling import launching, records
+from tfscaling.launchers import Command
 from tfscaling.launching import Attempt
 from tfscaling.rank_files import IncompleteError
+from tfscaling.supervisor import Supervisor
 
 RANK = """
 import argparse, json, os, pathlib
@@ -89,6 +94,66 @@ def test_a_cause_that_cannot_be_left_is_said(
     with pytest.raises(SystemExit, match="1"):
         launching.run(tmp_path, run.axes, settings, failing(ValueError("the cause")))
     assert "the cause" in capsys.readouterr().err
+
+
+class UnhandledError(Exception):
+    pass
+
+
+@pytest.fixture
+def unhandled_signals() -> Iterator[Callable[[int, FrameType | None], None]]:
+    """The handler around the job: a signal that comes to it would have ended the launcher."""
+
+    def unhandled(number: int, _: FrameType | None) -> None:
+        raise UnhandledError
+
+    caught = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.signal(number, unhandled) for number in caught}
+    yield unhandled
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_while_no_rank_runs_leaves_its_cause(
+    tmp_path: Path,
+    unhandled_signals: Callable[[int, FrameType | None], None],
+    number: signal.Signals,
+) -> None:
+    """As when the launcher waits for the ranks' files; the time limit may send it repeatedly."""
+
+    def work(attempt: Attempt) -> None:
+        command = Command((sys.executable, "-c", "pass"), {}, attempt.scratch / "log", 0)
+        assert Supervisor([command], attempt.scratch, 60).run() is None
+        try:
+            signal.raise_signal(number)
+        finally:
+            signal.raise_signal(number)
+
+    run, settings = axes_and_settings()
+    with pytest.raises(SystemExit, match="1"):
+        launching.run(tmp_path, run.axes, settings, work)
+    left = json.loads((tmp_path / "failure.json").read_text())
+    assert left["cause"] == {"kind": "cancelled", "message": f"the launcher received {number.name}"}
+    assert signal.getsignal(number) is unhandled_signals
+
+
+@pytest.mark.usefixtures("unhandled_signals")
+def test_a_signal_while_the_failure_is_written_does_not_lose_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = records.write_json
+
+    def interrupted(path: Path, content: dict[str, object]) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        write(path, content)
+
+    monkeypatch.setattr(records, "write_json", interrupted)
+    run, settings = axes_and_settings()
+    with pytest.raises(SystemExit, match="1"):
+        launching.run(tmp_path, run.axes, settings, failing(ValueError("the cause")))
+    left = json.loads((tmp_path / "failure.json").read_text())
+    assert left["cause"]["message"] == "ValueError: the cause"
 
 
 def test_work_that_succeeds_leaves_no_failure(tmp_path: Path) -> None:

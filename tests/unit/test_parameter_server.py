@@ -145,7 +145,7 @@ def test_a_server_does_not_wait_for_ever_for_a_dead_coordinator(tmp_path: Path) 
     (tmp_path / "rank-0.events.jsonl").write_text('{"event": "built", "time_s": 1.0}\n')
     done = served(tmp_path)
     assert done.returncode == 1
-    assert "RuntimeError: the coordinator gave no sign of life for 2 s" in done.stderr
+    assert "CoordinatorSilentError: the coordinator gave no sign of life for 2 s" in done.stderr
 
 
 def test_a_server_waits_as_long_as_the_coordinator_lives(tmp_path: Path) -> None:

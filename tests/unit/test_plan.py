@@ -340,7 +340,7 @@ def test_a_batch_beyond_prepared_data_is_refused(
     unlimited = {"weak": {**config["recipes"]["weak"], "train_examples_max": None}}
     runs = grid.expand({**config, "recipes": unlimited}, MODELS, STRATEGIES).runs
     if prepared is not None:
-        facts = {"examples": {"x_train": prepared, "x_test": 1}}
+        facts = {"sha256": "a" * 64, "examples": {"x_train": prepared, "x_test": 1}}
         (tmp_path / "json:loads.json").write_text(json.dumps(facts))
     found = plan.batch_problem(config, runs, tmp_path, [("config.yaml", raw)])
     assert (found is not None) is refused
@@ -349,6 +349,15 @@ def test_a_batch_beyond_prepared_data_is_refused(
             'config.yaml: recipes.weak: {"per_replica_batch_size": 64} is not allowed; '
             "with nodes 2, gpus_per_node 0 the global batch of 128 examples exceeds "
         )
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"sha256": "a", "examples": [1]}'])
+def test_broken_facts_of_prepared_data_refuse_nothing(text: str, tmp_path: Path) -> None:
+    """Their run is refused with a reason when it starts."""
+    config = configuration.validate(raw_config((("recipes", "weak", "dataset"), "json:loads")))
+    (tmp_path / "json:loads.json").write_text(text)
+    runs = grid.expand(config, MODELS, STRATEGIES).runs
+    assert plan.batch_problem(config, runs, tmp_path) is None
 
 
 def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Path) -> None:

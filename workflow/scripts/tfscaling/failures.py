@@ -2,7 +2,8 @@
 
 When one rank dies, its peers soon raise an error of the collective, and srun ends the rest. So a
 rank that fell silent comes before those that complained, and the earliest complaint before later.
-A stopped rank does not even end: it is known by its missing heartbeats.
+A stopped rank does not even end: it is known by its missing heartbeats. These may only be late, as
+a shared file system shows them: they count if the complaint is one that a lost peer can cause.
 """
 
 from __future__ import annotations
@@ -18,6 +19,15 @@ from tfscaling import events
 from tfscaling.launchers import rank_log
 
 _LAST_LINES = 30
+#: Errors of a rank whose peer is gone: of TensorFlow's collectives, coordinator and servers, and of
+#: connections. Other errors, as a ValueError, are the rank's own.
+_ABOUT_A_PEER = {
+    *("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"),
+    *("InternalError", "UnknownError", "FailedPreconditionError"),
+    *("PSUnavailableError", "ClosureAbortedError", "ClosureInputError"),
+    *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError"),
+    *("TimeoutError", "CoordinatorSilentError"),
+}
 
 
 def rank_events(folder: Path) -> dict[int, list[dict[str, Any]]]:
@@ -59,6 +69,8 @@ def find_cause(
     complaint = min(failed, key=lambda r: failed[r]["time_s"], default=None)
     # a rank that was stopped may go on when it is to be ended, and then complain last
     stopped = [r for r in seen if r in silent - ended - {complaint} and not exits.get(r)]
+    if complaint is not None and not _is_about_a_peer(failed[complaint]):
+        stopped = []
     if complaint is not None and stopped and set(named[:1]) <= set(stopped):
         text = f"rank {stopped[0]} gave no sign of life until rank {complaint} complained: "
         text += _words(failed[complaint])
@@ -73,6 +85,11 @@ def find_cause(
     lines = last_lines(folder / "srun.log")
     text = lines[-1] if lines else "the launcher's command failed without a word"
     return {"kind": "launch_failed", "message": text, "rank": None, "last_lines": lines}
+
+
+def _is_about_a_peer(failed: Mapping[str, Any]) -> bool:
+    # the other ranks of a collective raise the error of the first, in these words
+    return failed["error"] in _ABOUT_A_PEER or "Collective ops is aborted" in failed["message"]
 
 
 def _words(failed: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import os
 import re
+import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -152,17 +153,52 @@ def run(
 ) -> None:
     """An attempt at the job: `work`, which returns the cause if it failed.
 
-    Whatever goes wrong, its cause is left in failure.json, and the exit status is 1.
+    Whatever goes wrong, a signal included, its cause is left in failure.json, and the exit status
+    is 1.
     """
     attempt = Attempt.begin(folder)
+    previous = {number: signal.signal(number, _cancel) for number in supervisor.SIGNALS}
     try:
-        cause = work(attempt)
+        try:
+            cause = _cause(attempt, work)
+            _ignore_signals()
+        except _CancelledError as error:
+            cause = supervisor.cancelled(error.number)
+        if cause is not None:
+            attempt.fail(axes, parameters.parameters_hash(axes, settings), cause)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _cause(
+    attempt: Attempt, work: Callable[[Attempt], dict[str, Any] | None]
+) -> dict[str, Any] | None:
+    try:
+        return work(attempt)
     except rank_files.IncompleteError as error:
-        cause = failures.incomplete(attempt.scratch, str(error), error.ranks[0])
+        return failures.incomplete(attempt.scratch, str(error), error.ranks[0])
     except Exception as error:
-        cause = failures.of_exception(error)
-    if cause is not None:
-        attempt.fail(axes, parameters.parameters_hash(axes, settings), cause)
+        return failures.of_exception(error)
+
+
+class _CancelledError(BaseException):
+    """A signal asked the launcher to end: no fault of the work, so no Exception."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _cancel(number: int, _: object) -> NoReturn:
+    _ignore_signals()
+    raise _CancelledError(number)
+
+
+def _ignore_signals() -> None:
+    """A further signal must not keep the cause from being written."""
+    for number in supervisor.SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _not_started(error: Exception) -> dict[str, Any]:

@@ -29,12 +29,16 @@ _POLL_S = 0.3
 COORDINATOR_TIMEOUT_S = 600.0
 
 
+class CoordinatorSilentError(RuntimeError):
+    """The coordinator gives no sign of life."""
+
+
 def serve(own: Cluster, folder: Path, events: EventLog) -> bool:
     """Be a parameter server or a worker until the coordinator ends; True if it ended well.
 
     The coordinator's events, in the folder that all ranks share, tell when that is: TensorFlow's
-    servers have no call for it. Raises RuntimeError if it gives no sign of life for
-    `COORDINATOR_TIMEOUT_S`.
+    servers have no call for it. Raises CoordinatorSilentError if it gives no sign of life
+    for `COORDINATOR_TIMEOUT_S`.
     """
     import tensorflow as tf
 
@@ -52,7 +56,7 @@ def serve(own: Cluster, folder: Path, events: EventLog) -> bool:
             seen, seen_s = sign, time.monotonic()
         elif time.monotonic() - seen_s > COORDINATOR_TIMEOUT_S:
             text = f"the coordinator gave no sign of life for {COORDINATOR_TIMEOUT_S:g} s"
-            raise RuntimeError(text)
+            raise CoordinatorSilentError(text)
         time.sleep(_POLL_S)
 
 

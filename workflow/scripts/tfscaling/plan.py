@@ -19,6 +19,7 @@ from tfscaling import (
     grid,
     parameters,
     platforms,
+    prepared_data,
     records,
     tables,
     yardstick,
@@ -215,8 +216,8 @@ def batch_problem(
         if name in TRAIN_EXAMPLES or not is_selected(config, run.platform):
             continue
         if name not in known:
-            facts = records.read_json(datasets_dir / f"{name}.json") or {}
-            known[name] = facts.get("examples", {}).get("x_train")
+            facts = prepared_data.facts(datasets_dir / f"{name}.npz")
+            known[name] = facts["examples"].get("x_train") if facts else None
         batch = run.global_batch_size
         why = grid.beyond_dataset(batch, name, config["recipes"][run.recipe], known[name])
         if why is not None:

@@ -25,20 +25,30 @@ class PreparedDataError(RuntimeError):
 
 def describe(dataset_file: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The `dataset` of a record's environment: name, source, checksum, examples that are used."""
-    facts = _facts(dataset_file)
-    if facts is None or not dataset_file.exists():
+    found = facts(dataset_file)
+    if found is None or not dataset_file.exists():
         raise PreparedDataError(
             f"{dataset_file} or {_beside(dataset_file).name} is missing, or was made by an earlier "
             f"version, without a checksum: delete both, and rule `dataset` makes them"
         )
-    examples = facts["examples"]
+    examples = found["examples"]
     return {
-        "name": facts["dataset"],
-        "source": facts["source"],
-        SHA256: facts[SHA256],
+        "name": found["dataset"],
+        "source": found["source"],
+        SHA256: found[SHA256],
         "train_examples": _at_most(examples["y_train"], parameters["train_examples_max"]),
         "test_examples": _at_most(examples["y_test"], parameters["test_examples_max"]),
     }
+
+
+def facts(dataset_file: Path) -> dict[str, Any] | None:
+    """What was written beside a prepared file; None if nothing was, if it is broken or too old."""
+    try:
+        found = records.read_json(_beside(dataset_file))
+    except records.RecordError:
+        return None
+    is_whole = found and SHA256 in found and isinstance(found.get("examples"), dict)
+    return found if is_whole else None
 
 
 def other_data(used: Sequence[Mapping[str, Any] | None], datasets_dir: Path) -> list[str]:
@@ -49,7 +59,7 @@ def other_data(used: Sequence[Mapping[str, Any] | None], datasets_dir: Path) -> 
     reasons = {}
     for name in dict.fromkeys(data["name"] for data in used if data):
         counts = Counter(data[SHA256] for data in used if data and data["name"] == name)
-        here = _facts(datasets_dir / f"{name}.npz")
+        here = facts(datasets_dir / f"{name}.npz")
         usual = here[SHA256] if here else counts.most_common(1)[0][0]
         whose = "the file prepared here" if here else "most runs"
         for found in set(counts) - {usual}:
@@ -71,12 +81,3 @@ def _at_most(examples: int, limit: int | None) -> int:
 
 def _beside(dataset_file: Path) -> Path:
     return dataset_file.with_suffix(".json")
-
-
-def _facts(dataset_file: Path) -> dict[str, Any] | None:
-    """What was written beside a prepared file; None if nothing was, or no checksum."""
-    try:
-        facts = records.read_json(_beside(dataset_file))
-    except records.RecordError:
-        return None
-    return facts if facts and SHA256 in facts else None

@@ -22,6 +22,8 @@ from tfscaling.launchers import Command
 
 #: Ranks that outlive a failed one get this long to end by themselves, then SIGTERM, then SIGKILL.
 GRACE_S = 10.0
+#: What ends a launcher in an orderly way: scancel and time limits, Ctrl-C, a terminal that closes.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _POLL_S = 0.2
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # loaded before any fork; PyDLL keeps Python's lock, which a child of a fork cannot take anew
@@ -46,18 +48,21 @@ class Supervisor:
         Afterwards no process of the launch is left.
         """
         previous: dict[int, Any] = {}
-        for caught in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for caught in SIGNALS:
             previous[caught] = signal.signal(caught, self._remember)
         try:
             for command in self.commands:
                 self._processes.append(_start(command))
-            return self._watch()
+            cause = self._watch()
         except OSError as error:
-            return {"kind": "launch_failed", "message": str(error), "rank": None, "last_lines": []}
+            cause = {"kind": "launch_failed", "message": str(error), "rank": None, "last_lines": []}
         finally:
             self._end_all()
             for number, handler in previous.items():
                 signal.signal(number, handler)
+        if cause is None and self._signal is not None:  # it came while the last processes ended
+            return cancelled(self._signal)
+        return cause
 
     def _remember(self, number: int, _: Any) -> None:
         self._signal = number
@@ -67,8 +72,7 @@ class Supervisor:
         watch, beats, heard_s = heartbeat.Watch(self.stall_timeout_s, now_s), {}, -math.inf
         while True:
             if self._signal is not None:
-                name = signal.Signals(self._signal).name
-                return {"kind": "cancelled", "message": f"the launcher received {name}"}
+                return cancelled(self._signal)
             codes = [process.poll() for process in self._processes]
             now_s = time.monotonic()
             if now_s - heard_s >= heartbeat.READ_INTERVAL_S:
@@ -117,6 +121,12 @@ class Supervisor:
         }
         srun = {} if exits else failures.srun_errors(self.commands[0].log)
         return failures.find_cause(self.folder, exits, srun, silent)
+
+
+def cancelled(number: int) -> dict[str, Any]:
+    """The cause when the launcher received a signal."""
+    name = signal.Signals(number).name
+    return {"kind": "cancelled", "message": f"the launcher received {name}"}
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:

@@ -73,7 +73,10 @@ def _gpu_type(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None
         for rank, names in _gpu_models(reports).items()
     }
     wrong = {rank: names for rank, names in others.items() if names}
-    return f"asked GPUs of gpu_type {asked['gpu_type']}, got {wrong}" if wrong else None
+    if not wrong:
+        return None
+    way_out = "if that is the same model: `gpu_type: null` compares nothing"
+    return f"asked GPUs of gpu_type {asked['gpu_type']}, got {wrong}; {way_out}"
 
 
 def _gpu_models(reports: Sequence[Report]) -> dict[int, list[str]]:
@@ -300,7 +303,8 @@ def unchecked(asked: Mapping[str, Any], reports: Sequence[Report]) -> list[str]:
             found.append(f"gpu_type: the driver names no GPU of ranks {nameless}")
         names = dict.fromkeys(name for own in models.values() for name in own)
         if any(gpu_models.is_model(asked["gpu_type"], name) is None for name in names):
-            found.append(f"gpu_type: {asked['gpu_type']!r} names no model, the GPUs are {[*names]}")
+            text = f"{asked['gpu_type']!r} cannot be compared with the GPUs' names {[*names]}"
+            found.append(f"gpu_type: {text}")
     workers = [report for report in reports if report["job"] == "worker"]
     if _on_gpus(asked) and len(workers) > 1 and not all(map(_own_gpus, workers)):
         found.append("gpu_sharing: nvidia-smi tells no UUIDs of GPUs")
