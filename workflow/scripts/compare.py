@@ -43,9 +43,11 @@ def main() -> None:
     runs = tables.read_table(args.runs)
     table = comparison_table(runs, expected, args.baseline, published.read(args.published))
     table.to_csv(args.csv, index=False)
-    records.write_json(args.warnings, data_warnings.to_json(data_warnings.find(table, runs)))
+    warnings = data_warnings.find(table, runs)
+    records.write_json(args.warnings, data_warnings.to_json(warnings))
     files = [args.md, args.tex, args.html]
-    write(table, runs, expected["platforms"], args.title, args.columns, files, args.platforms)
+    platforms = expected["platforms"]
+    write(table, runs, warnings, platforms, args.title, args.columns, files, args.platforms)
     if args.remove_earlier:
         remove_earlier(args.platforms)
 
@@ -60,6 +62,7 @@ def remove_earlier(platform_files: Sequence[Path]) -> None:
 def write(
     table: pd.DataFrame,
     runs: pd.DataFrame,
+    warnings: Sequence[data_warnings.DataWarning],
     platforms: dict[str, Any],
     title: str,
     columns: Sequence[str],
@@ -70,7 +73,7 @@ def write(
 
     Each has the warnings about its points before anything else.
     """
-    shown, warnings = display.comparison(table, title, columns), data_warnings.find(table, runs)
+    shown = display.comparison(table, title, columns)
     for path in files:
         path.write_text(FORMATS[path.suffix](shown, warnings))
     for path in platform_files:

@@ -58,6 +58,7 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
     compare.write(
         table,
         runs,
+        warnings,
         expected["platforms"],
         shown["title"],
         shown["columns"],

@@ -46,6 +46,14 @@ class DataWarning:
     runs: int
 
 
+#: What the warnings look at in the table of runs, where it is there.
+_OF_RUNS = (
+    *POINT_AXES,
+    *("status", "machines", "shared_with", "cpus_online", "dataset_sha256"),
+    *("warnings", "unchecked"),
+)
+
+
 class Tables:
     """The table of points and the table of runs as the warnings look at them."""
 
@@ -56,7 +64,8 @@ class Tables:
         }
         self.asked = {p: row for p, row in self.points.items() if row["status"] != "excluded"}
         self.measured = {p: row for p, row in self.points.items() if row["runs"] > 0}
-        self.all_runs: Sequence[Row] = runs.to_dict("records")
+        known = [name for name in _OF_RUNS if name in runs]
+        self.all_runs: Sequence[Row] = runs[known].to_dict("records")
         self.valid = [run for run in self.all_runs if run["status"] == records.OK]
         #: Those that have a record: what it warns of may explain why a run diverged.
         self.ended = [r for r in self.all_runs if r["status"] in (records.OK, records.DIVERGED)]
