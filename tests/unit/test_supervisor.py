@@ -306,8 +306,9 @@ def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path, doing: str) ->
         env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
     )
     try:
-        wait_until(lambda: len(list(tmp_path.glob("rank-*.events.jsonl"))) == 2)
-        pids = [json.loads(f.read_text())["pid"] for f in tmp_path.glob("rank-*.events.jsonl")]
+        files = [tmp_path / f"rank-{rank}.events.jsonl" for rank in range(2)]
+        wait_until(lambda: all(f.exists() and f.read_text().endswith("\n") for f in files))
+        pids = [json.loads(f.read_text())["pid"] for f in files]
     finally:
         launcher.kill()
         launcher.wait()
