@@ -16,7 +16,6 @@ from tfscaling import grid, order
 from tfscaling.plots import PLOTS
 from tfscaling.records import WALL_PHASES
 
-
 #: `started` has whole seconds, and the clock of events is not the one of files.
 CLOCKS_S = 1.1
 
