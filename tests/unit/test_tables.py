@@ -66,7 +66,7 @@ def test_the_data_that_is_prepared_here_decides(tmp_path: Path) -> None:
     for entry, sha256 in zip(expected["runs"], ("a" * 64, "b" * 64, "b" * 64), strict=True):
         with_data(write_record(tmp_path / "runs", entry, 10.0), sha256)
     (tmp_path / "datasets").mkdir()
-    facts = {"dataset": "mnist", "sha256": "a" * 64}
+    facts = {"dataset": "mnist", "sha256": "a" * 64, "examples": {"y_train": 3, "y_test": 1}}
     (tmp_path / "datasets/mnist.json").write_text(json.dumps(facts))
     assert runs_of(expected, tmp_path / "runs")["status"].tolist() == ["ok", "stale", "stale"]
     (tmp_path / "datasets/mnist.json").write_text('{"dataset": "mnist"}')  # by an earlier version

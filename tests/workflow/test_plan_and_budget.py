@@ -176,7 +176,8 @@ def test_a_batch_beyond_the_prepared_data_of_the_users_own_is_refused(project: P
         recipe.update(dataset="few:data", train_examples_max=None)
     project.overlay(asked)
     assert project.snakemake("--dry-run").returncode == 0
-    facts = {"dataset": "few:data", "examples": {"x_train": 1, "x_test": 1}}
+    examples = {"x_train": 1, "x_test": 1}
+    facts = {"dataset": "few:data", "sha256": "a" * 64, "examples": examples}
     (project.folder / "results/datasets").mkdir(parents=True, exist_ok=True)
     (project.folder / "results/datasets/few:data.json").write_text(json.dumps(facts))
     line = refused(project.snakemake("--dry-run", check=False))
