@@ -25,7 +25,7 @@ SCRIPTS = REPOSITORY / "workflow/scripts"
 sys.path[:0] = [str(SCRIPTS), str(REPOSITORY / "tests")]
 
 import generator  # noqa: E402
-from tfscaling import configuration, expectations  # noqa: E402
+from tfscaling.study import configuration, manifest  # noqa: E402
 
 REPEATS = 6
 COLUMNS = ["execution_time_s", "speedup", "scaling_efficiency", "loss", "accuracy", "cost_usd"]
@@ -60,7 +60,7 @@ def expected_runs(runs: int) -> dict:
     }
     platforms = {name: {**platform, "cloud": name} for name in ("a", "b")}
     config = {"grid": [block], "recipes": recipes, "platforms": platforms}
-    return expectations.expected_runs(configuration.validate(config))
+    return manifest.expected_runs(configuration.validate(config))
 
 
 def make(folder: Path, runs: int) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfscaling import records, truth
-from tfscaling.geometry import Geometry
-from tfscaling.parameters import cpus_per_task
+from tfscaling.records import checks, run_record
+from tfscaling.study.geometry import Geometry
+from tfscaling.study.parameters import cpus_per_task
 
 Entry = Mapping[str, Any]
 #: Seconds of the phases that do not depend on the number of replicas.
@@ -62,7 +62,7 @@ def write_records(
         sha256 = json.loads(prepared.read_text())["sha256"] if prepared.exists() else DATA_SHA256
         data = dataset_of(name, sha256)
         record = record_of(entry, time_s(entry) * dice.gauss(1.0, noise), dice, data)
-        (folder / records.RECORD).write_text(json.dumps(record))
+        (folder / run_record.RECORD).write_text(json.dumps(record))
 
 
 def record_of(
@@ -78,7 +78,7 @@ def record_of(
         _epoch(number, batch * 8 / number, execution_time_s / parameters["epochs"], dice)
         for number in range(1, parameters["epochs"] + 1)
     ]
-    return records.build(
+    return run_record.build(
         axes,
         {
             "tasks": shape.tasks,
@@ -103,7 +103,7 @@ def record_of(
             "slurm_job": {"id": "1"}, "slurm_settings": None,
             "dataset": data, "unchecked": [],
         },
-        list(truth.CHECKS),
+        list(checks.CHECKS),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tfscaling.nodelist import NodeListError, expand
+from tfscaling.cluster.nodelist import NodeListError, expand
 
 PREFIXES = ("n", "node", "rack1-", "gpu-st-g4dn-", "ip-10-0-", "a.b", "c0x")
 

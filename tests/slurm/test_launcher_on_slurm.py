@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from project import REPOSITORY, TINY, Project
-from tfscaling import configuration, grid, parameters
-from tfscaling.models import MODELS
-from tfscaling.strategies import STRATEGIES
+from tfscaling.study import configuration, grid, parameters
+from tfscaling.training.models import MODELS
+from tfscaling.training.strategies import STRATEGIES
 from virtual_cluster import Cluster
 
 NODES = 2

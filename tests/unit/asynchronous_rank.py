@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from oracle_rank import arrays_of
-from tfscaling import devices
-from tfscaling.events import EventLog
-from tfscaling.parameter_server import ParameterServerTrainer
-from tfscaling.strategies import STRATEGIES
+from tfscaling.records.events import EventLog
+from tfscaling.training import devices
+from tfscaling.training.parameter_server import ParameterServerTrainer
+from tfscaling.training.strategies import STRATEGIES
 from train_rank import PARAMETERS
 
 SETTINGS = {**PARAMETERS, "epochs": 1, "precision": "mixed_float16", "momentum": 0.0}

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from generator import DATA_SHA256, FACTS, dataset_of
-from tfscaling import configuration, expectations, records, truth
-from tfscaling.geometry import Geometry
-from tfscaling.launchers import Command
-from tfscaling.parameters import cpus_per_task
+from tfscaling.jobs.launchers import Command
+from tfscaling.records import checks, run_record
+from tfscaling.study import configuration, manifest
+from tfscaling.study.geometry import Geometry
+from tfscaling.study.parameters import cpus_per_task
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "workflow" / "scripts"
@@ -152,7 +153,7 @@ def record_of(
         of_ranks = {"epochs": epochs, "test_loss": None, "test_accuracy": None, **of_ranks}
     axes, parameters = entry["axes"], entry["parameters"]
     shape = Geometry.of(axes)
-    return records.build(
+    return run_record.build(
         axes,
         {
             "tasks": shape.tasks,
@@ -175,14 +176,14 @@ def record_of(
             "dataset": dataset_of(parameters["dataset"]),
             "unchecked": [],
         },
-        [name for name in truth.CHECKS if not divergence or name != truth.FINITE],
+        [name for name in checks.CHECKS if not divergence or name != checks.FINITE],
         divergence,
     )
 
 
 def a_record() -> dict[str, Any]:
     """A record of the minimal configuration's run on two nodes, as it is read from its file."""
-    entry = expectations.expected_runs(valid_config())["runs"][1]
+    entry = manifest.expected_runs(valid_config())["runs"][1]
     return json.loads(json.dumps(record_of(entry)))
 
 
@@ -195,7 +196,7 @@ def write_record(
 ) -> Path:
     folder = runs_dir / entry["path"]
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / records.RECORD
+    path = folder / run_record.RECORD
     path.write_text(json.dumps(record_of(entry, execution_time_s, divergence, **of_ranks)))
     return path
 
@@ -205,7 +206,7 @@ def write_failure(runs_dir: Path, entry: Mapping[str, Any], **cause: Any) -> Non
     folder = runs_dir / entry["path"]
     folder.mkdir(parents=True, exist_ok=True)
     content = {"axes": entry["axes"], "attempt": 1, "cause": {**usual, **cause}}
-    (folder / records.FAILURE).write_text(json.dumps(content))
+    (folder / run_record.FAILURE).write_text(json.dumps(content))
 
 
 def python_rank(folder: Path, rank: int, code: str, *arguments: str) -> Command:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from builders import SCRIPTS
-from tfscaling.geometry import Geometry
-from tfscaling.launchers import LAUNCHERS, Request
-from tfscaling.ports import ReservedPorts
-from tfscaling.strategies import STRATEGIES
+from tfscaling.jobs.launchers import LAUNCHERS, Request
+from tfscaling.jobs.ports import ReservedPorts
+from tfscaling.study.geometry import Geometry
+from tfscaling.training.strategies import STRATEGIES
 
 #: Strategy and shape of trainings with the same global batch.
 TRAININGS = {

@@ -17,7 +17,8 @@ from typing import Any
 
 import generator
 from builders import raw_config
-from tfscaling import configuration, expectations, records
+from tfscaling.records import run_record
+from tfscaling.study import configuration, manifest
 
 REPEATS = 6
 NODES = (1, 2, 3, 4)
@@ -86,7 +87,7 @@ def expected_runs() -> dict[str, Any]:
         "nodes": list(NODES), "repeats": REPEATS,
     }  # fmt: skip
     raw = raw_config((("platforms",), platforms), (("grid",), [block]))
-    return expectations.expected_runs(configuration.validate(raw))
+    return manifest.expected_runs(configuration.validate(raw))
 
 
 def draw(number: int) -> TrueSet:
@@ -153,10 +154,10 @@ class Writer:
             if run.outcome == FAILED:
                 cause = {"kind": "rank_died", "message": "exit code 3", "rank": 1, "host": "n1"}
                 content = {"axes": axes, "attempt": 1, "cause": cause}
-                (folder / records.FAILURE).write_text(json.dumps(content))
+                (folder / run_record.FAILURE).write_text(json.dumps(content))
                 continue
             record = _changed(copy.deepcopy(usual), run)
-            (folder / records.RECORD).write_text(json.dumps(record, allow_nan=False))
+            (folder / run_record.RECORD).write_text(json.dumps(record, allow_nan=False))
 
 
 def _changed(record: dict[str, Any], run: TrueRun) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from builders import raw_config
-from tfscaling import configuration, costs, expectations, tables
-from tfscaling.comparison import comparison_table
-from tfscaling.platforms import device_kind
+from tfscaling.study import configuration, costs, manifest
+from tfscaling.study.platforms import device_kind
+from tfscaling.tables import runs_table
+from tfscaling.tables.comparison import comparison_table
 
 PRICE = {"price_date": "2026", "price_source": "a price list"}
 PLATFORMS = {
@@ -34,12 +35,12 @@ def measured(
         (("grid",), [{"platform": names, "model": "mnist_cnn", "recipe": "weak", "nodes": nodes,
                       "repeats": repeats}]),
     )  # fmt: skip
-    expected = expectations.expected_runs(configuration.validate(raw))
+    expected = manifest.expected_runs(configuration.validate(raw))
     rows = []
     for entry in expected["runs"]:
         axes = entry["axes"]
         point, number = (axes["platform"], axes["nodes"]), axes["repeat"] - 1
-        row = {**axes, "tasks_per_node": "1", **{size: entry[size] for size in tables.SIZES}}
+        row = {**axes, "tasks_per_node": "1", **{size: entry[size] for size in runs_table.SIZES}}
         row["devices"] = device_kind(axes["gpus_per_node"], entry["parameters"]["devices"])
         row["parameters_hash"] = entry["parameters_hash"]
         if number < len(times.get(point, ())):
@@ -56,7 +57,7 @@ def measured(
         else:
             row |= {"status": "failed", "reason": "rank 1 died"}
         rows.append(row)
-    runs = pd.DataFrame(rows, columns=list(tables.RUN_COLUMNS))
+    runs = pd.DataFrame(rows, columns=list(runs_table.RUN_COLUMNS))
     return comparison_table(runs, expected), runs, expected
 
 

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tfscaling import devices
-from tfscaling.events import EventLog
-from tfscaling.strategies import STRATEGIES
+from tfscaling.records.events import EventLog
+from tfscaling.training import devices
+from tfscaling.training.strategies import STRATEGIES
 from train_rank import PARAMETERS, synthetic_arrays
 
 
@@ -37,7 +37,7 @@ def main() -> None:
     names = devices.configure(count, "logical", 1)
     strategy = STRATEGIES[name].build(names, PARAMETERS)
 
-    from tfscaling.trainer import Trainer
+    from tfscaling.training.all_reduce import Trainer
 
     trainer = Trainer(strategy, normalized_model, synthetic_arrays(), batch, PARAMETERS)
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tfscaling import cluster, devices, parameter_server, replica_state
-from tfscaling.datasets import Arrays
-from tfscaling.events import EventLog
-from tfscaling.parameter_server import ParameterServerTrainer
-from tfscaling.strategies import STRATEGIES
-from tfscaling.trainer import Trainer
-from tfscaling.training_loop import Result, TrainingLoop, make_optimizer, order_of_epoch
+from tfscaling.cluster import resolver
+from tfscaling.datasets.catalogue import Arrays
+from tfscaling.records.events import EventLog
+from tfscaling.training import devices, parameter_server, replica_state
+from tfscaling.training.all_reduce import Trainer
+from tfscaling.training.loop import Result, TrainingLoop, make_optimizer, order_of_epoch
+from tfscaling.training.parameter_server import ParameterServerTrainer
+from tfscaling.training.strategies import STRATEGIES
 from train_rank import PARAMETERS, synthetic_arrays
 
 #: Ten steps an epoch: whole batches, or a last one of 7 examples.
@@ -311,7 +312,7 @@ def main() -> None:
         devices.configure(0, "logical", 1)
         output.write_text(json.dumps(references()))
         return
-    spec, own = STRATEGIES[name], cluster.resolve(os.environ, gpus_per_node=0)
+    spec, own = STRATEGIES[name], resolver.resolve(os.environ, gpus_per_node=0)
     names = devices.configure(count, "logical", 1)
     events = EventLog(output.parent / f"rank-{own.rank}.events.jsonl", own.rank)
     if spec.coordinated and not own.is_chief:

@@ -10,8 +10,9 @@ from typing import Any
 import generator
 import pandas as pd
 from builders import raw_config, write_failure
-from tfscaling import configuration, expectations, tables
-from tfscaling.comparison import comparison_table
+from tfscaling.study import configuration, manifest
+from tfscaling.tables import runs_table
+from tfscaling.tables.comparison import comparison_table
 
 TITLE = "A <study> & more"
 COLUMNS = ["execution_time_s", "speedup", "accuracy"]
@@ -46,14 +47,14 @@ def study(runs_dir: Path, fails: bool = True) -> Study:
     price = {"usd_per_node_hour": 3.5, "price_date": "2026-01", "price_source": "a list"}
     raw = raw_config((("grid",), blocks))
     raw["platforms"]["cluster"] |= {"title": "My cluster", "instance_type": "big-8", **price}
-    expected = expectations.expected_runs(configuration.validate(raw))
+    expected = manifest.expected_runs(configuration.validate(raw))
     for entry in expected["runs"]:
         axes = entry["axes"]
         if axes["nodes"] == 8:
             write_failure(runs_dir, entry, message=NASTY)
         elif not (fails and axes["nodes"] == 4 and axes["repeat"] == 2):
             generator.write_records({"runs": [entry]}, runs_dir)
-    runs, _ = tables.run_tables(expected, runs_dir)
+    runs, _ = runs_table.run_tables(expected, runs_dir)
     return Study(expected, runs, comparison_table(runs, expected))
 
 

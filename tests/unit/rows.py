@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 from builders import raw_config
-from tfscaling import configuration, expectations
+from tfscaling.study import configuration, manifest
 
 
 def expected_of(*blocks: dict[str, Any], **platform: Any) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def expected_of(*blocks: dict[str, Any], **platform: Any) -> dict[str, Any]:
     raw = raw_config((("grid",), [{**usual, **block} for block in blocks or ({},)]))
     raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
     raw["platforms"]["cluster"].update(platform)
-    return expectations.expected_runs(configuration.validate(raw))
+    return manifest.expected_runs(configuration.validate(raw))
 
 
 def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -11,7 +11,8 @@ import snakemake_executor_plugin_slurm as plugin
 import yaml
 from builders import REPOSITORY, raw_config
 from snakemake.resources import Resources
-from tfscaling import configuration, expectations, submission
+from tfscaling.study import configuration, manifest
+from tfscaling.sweep import submission
 
 
 def config_of(
@@ -25,7 +26,7 @@ def config_of(
 
 
 def entries(config: dict[str, Any]) -> list[dict[str, Any]]:
-    return expectations.expected_runs(config)["runs"]
+    return manifest.expected_runs(config)["runs"]
 
 
 PROFILE = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())

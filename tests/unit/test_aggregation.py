@@ -10,9 +10,11 @@ import generator
 import pandas as pd
 import pytest
 from builders import raw_config
-from tfscaling import configuration, display, expectations, formats, tables
-from tfscaling.comparison import comparison_table
-from tfscaling.display import Shown
+from tfscaling.report import formats
+from tfscaling.study import configuration, manifest
+from tfscaling.tables import display, runs_table
+from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.display import Shown
 
 REPEATS = 6
 COLUMNS = ["execution_time_s", "speedup", "scaling_efficiency", "loss", "accuracy"]
@@ -36,7 +38,7 @@ def expected() -> dict[str, Any]:
     raw = raw_config((("grid",), [block]))
     raw["platforms"]["other"] = raw["platforms"]["cluster"]
     raw["recipes"]["slow"] = {**raw["recipes"]["weak"], "learning_rate": 0.01}
-    return expectations.expected_runs(configuration.validate(raw))
+    return manifest.expected_runs(configuration.validate(raw))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +50,7 @@ def folder(expected: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def comparison(expected: dict[str, Any], folder: Path) -> pd.DataFrame:
-    runs, _ = tables.run_tables(expected, folder)
+    runs, _ = runs_table.run_tables(expected, folder)
     return comparison_table(runs, expected)
 
 
@@ -58,7 +60,7 @@ def shown(comparison: pd.DataFrame) -> Shown:
 
 
 def test_every_run_is_a_row_and_every_epoch(expected: dict[str, Any], folder: Path) -> None:
-    runs, epochs = tables.run_tables(expected, folder)
+    runs, epochs = runs_table.run_tables(expected, folder)
     assert len(runs) == len(POINTS) * REPEATS == 600
     assert set(runs["status"]) == {"ok"}
     assert runs["parameters_hash"].nunique() == 600

@@ -16,8 +16,8 @@ import pytest
 from builders import REPOSITORY
 from claims import INDIFFERENCE, is_false
 from simulated import NOISES, RUNS, Sweeps, line, noise, share
-from tfscaling import clouds, decision, findings
-from tfscaling.samples import INCONCLUSIVE, SUPPORTED
+from tfscaling.analysis import clouds, decision, findings
+from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED
 
 FALSE_MAX = 0.05
 TRIALS = 100

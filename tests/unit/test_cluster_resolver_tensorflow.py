@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from tfscaling.cluster_resolver import SlurmClusterResolver
-from tfscaling.task_layout import ClusterError
+from tfscaling.cluster.task_layout import ClusterError
+from tfscaling.cluster.tensorflow_resolver import SlurmClusterResolver
 
 TensorFlowsResolver = tf.distribute.cluster_resolver.SlurmClusterResolver
 

@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 from builders import raw_config, write_failure
 from jsonschema import Draft202012Validator
-from tfscaling import comparison, configuration, expectations, tables
-from tfscaling.comparison import comparison_table
-from tfscaling.configuration import load_schema, properties
-from tfscaling.metrics import METRICS
+from tfscaling.records.metrics import METRICS
+from tfscaling.study import configuration, manifest
+from tfscaling.study.configuration import load_schema, properties
+from tfscaling.tables import comparison, runs_table
+from tfscaling.tables.comparison import comparison_table
 
 # JSON Schema's own types: in a column with an empty cell, pandas writes 2 as 2.0
 VALIDATOR = Draft202012Validator(load_schema("comparison"))
@@ -42,7 +43,7 @@ def expected_runs(repeats: int) -> dict[str, Any]:
     # the larger the batch, the less accurate: not every point reaches this
     raw["comparison"] = {"target_accuracy": 0.98}
     raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
-    return expectations.expected_runs(configuration.validate(raw))
+    return manifest.expected_runs(configuration.validate(raw))
 
 
 def spoil(expected: dict[str, Any], runs_dir: Path) -> None:
@@ -68,11 +69,11 @@ def rows(request: pytest.FixtureRequest, tmp_path: Path) -> list[dict[str, Any]]
     expected = expected_runs(request.param)
     generator.write_records(expected, tmp_path)
     spoil(expected, tmp_path)
-    runs, _ = tables.run_tables(expected, tmp_path)
+    runs, _ = runs_table.run_tables(expected, tmp_path)
     comparison_table(runs, expected, {"nodes": 1}, [PUBLISHED]).to_csv(
         tmp_path / "comparison.csv", index=False
     )
-    table = tables.read_table(tmp_path / "comparison.csv")
+    table = runs_table.read_table(tmp_path / "comparison.csv")
     return [
         {str(key): None if pd.isna(value) else value for key, value in row.items()}
         for row in table.to_dict("records")
@@ -110,7 +111,7 @@ def test_every_column_has_a_value_somewhere(tmp_path: Path) -> None:
     """Else the test above would see no wrong rule of the column."""
     expected = expected_runs(7)
     generator.write_records(expected, tmp_path)
-    runs, _ = tables.run_tables(expected, tmp_path)
+    runs, _ = runs_table.run_tables(expected, tmp_path)
     table = comparison_table(runs, expected, {"nodes": 1}, [PUBLISHED])
     assert [name for name in table if table[name].isna().all()] == []
 

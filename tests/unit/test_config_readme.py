@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from tfscaling import configuration
-from tfscaling.metrics import METRICS
-from tfscaling.models import MODELS
-from tfscaling.plots import PLOTS
-from tfscaling.strategies import STRATEGIES
+from tfscaling.records.metrics import METRICS
+from tfscaling.report.plots import PLOTS
+from tfscaling.study import configuration
+from tfscaling.training.models import MODELS
+from tfscaling.training.strategies import STRATEGIES
 
 README = (Path(__file__).parents[2] / "config/README.md").read_text()
 

@@ -24,9 +24,10 @@ from known_truth import (
     TrueSet,
     Writer,
 )
-from tfscaling import clouds, decision, findings, tables
-from tfscaling.comparison import comparison_table
-from tfscaling.samples import SUPPORTED
+from tfscaling.analysis import clouds, decision, findings
+from tfscaling.tables import runs_table
+from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.significance import SUPPORTED
 
 SETS = 500
 FALSE_MAX = 0.05
@@ -63,7 +64,7 @@ def _made(writer: Writer, folder: Path) -> Iterator[Made]:
     for number in range(SETS):
         truth = known_truth.draw(number)
         writer.write(truth, folder / str(number))
-        runs = _as_read(tables.run_tables(expected, folder / str(number))[0], folder)
+        runs = _as_read(runs_table.run_tables(expected, folder / str(number))[0], folder)
         comparison = _as_read(comparison_table(runs, expected), folder)
         between = clouds.table(comparison, runs, expected)
         found = findings.find(comparison, runs, between)
@@ -74,7 +75,7 @@ def _as_read(table: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """The table as the next program reads it."""
     path = folder / "table.csv"
     table.to_csv(path, index=False)
-    return tables.read_table(path)
+    return runs_table.read_table(path)
 
 
 def points(one: Made) -> Iterator[tuple[known_truth.TruePoint, dict[str, Any]]]:

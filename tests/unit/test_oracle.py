@@ -23,10 +23,10 @@ import oracle_rank
 import pytest
 from builders import SCRIPTS
 from oracle_rank import PRECISIONS, SETTINGS, STEPS, UNEVEN, WHOLE
-from tfscaling.geometry import Geometry
-from tfscaling.launchers import LAUNCHERS, Request
-from tfscaling.ports import ReservedPorts
-from tfscaling.strategies import STRATEGIES
+from tfscaling.jobs.launchers import LAUNCHERS, Request
+from tfscaling.jobs.ports import ReservedPorts
+from tfscaling.study.geometry import Geometry
+from tfscaling.training.strategies import STRATEGIES
 
 #: Name → strategy, shape, replicas.
 TRAININGS = {

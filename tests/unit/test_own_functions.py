@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import raw_config
-from tfscaling import configuration, datasets, expectations, grid, models, own_model
-from tfscaling.configuration import ConfigError
-from tfscaling.datasets import DATASETS
-from tfscaling.metrics import METRICS
-from tfscaling.models import MODELS
-from tfscaling.plots import PLOTS
-from tfscaling.strategies import STRATEGIES
+from tfscaling.datasets import catalogue
+from tfscaling.datasets.catalogue import DATASETS
+from tfscaling.records.metrics import METRICS
+from tfscaling.report.plots import PLOTS
+from tfscaling.study import configuration, grid, manifest
+from tfscaling.study.configuration import ConfigError
+from tfscaling.training import models, user_model
+from tfscaling.training.models import MODELS
+from tfscaling.training.strategies import STRATEGIES
 
 MODULE = """
 import numpy as np
@@ -94,13 +96,13 @@ def test_a_function_is_a_model_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> N
     assert run.model == "mine:model"
     assert run.path.startswith("platform=cluster/model=mine:model/strategy=")
     # what is no model is refused by a module with a test of its own
-    monkeypatch.setattr(own_model, "build", lambda name, function: (name, function()))
+    monkeypatch.setattr(user_model, "build", lambda name, function: (name, function()))
     assert models.get("mine:model").build() == ("mine:model", "a model")
 
 
 def test_the_parameters_name_the_function_that_made_the_data() -> None:
     raw = raw_config((("recipes", "weak", "dataset"), "mine:data"))
-    expected = expectations.expected_runs(configuration.validate(raw))
+    expected = manifest.expected_runs(configuration.validate(raw))
     assert expected["runs"][0]["parameters"]["dataset"] == "mine:data"
 
 
@@ -126,10 +128,10 @@ def test_one_line_says_what_is_wrong(
     assert "\n" not in str(caught.value)
 
 
-def fetch(name: str) -> tuple[datasets.Arrays, dict[str, Any]]:
+def fetch(name: str) -> tuple[catalogue.Arrays, dict[str, Any]]:
     output, provenance = Path(f"{name}.npz"), Path(f"{name}.json")
-    assert datasets.fetch(name, None, output, provenance) == "function"
-    arrays = datasets.load(output, {"train_examples_max": None, "test_examples_max": 1})
+    assert catalogue.fetch(name, None, output, provenance) == "function"
+    arrays = catalogue.load(output, {"train_examples_max": None, "test_examples_max": 1})
     return arrays, json.loads(provenance.read_text())
 
 
@@ -167,7 +169,7 @@ def test_images_that_are_no_bytes_are_not_scaled() -> None:
 def test_what_is_no_dataset_is_refused(
     function: str, message: str, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(datasets.DatasetError) as caught:
+    with pytest.raises(catalogue.DatasetError) as caught:
         fetch(f"mine:{function}")
     assert f"  function: {message}" in str(caught.value)
     assert not list(project.glob("*.npz"))

@@ -13,7 +13,7 @@ import normalized_rank
 import numpy as np
 import pytest
 from builders import SCRIPTS
-from tfscaling.ports import ReservedPorts
+from tfscaling.jobs.ports import ReservedPorts
 
 BATCH = 8  # two replicas: the global batch of the other trainings
 Ranks = list[dict[str, Any]]

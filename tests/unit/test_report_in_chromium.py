@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from report_inputs import COLUMNS, SVG, TITLE, clouds, decision, findings, published, study
-from tfscaling import data_warnings, report
+from tfscaling.report import page
+from tfscaling.tables import data_warnings
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
@@ -59,7 +60,7 @@ addEventListener("message", (event) => { document.title = JSON.stringify(event.d
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     made = study(folder / "runs")
-    text = report.render(
+    text = page.render(
         TITLE, made.expected, made.runs, made.comparison, COLUMNS, decision(), findings(),
         {"speedup": SVG}, data_warnings.find(made.comparison, made.runs),
         clouds=clouds(), published=published(), folder=folder,

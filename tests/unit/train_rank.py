@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tfscaling import cluster, devices, parameter_server
-from tfscaling.datasets import Arrays
-from tfscaling.events import EventLog
-from tfscaling.parameter_server import ParameterServerTrainer
-from tfscaling.strategies import STRATEGIES
-from tfscaling.trainer import Trainer
-from tfscaling.training_loop import TrainingLoop
+from tfscaling.cluster import resolver
+from tfscaling.datasets.catalogue import Arrays
+from tfscaling.records.events import EventLog
+from tfscaling.training import devices, parameter_server
+from tfscaling.training.all_reduce import Trainer
+from tfscaling.training.loop import TrainingLoop
+from tfscaling.training.parameter_server import ParameterServerTrainer
+from tfscaling.training.strategies import STRATEGIES
 
 #: Five steps of 16 and one of 7; held-out examples that fill no evaluation batch exactly.
 TRAIN_EXAMPLES, TEST_EXAMPLES, GLOBAL_BATCH = 87, 1203, 16
@@ -65,7 +66,7 @@ def small_model() -> Any:
 
 def main() -> None:
     name, count, batch, output = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
-    spec, own = STRATEGIES[name], cluster.resolve(os.environ, gpus_per_node=0)
+    spec, own = STRATEGIES[name], resolver.resolve(os.environ, gpus_per_node=0)
     names = devices.configure(count, "logical", 1)
     events = EventLog(output.parent / f"rank-{own.rank}.events.jsonl", own.rank)
     if spec.coordinated and not own.is_chief:

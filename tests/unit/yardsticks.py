@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from builders import report
-from tfscaling import yardstick_record
-from tfscaling.geometry import Geometry
-from tfscaling.parameters import cpus_per_task
+from tfscaling.records import benchmark_record
+from tfscaling.study.geometry import Geometry
+from tfscaling.study.parameters import cpus_per_task
 
 SIZES = (4, 1024, 65536, 1048576, 16777216)
 GRADIENT_BYTES = 11_082_536
@@ -51,13 +51,13 @@ def record_of(
     }
     reports = [rank_report(rank, entry["replicas"], times) for rank in range(shape.tasks)]
     where = {"launcher_host": "n", "git_commit": None, "slurm_job": None, "slurm_settings": None}
-    return yardstick_record.build(
+    return benchmark_record.build(
         axes, derived, settings, entry["parameters_hash"], 1, reports, 20.0, where
     )
 
 
 def write(folder: Path, entry: Mapping[str, Any], **shape: Any) -> Path:
-    path = folder / entry["path"] / yardstick_record.RECORD
+    path = folder / entry["path"] / benchmark_record.RECORD
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record_of(entry, **shape)))
     return path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from project import TINY, Project
-from tfscaling import records
+from tfscaling.records import run_record
 
 DIVERGING = {**TINY, "optimizer": "sgd", "learning_rate": 1.0e20, "epochs": 3}
 
@@ -21,7 +21,7 @@ def test_a_sweep_in_which_everything_diverges_ends_with_its_tables(project: Proj
     project.snakemake()
     assert project.failures() == []
     for path in project.folder.glob("results/runs/**/run.json"):
-        record = records.read(path)  # strict JSON that follows the schema
+        record = run_record.read(path)  # strict JSON that follows the schema
         assert record is not None
         assert record["validity"]["status"] == "diverged"
         assert record["validity"]["reason"].startswith("diverged: loss is NaN from epoch ")

@@ -12,9 +12,9 @@ import jsonschema
 import pytest
 import yaml
 from project import REPOSITORY, Project
-from tfscaling import grid, order
-from tfscaling.plots import PLOTS
-from tfscaling.records import WALL_PHASES
+from tfscaling.records.run_record import WALL_PHASES
+from tfscaling.report.plots import PLOTS
+from tfscaling.study import grid, order
 
 #: `started` has whole seconds, and the clock of events is not the one of files.
 CLOCKS_S = 1.1

@@ -21,12 +21,13 @@ os.environ.update(
     )
 )
 
-from tfscaling import config_files, configuration, folders, grid, order, platforms, published
-from tfscaling.datasets import DATASETS, TRAIN_EXAMPLES
-from tfscaling.metrics import METRICS
-from tfscaling.models import MODELS
-from tfscaling.plots import PLOTS
-from tfscaling.strategies import STRATEGIES
+from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
+from tfscaling.records.metrics import METRICS
+from tfscaling.report.plots import PLOTS
+from tfscaling.study import config_files, configuration, folders, grid, order, platforms
+from tfscaling.tables import published
+from tfscaling.training.models import MODELS
+from tfscaling.training.strategies import STRATEGIES
 
 
 def config_sources():

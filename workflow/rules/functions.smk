@@ -7,8 +7,9 @@ OUTPUTS  input functions, resource functions, arguments; what tables wait for: w
 import json
 import shlex
 
-from tfscaling import expectations, parameters, submission, yardstick
-from tfscaling.plots import titles
+from tfscaling.report.plots import titles
+from tfscaling.study import all_reduce_benchmark, manifest, parameters
+from tfscaling.sweep import submission
 
 
 def run_of(wildcards):
@@ -21,13 +22,13 @@ def run_of(wildcards):
 
 def prepared_dataset(wildcards):
     """The file that the run's ranks read."""
-    return f"results/datasets/{expectations.dataset_of(CONFIG, run_of(wildcards))}.npz"
+    return f"results/datasets/{manifest.dataset_of(CONFIG, run_of(wildcards))}.npz"
 
 
 def run_arguments(wildcards):
     """Axes and parameters of a run as flags; any change of a value reruns exactly this run."""
     run = run_of(wildcards)
-    values = parameters.run_parameters(CONFIG, run, expectations.dataset_of(CONFIG, run))
+    values = parameters.run_parameters(CONFIG, run, manifest.dataset_of(CONFIG, run))
     return shlex.join(parameters.to_arguments(run.axes, values))
 
 
@@ -37,8 +38,8 @@ RESOURCES = platforms.resource_functions(CONFIG["platforms"], GRID.runs, run_of)
 def yardstick_arguments(wildcards):
     """The same of a yardstick: a change of what cannot change an all-reduce reruns none."""
     run = run_of(wildcards)
-    values = yardstick.parameters_of(CONFIG, run)
-    return shlex.join(parameters.to_arguments(yardstick.axes_of(run), values))
+    values = all_reduce_benchmark.parameters_of(CONFIG, run)
+    return shlex.join(parameters.to_arguments(all_reduce_benchmark.axes_of(run), values))
 
 
 def run_priority(wildcards):

@@ -7,13 +7,14 @@ OUTPUTS  input functions
 import json
 import shlex
 
-from tfscaling import plan, yardstick
+from tfscaling.study import all_reduce_benchmark
+from tfscaling.sweep import costed_plan
 
 
 def wanted_records(wildcards):
     """The records that the tables wait for; a sweep beyond budget or data ends here, a plan not."""
-    refusal = plan.refusal(CONFIG, Path(ROOT, "runs"), SOURCES)
-    refusal = refusal or plan.batch_problem(CONFIG, GRID.runs, Path(ROOT, "datasets"), SOURCES)
+    refusal = costed_plan.refusal(CONFIG, Path(ROOT, "runs"), SOURCES)
+    refusal = refusal or costed_plan.batch_problem(CONFIG, GRID.runs, Path(ROOT, "datasets"), SOURCES)
     if refusal:
         sys.exit(refusal)  # one line; Snakemake would show an exception with a traceback
     if not any(run.further for run in GRID.runs):
@@ -36,7 +37,7 @@ def records_after_round(number):
     """
     further = set(further_runs(number)["runs"]) if number else set()
     wanted = (RUNS[path] for path in PRIORITY if not RUNS[path].further or path in further)
-    selected = (run for run in wanted if plan.is_selected(CONFIG, run.platform))
+    selected = (run for run in wanted if costed_plan.is_selected(CONFIG, run.platform))
     return [f"results/runs/{run.path}/run.json" for run in selected]
 
 
@@ -56,6 +57,6 @@ def previous_flag(wildcards, input):
 
 def wanted_yardsticks(wildcards):
     """The yardsticks that the tables wait for, if they are enabled."""
-    wanted = yardstick.entries(CONFIG, GRID.runs, STRATEGIES)
-    timed = (e for e in wanted if plan.is_selected(CONFIG, e["axes"]["platform"]))
+    wanted = all_reduce_benchmark.entries(CONFIG, GRID.runs, STRATEGIES)
+    timed = (e for e in wanted if costed_plan.is_selected(CONFIG, e["axes"]["platform"]))
     return [f"results/yardsticks/{e['path']}/all_reduce.json" for e in timed if not e["refusal"]]

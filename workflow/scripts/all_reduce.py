@@ -9,25 +9,26 @@ import argparse
 import time
 from pathlib import Path
 
-from tfscaling import all_reduce, parameters, rank, yardstick
-from tfscaling.grid import POINT_AXES
+from tfscaling.study import all_reduce_benchmark, parameters
+from tfscaling.study.grid import POINT_AXES
+from tfscaling.training import all_reduce_timing, rank
 
 
 def main() -> None:
     started_s = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, required=True, help="where to leave the report")
-    parameters.add_arguments(parser, POINT_AXES, yardstick.definitions())
+    parameters.add_arguments(parser, POINT_AXES, all_reduce_benchmark.definitions())
     args = parser.parse_args()
-    axes, settings = parameters.from_namespace(args, POINT_AXES, yardstick.definitions())
-    if settings["yardstick_version"] != yardstick.YARDSTICK_VERSION:
-        parser.error(f"this is yardstick_version {yardstick.YARDSTICK_VERSION}")
+    axes, settings = parameters.from_namespace(args, POINT_AXES, all_reduce_benchmark.definitions())
+    if settings["yardstick_version"] != all_reduce_benchmark.YARDSTICK_VERSION:
+        parser.error(f"this is yardstick_version {all_reduce_benchmark.YARDSTICK_VERSION}")
     rank.process(
         axes,
         settings,
         args.folder,
         started_s,
-        lambda own, events: all_reduce.run(own, axes, settings, events),
+        lambda own, events: all_reduce_timing.run(own, axes, settings, events),
     )
 
 

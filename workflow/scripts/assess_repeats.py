@@ -9,7 +9,8 @@ OUTPUTS  round=<n>.json (--output): the further runs to make, and how wide each 
 import argparse
 from pathlib import Path
 
-from tfscaling import records, repeats
+from tfscaling.records import run_record
+from tfscaling.sweep import extra_repeats
 
 
 def main() -> None:
@@ -20,9 +21,11 @@ def main() -> None:
     parser.add_argument("--previous", type=Path)
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
-    before = records.read_json(args.previous) if args.previous else None
+    before = run_record.read_json(args.previous) if args.previous else None
     asked = before["runs"] if before else []
-    made = repeats.next_round(records.read_json(args.grid), args.runs_dir, asked, args.round)
+    made = extra_repeats.next_round(
+        run_record.read_json(args.grid), args.runs_dir, asked, args.round
+    )
     for point in made["points"]:
         width = point["relative_interval"]
         shown = "no interval" if width is None else f"interval {width:.1%} of the median"
@@ -30,7 +33,7 @@ def main() -> None:
         diverged = f", {point['diverged']} diverged" if point["diverged"] else ""
         print(f"{axes}: {point['repeats']} runs{diverged}, {shown}: {point['verdict']}")
     print(f"round {args.round}: {made['added']} further runs")
-    records.write_json(args.output, made)
+    run_record.write_json(args.output, made)
 
 
 if __name__ == "__main__":

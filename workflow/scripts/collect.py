@@ -8,7 +8,8 @@ OUTPUTS  runs.csv (--csv), runs.parquet (--parquet), epochs.csv (--epochs)
 import argparse
 from pathlib import Path
 
-from tfscaling import records, tables
+from tfscaling.records import run_record
+from tfscaling.tables import runs_table
 
 
 def main() -> None:
@@ -19,12 +20,12 @@ def main() -> None:
     parser.add_argument("--parquet", type=Path, required=True)
     parser.add_argument("--epochs", type=Path, required=True)
     args = parser.parse_args()
-    collect(records.read_json(args.grid), args.runs_dir, args.csv, args.parquet, args.epochs)
+    collect(run_record.read_json(args.grid), args.runs_dir, args.csv, args.parquet, args.epochs)
 
 
 def collect(expected: dict, runs_dir: Path, csv: Path, parquet: Path, epochs_csv: Path) -> None:
     """Write the tables of runs and epochs and say what is not valid."""
-    runs, epochs = tables.run_tables(expected, runs_dir)
+    runs, epochs = runs_table.run_tables(expected, runs_dir)
     runs.to_csv(csv, index=False)
     runs.to_parquet(parquet, index=False)
     epochs.to_csv(epochs_csv, index=False)

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tfscaling import data_warnings, display, formats, published, records, tables
-from tfscaling.comparison import comparison_table
-from tfscaling.metrics import METRICS
+from tfscaling.records import run_record
+from tfscaling.records.metrics import METRICS
+from tfscaling.report import formats
+from tfscaling.tables import data_warnings, display, published, runs_table
+from tfscaling.tables.comparison import comparison_table
 
 #: Ending of a file → how the comparison is written into it.
 FORMATS = {".md": formats.markdown_page, ".tex": formats.latex, ".html": formats.html_page}
@@ -39,12 +41,12 @@ def main() -> None:
     removed = "remove other *.md in the folder of --platforms: of platforms that are no more"
     parser.add_argument("--remove-earlier", action="store_true", help=removed)
     args = parser.parse_args()
-    expected = records.read_json(args.grid)
-    runs = tables.read_table(args.runs)
+    expected = run_record.read_json(args.grid)
+    runs = runs_table.read_table(args.runs)
     table = comparison_table(runs, expected, args.baseline, published.read(args.published))
     table.to_csv(args.csv, index=False)
     warnings = data_warnings.find(table, runs)
-    records.write_json(args.warnings, data_warnings.to_json(warnings))
+    run_record.write_json(args.warnings, data_warnings.to_json(warnings))
     files = [args.md, args.tex, args.html]
     platforms = expected["platforms"]
     write(table, runs, warnings, platforms, args.title, args.columns, files, args.platforms)

@@ -12,21 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from tfscaling import (
+from tfscaling.analysis import (
     clouds,
     communication,
     contest,
-    data_warnings,
     decision,
-    decision_page,
     findings,
-    formats,
-    method,
-    published,
-    records,
+    methodology,
     scaling_laws,
-    tables,
 )
+from tfscaling.records import run_record
+from tfscaling.report import decision_page, formats
+from tfscaling.tables import data_warnings, published, runs_table
 
 
 def main() -> None:
@@ -47,13 +44,13 @@ def main() -> None:
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
     conclude(
-        tables.read_table(args.comparison),
-        tables.read_table(args.runs),
-        records.read_json(args.grid),
+        runs_table.read_table(args.comparison),
+        runs_table.read_table(args.runs),
+        run_record.read_json(args.grid),
         published.read(args.published),
         args.tolerance,
         args.yardsticks_dir,
-        data_warnings.from_json(records.read_json(args.warnings)),
+        data_warnings.from_json(run_record.read_json(args.warnings)),
         args.output_dir,
         args.indifference,
     )
@@ -95,8 +92,8 @@ def conclude(
     write("scaling", laws, formats.markdown(scaling_laws.shown(laws)))
     timed = communication.table(comparison, expected, yardsticks_dir)
     write("communication", timed, formats.markdown(communication.shown(timed)))
-    kept = method.rules(runs, comparison, expected, timed)
-    write("method", kept, formats.markdown(method.shown(kept)))
+    kept = methodology.rules(runs, comparison, expected, timed)
+    write("method", kept, formats.markdown(methodology.shown(kept)))
     beside = published.table(published_rows, comparison, runs, expected, tolerance)
     write("published", beside, formats.markdown(published.shown(beside, tolerance)))
 

@@ -8,8 +8,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from tfscaling import datasets, user_code
-from tfscaling.configuration import known
+from tfscaling.datasets import catalogue
+from tfscaling.study import user_code
+from tfscaling.study.configuration import known
 
 
 def main() -> None:
@@ -19,13 +20,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--provenance", type=Path, required=True)
     args = parser.parse_args()
-    if args.dataset not in datasets.DATASETS and not user_code.is_reference(args.dataset):
-        parser.error(f"--dataset {known(datasets.DATASETS, args.dataset)} or {user_code.FORM}")
+    if args.dataset not in catalogue.DATASETS and not user_code.is_reference(args.dataset):
+        parser.error(f"--dataset {known(catalogue.DATASETS, args.dataset)} or {user_code.FORM}")
     try:
-        source = datasets.fetch(args.dataset, args.path, args.output, args.provenance)
-    except datasets.DatasetError as error:
+        source = catalogue.fetch(args.dataset, args.path, args.output, args.provenance)
+    except catalogue.DatasetError as error:
         sys.exit(f"ERROR: {error}")
-    checked = "all checksums" if datasets.get(args.dataset).parts else "no published checksums"
+    checked = "all checksums" if catalogue.get(args.dataset).parts else "no published checksums"
     print(f"{args.dataset}: from {source}, {checked}")
 
 

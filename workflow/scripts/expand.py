@@ -8,7 +8,8 @@ import argparse
 import json
 from pathlib import Path
 
-from tfscaling import expectations, records
+from tfscaling.records import run_record
+from tfscaling.study import manifest
 
 
 def main() -> None:
@@ -16,8 +17,8 @@ def main() -> None:
     parser.add_argument("--config", required=True, type=json.loads, help="validated, as JSON")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
-    expected = expectations.expected_runs(args.config)
-    records.write_json(args.output, expected)
+    expected = manifest.expected_runs(args.config)
+    run_record.write_json(args.output, expected)
     print(f"{len(expected['runs'])} runs, {len(expected['excluded'])} excluded points")
 
 

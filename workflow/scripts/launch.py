@@ -11,22 +11,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tfscaling import (
-    clock,
-    events,
-    launching,
-    parameters,
-    prepared_data,
-    provenance,
-    rank_files,
-    records,
-    slurm_job,
-    truth,
-)
-from tfscaling.geometry import Geometry, batch_sizes
-from tfscaling.launching import Attempt
-from tfscaling.parameters import cpus_per_task
-from tfscaling.strategies import STRATEGIES
+from tfscaling.jobs import attempt as launching
+from tfscaling.jobs import provenance, rank_files, slurm_job
+from tfscaling.jobs.attempt import Attempt
+from tfscaling.records import checks, clock, events, prepared_data, run_record
+from tfscaling.study import parameters
+from tfscaling.study.geometry import Geometry, batch_sizes
+from tfscaling.study.parameters import cpus_per_task
+from tfscaling.training.strategies import STRATEGIES
 
 LAUNCH_S = clock.now()
 SCRIPTS = Path(__file__).resolve().parent
@@ -82,29 +74,29 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt, data: dict)
     asked = {**axes, **settings, **derived, "jobs": strategy.jobs(geometry, settings)}
     asked |= {"train_examples": data["train_examples"], "test_examples": data["test_examples"]}
     asked["data_sha256"] = data[prepared_data.SHA256]
-    required = [name for name in truth.CHECKS if name != truth.FINITE]
-    if wrong := truth.violations(asked, reports, required):
+    required = [name for name in checks.CHECKS if name != checks.FINITE]
+    if wrong := checks.violations(asked, reports, required):
         return {"kind": "invalid", "message": "; ".join(wrong)}
     # a run that diverged is a result: it has a record, and is not tried again
-    divergence = "; ".join(truth.violations(asked, reports, [truth.FINITE]))
+    divergence = "; ".join(checks.violations(asked, reports, [checks.FINITE]))
     job = slurm_job.describe(os.environ)
     rank_events = [
         events.on_launcher_clock(events.read(rank_files.events_path(attempt.scratch, r["rank"])))
         for r in reports
     ]
-    if missing := records.missing_phases(rank_events, reports):
+    if missing := run_record.missing_phases(rank_events, reports):
         return {"kind": "invalid", "message": "; ".join(missing)}
     environment = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ))
-    environment |= {"dataset": data, "unchecked": truth.unchecked(asked, reports)}
+    environment |= {"dataset": data, "unchecked": checks.unchecked(asked, reports)}
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
-    events.write(path.with_name(records.EVENTS), merged)
-    records.write_steps(path.parent, reports)
-    records.follows_schema("run_record")  # compiled now, within the wall time
+    events.write(path.with_name(run_record.EVENTS), merged)
+    run_record.write_steps(path.parent, reports)
+    run_record.follows_schema("run_record")  # compiled now, within the wall time
     # the wall time ends here: what is left is to check the record and to write it
-    durations = records.phases(rank_events, LAUNCH_S, clock.now(), job)
-    if wrong := records.impossible(durations, rank_events, reports):
+    durations = run_record.phases(rank_events, LAUNCH_S, clock.now(), job)
+    if wrong := run_record.impossible(durations, rank_events, reports):
         return {"kind": "invalid", "message": "; ".join(wrong)}
-    record = records.build(
+    record = run_record.build(
         axes,
         derived,
         settings,
@@ -113,10 +105,10 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt, data: dict)
         reports,
         durations,
         environment,
-        required if divergence else list(truth.CHECKS),
+        required if divergence else list(checks.CHECKS),
         divergence,
     )
-    records.write_json(path, record)
+    run_record.write_json(path, record)
     if divergence:
         print(f"{divergence}: the run takes part in no median")
         return None

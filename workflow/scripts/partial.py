@@ -16,16 +16,11 @@ import report
 from collect import collect
 from conclude import conclude
 from plot import plot
-from tfscaling import (
-    data_warnings,
-    expectations,
-    plots,
-    published,
-    records,
-    tables,
-    yardstick,
-)
-from tfscaling.comparison import comparison_table
+from tfscaling.records import run_record
+from tfscaling.report import plots
+from tfscaling.study import all_reduce_benchmark, manifest
+from tfscaling.tables import data_warnings, published, runs_table
+from tfscaling.tables.comparison import comparison_table
 
 
 def main() -> None:
@@ -45,16 +40,16 @@ def main() -> None:
 def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
     """All tables, as the rules collect, compare and conclude make them."""
     (folder / "platforms").mkdir(parents=True, exist_ok=True)
-    expected = expectations.expected_runs(config)
-    records.write_json(folder.parent / "grid.json", expected)
+    expected = manifest.expected_runs(config)
+    run_record.write_json(folder.parent / "grid.json", expected)
     csv, comparison = folder / "runs.csv", folder / "comparison.csv"
     collect(expected, runs_dir, csv, csv.with_suffix(".parquet"), folder / "epochs.csv")
-    runs, rows = tables.read_table(csv), published.read(config["published"]["path"])
+    runs, rows = runs_table.read_table(csv), published.read(config["published"]["path"])
     shown = config["comparison"]
     table = comparison_table(runs, expected, shown["baseline"], rows)
     table.to_csv(comparison, index=False)
     warnings = data_warnings.find(table, runs)
-    records.write_json(folder / "warnings.json", data_warnings.to_json(warnings))
+    run_record.write_json(folder / "warnings.json", data_warnings.to_json(warnings))
     compare.write(
         table,
         runs,
@@ -66,9 +61,9 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
         [folder / "platforms" / f"{name}.md" for name in expected["platforms"]],
     )
     tolerance = config["published"]["tolerance"]
-    timed = yardstick.folder_beside(runs_dir)
+    timed = all_reduce_benchmark.folder_beside(runs_dir)
     conclude(
-        tables.read_table(comparison),
+        runs_table.read_table(comparison),
         runs,
         expected,
         rows,
@@ -93,19 +88,19 @@ def draw(config: dict, folder: Path) -> None:
     report.write(
         folder / "report.html",
         config["comparison"]["title"],
-        records.read_json(folder / "grid.json"),
-        tables.read_table(csv["runs"]),
-        tables.read_table(csv["comparison"]),
+        run_record.read_json(folder / "grid.json"),
+        runs_table.read_table(csv["runs"]),
+        runs_table.read_table(csv["comparison"]),
         config["comparison"]["columns"],
-        tables.read_table(csv["decision"]),
-        tables.read_table(csv["findings"]),
+        runs_table.read_table(csv["decision"]),
+        runs_table.read_table(csv["findings"]),
         files,
-        data_warnings.from_json(records.read_json(warnings)),
-        clouds=tables.read_table(csv["clouds"]),
-        published=tables.read_table(csv["published"]),
-        scaling=tables.read_table(csv["scaling"]),
-        communication=tables.read_table(csv["communication"]),
-        method=tables.read_table(csv["method"]),
+        data_warnings.from_json(run_record.read_json(warnings)),
+        clouds=runs_table.read_table(csv["clouds"]),
+        published=runs_table.read_table(csv["published"]),
+        scaling=runs_table.read_table(csv["scaling"]),
+        communication=runs_table.read_table(csv["communication"]),
+        method=runs_table.read_table(csv["method"]),
     )
 
 

@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-from tfscaling import formats, plan, submission
-from tfscaling.display import MISSING, NAMING, Shown
-from tfscaling.platforms import LOGICAL
+from tfscaling.report import formats
+from tfscaling.study.platforms import LOGICAL
+from tfscaling.sweep import costed_plan, submission
+from tfscaling.tables.display import MISSING, NAMING, Shown
 
 SHOWN = (
     *("tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
@@ -40,15 +41,15 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, required=True)
     parser.add_argument("--md", type=Path, required=True)
     args = parser.parse_args()
-    made = plan.make(args.config, args.runs_dir)
+    made = costed_plan.make(args.config, args.runs_dir)
     submission.add(made.runs, args.config, args.submission)
-    table = pd.DataFrame(made.rows, columns=list(plan.COLUMNS), dtype=object)
+    table = pd.DataFrame(made.rows, columns=list(costed_plan.COLUMNS), dtype=object)
     table.to_csv(args.csv, index=False)
     args.md.write_text(markdown(made, args.config))
     print(args.md.read_text())
 
 
-def markdown(made: plan.Plan, config: Mapping) -> str:
+def markdown(made: costed_plan.Plan, config: Mapping) -> str:
     """The plan to read: the rows, the sbatch lines, the sums, and what they do not say."""
     lines: dict[str, int] = {}
     for row in made.runs:
@@ -84,7 +85,7 @@ def cell(name: str, row: Mapping, lines: Mapping[str, int]) -> str:
         return row[name] + f" ({row['reason']})" * started
     value = row["duration_s" if name == "duration" else name]
     if value is None:
-        unknown = name == "cost_usd" and row["feasibility"] != plan.EXCLUDED
+        unknown = name == "cost_usd" and row["feasibility"] != costed_plan.EXCLUDED
         return "unknown" if unknown else MISSING
     if name == "submission" and template(row) in lines:
         return f"sbatch {lines[template(row)]}"
@@ -99,18 +100,18 @@ def clock(duration_s: float) -> str:
     return str(datetime.timedelta(seconds=round(duration_s)))
 
 
-def totals_shown(made: plan.Plan, config: Mapping) -> Shown:
+def totals_shown(made: costed_plan.Plan, config: Mapping) -> Shown:
     """The sums for each platform and for all, with notes on them and on the budget."""
     platforms = dict.fromkeys(row["platform"] for row in made.runs)
     groups = {p: [row for row in made.runs if row["platform"] == p] for p in platforms}
-    rows = [[name, *sums(plan.total(runs))] for name, runs in groups.items()]
-    rows.append(["all", *sums(plan.total(made.runs))])
+    rows = [[name, *sums(costed_plan.total(runs))] for name, runs in groups.items()]
+    rows.append(["all", *sums(costed_plan.total(made.runs))])
     names = ["platform", "runs", "node_hours", "cost_usd", "one after the other"]
     cells = pd.DataFrame(rows, columns=names, dtype=object)
     return Shown("Totals", cells, tuple(notes(made, config)))
 
 
-def sums(total: plan.Total) -> list[str]:
+def sums(total: costed_plan.Total) -> list[str]:
     """Runs, node-hours, US dollars, time if the runs follow one another."""
     known = f"{total.cost_usd:.2f}"
     usd = f"{known} + unknown" if total.cost_usd else "unknown"
@@ -118,7 +119,7 @@ def sums(total: plan.Total) -> list[str]:
     return [str(total.runs), f"{total.node_hours:.3f}", cost, clock(total.duration_s)]
 
 
-def notes(made: plan.Plan, config: Mapping) -> list[str]:
+def notes(made: costed_plan.Plan, config: Mapping) -> list[str]:
     """What the numbers mean, what they leave out, and whether the budget allows them."""
     wanted, excluded = made.finished + len(made.runs), len(made.rows) - len(made.runs)
     found = [f"{made.finished} of {wanted} runs are finished and cost nothing."]
@@ -131,19 +132,19 @@ def notes(made: plan.Plan, config: Mapping) -> list[str]:
         found.append(f"{made.elsewhere} runs are not on the chosen cluster {config['cluster']}.")
     found.append(
         "duration: median wall time, from launch to teardown, of the valid runs of the same point, "
-        f"else the platform's runtime_min ({plan.TIME_LIMIT}). Neither queue nor repeated attempts."
-        " Node-hours are nodes x duration, also where nodes are processes of one machine."
+        f"else the platform's runtime_min ({costed_plan.TIME_LIMIT}). "
+        "Neither queue nor repeated attempts. Node-hours are nodes x duration, also where nodes are processes of one machine."
     )
-    assumed = (row for row in made.runs if row["duration_from"] == plan.TIME_LIMIT)
+    assumed = (row for row in made.runs if row["duration_from"] == costed_plan.TIME_LIMIT)
     if any(not row["submission"].startswith("sbatch ") for row in assumed):
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
-    if unpriced := plan.total(made.runs).unpriced:
+    if unpriced := costed_plan.total(made.runs).unpriced:
         found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")
     if made.yardsticks:
-        number, hours, usd, _ = sums(plan.total(made.yardsticks))
+        number, hours, usd, _ = sums(costed_plan.total(made.yardsticks))
         more = f"{number} yardsticks to do, at most {hours} node-hours and {usd} US dollars"
-        found.append(f"Not in the sums, but in the budget: {more} ({plan.TIME_LIMIT}).")
-    if problems := plan.budget_problems(config, made.runs, made.yardsticks):
+        found.append(f"Not in the sums, but in the budget: {more} ({costed_plan.TIME_LIMIT}).")
+    if problems := costed_plan.budget_problems(config, made.runs, made.yardsticks):
         return found + [f"The budget refuses this sweep: {line}" for line in problems]
     budgeted = any(limit is not None for limit in config["budget"].values())
     return [*found, "The budget allows it." if budgeted else "No budget is set."]

@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-from tfscaling import data_warnings, plot_style, records, tables
-from tfscaling.plots import PLOTS
+from tfscaling.records import run_record
+from tfscaling.report import plot_style
+from tfscaling.report.plots import PLOTS
+from tfscaling.tables import data_warnings, runs_table
 
 
 def main() -> None:
@@ -42,10 +44,10 @@ def plot(
 ) -> None:
     """Draw each of the outputs; a plot without a title in `titles` has its own."""
     drawn_from = plot_style.Tables(
-        tables.read_table(comparison),
-        tables.read_table(epochs),
+        runs_table.read_table(comparison),
+        runs_table.read_table(epochs),
         read_published(published),
-        data_warnings.footnotes(data_warnings.from_json(records.read_json(warnings))),
+        data_warnings.footnotes(data_warnings.from_json(run_record.read_json(warnings))),
     )
     for path in outputs:
         entry = PLOTS[path.stem]
@@ -56,7 +58,7 @@ def plot(
 def read_published(path: Path | None) -> pd.DataFrame:
     """The published results beside the measured ones; empty without any."""
     try:
-        return tables.read_table(path) if path else pd.DataFrame()
+        return runs_table.read_table(path) if path else pd.DataFrame()
     except pd.errors.EmptyDataError:
         return pd.DataFrame()
 

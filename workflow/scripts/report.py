@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tfscaling import data_warnings, records, report, tables
-from tfscaling.metrics import METRICS
+from tfscaling.records import run_record
+from tfscaling.records.metrics import METRICS
+from tfscaling.report import page as report
+from tfscaling.tables import data_warnings, runs_table
 
 
 def main() -> None:
@@ -42,19 +44,19 @@ def main() -> None:
     write(
         args.output,
         args.title,
-        records.read_json(args.grid) or parser.error(f"{args.grid}: there is no such file"),
-        tables.read_table(args.runs),
-        tables.read_table(args.comparison),
+        run_record.read_json(args.grid) or parser.error(f"{args.grid}: there is no such file"),
+        runs_table.read_table(args.runs),
+        runs_table.read_table(args.comparison),
         args.columns,
-        tables.read_table(args.decision),
-        tables.read_table(args.findings),
+        runs_table.read_table(args.decision),
+        runs_table.read_table(args.findings),
         args.plots,
-        data_warnings.from_json(records.read_json(args.warnings)),
-        clouds=tables.read_table(args.clouds) if args.clouds else None,
-        published=tables.read_table(args.published) if args.published else None,
-        scaling=tables.read_table(args.scaling) if args.scaling else None,
-        communication=tables.read_table(args.communication) if args.communication else None,
-        method=tables.read_table(args.method) if args.method else None,
+        data_warnings.from_json(run_record.read_json(args.warnings)),
+        clouds=runs_table.read_table(args.clouds) if args.clouds else None,
+        published=runs_table.read_table(args.published) if args.published else None,
+        scaling=runs_table.read_table(args.scaling) if args.scaling else None,
+        communication=runs_table.read_table(args.communication) if args.communication else None,
+        method=runs_table.read_table(args.method) if args.method else None,
     )
     if args.remove_earlier:
         remove_earlier(args.output.parent, args.plots)

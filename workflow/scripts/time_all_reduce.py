@@ -11,21 +11,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tfscaling import (
-    clock,
-    launching,
-    parameters,
-    provenance,
-    records,
-    slurm_job,
-    truth,
-    yardstick,
-    yardstick_record,
-)
-from tfscaling.geometry import Geometry
-from tfscaling.grid import POINT_AXES
-from tfscaling.launching import Attempt
-from tfscaling.strategies import STRATEGIES
+from tfscaling.jobs import attempt as launching
+from tfscaling.jobs import provenance, slurm_job
+from tfscaling.jobs.attempt import Attempt
+from tfscaling.records import benchmark_record, checks, clock, run_record
+from tfscaling.study import all_reduce_benchmark, parameters
+from tfscaling.study.geometry import Geometry
+from tfscaling.study.grid import POINT_AXES
+from tfscaling.training.strategies import STRATEGIES
 
 LAUNCH_S = clock.now()
 SCRIPTS = Path(__file__).resolve().parent
@@ -35,9 +28,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--record", type=Path, required=True, help="the all_reduce.json to write")
     launching.add_arguments(parser)
-    parameters.add_arguments(parser, POINT_AXES, yardstick.definitions())
+    parameters.add_arguments(parser, POINT_AXES, all_reduce_benchmark.definitions())
     args = parser.parse_args()
-    axes, settings = parameters.from_namespace(args, POINT_AXES, yardstick.definitions())
+    axes, settings = parameters.from_namespace(args, POINT_AXES, all_reduce_benchmark.definitions())
     jobs = STRATEGIES[axes["strategy"]].jobs(Geometry.of(axes), settings)
 
     def work(attempt: Attempt) -> dict[str, Any] | None:
@@ -62,11 +55,11 @@ def finish(path: Path, axes: dict, settings: dict, jobs: dict, attempt: Attempt)
         "replicas": STRATEGIES[axes["strategy"]].replicas(geometry, settings),
     }
     asked = {**axes, **settings, **derived, "jobs": jobs}
-    if wrong := truth.violations(asked, reports, truth.PLACE_CHECKS):
+    if wrong := checks.violations(asked, reports, checks.PLACE_CHECKS):
         return {"kind": "invalid", "message": "; ".join(wrong)}
     job = slurm_job.describe(os.environ)
     environment = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ))
-    record = yardstick_record.build(
+    record = benchmark_record.build(
         axes,
         derived,
         settings,
@@ -74,10 +67,10 @@ def finish(path: Path, axes: dict, settings: dict, jobs: dict, attempt: Attempt)
         attempt.number,
         reports,
         clock.now() - LAUNCH_S,
-        {**environment, "unchecked": truth.unchecked(asked, reports)},
+        {**environment, "unchecked": checks.unchecked(asked, reports)},
     )
-    yardstick_record.write_durations(path.parent, reports)
-    records.write_json(path, record)
+    benchmark_record.write_durations(path.parent, reports)
+    run_record.write_json(path, record)
     gradient = record["all_reduces"][0]
     print(f"done: {gradient['bytes']} bytes of gradient, slowest rank {gradient['slowest_s']} s")
     return None

@@ -12,7 +12,9 @@ STARTED_S = time.monotonic()  # execution_time_s begins with the trainer's first
 import argparse  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-from tfscaling import TRAINER_VERSION, parameters, rank  # noqa: E402
+from tfscaling import TRAINER_VERSION  # noqa: E402
+from tfscaling.study import parameters  # noqa: E402
+from tfscaling.training import rank  # noqa: E402
 
 
 def main() -> None:

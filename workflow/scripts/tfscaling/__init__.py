@@ -1,8 +1,7 @@
-"""The library beside the scripts: from a configuration to runs, records and tables.
+"""The library beside the scripts: from a configuration to runs, records, tables and conclusions.
 
-Modules are layered and import only from layers below: ground (`cluster`, `nodelist`), plan
-(`configuration`, `grid`, `platforms`, `parameters`, `costs`), job (`launchers`, `records`, `truth`,
-`metrics`, ...), training (`trainer`, `strategies`, `models`, ...), view (`tables`, `plots`).
+Packages with one-way arrows; the docstring of each says what belongs in it, its `__all__` which of
+its modules others may import, and `tests/unit/test_packages.py` which packages it may import.
 """
 
 #: Raised when a change of the trainer makes earlier measurements incomparable: every run reruns.

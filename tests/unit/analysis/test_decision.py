@@ -1,0 +1,344 @@
+"""A choice is made where the runs show it, and says so where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import pytest
+from measured import around, measured, nothing_measured
+from tfscaling.analysis import decision
+from tfscaling.analysis.decision import Choice
+from tfscaling.study import costs
+from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.significance import (
+    INCONCLUSIVE,
+    NOT_COMPARED,
+    NOT_MEASURED,
+    SUPPORTED,
+    TOO_FEW,
+    point_of,
+)
+
+EAST = "of east (mnist_cnn, weak)"
+NO_PRICE = {"usd_per_node_hour": None}
+Tables = tuple[pd.DataFrame, pd.DataFrame]
+
+
+def tables_of(*arguments: Any, **settings: Any) -> Tables:
+    comparison, runs, _ = measured(*arguments, **settings)
+    return comparison, runs
+
+
+def to_target(
+    times: Mapping[tuple[str, int], Sequence[float]],
+    reached: Mapping[tuple[str, int], Sequence[float | None]],
+    **settings: Any,
+) -> Tables:
+    """The same with a target accuracy of 0.97, reached by each run after so many seconds."""
+    _, runs, expected = measured(times, **settings)
+    expected["target_accuracy"] = 0.97
+    for number, run in runs.iterrows():
+        seconds = reached[str(run["platform"]), int(run["nodes"])][int(run["repeat"]) - 1]
+        price = {entry["path"]: entry["usd_per_node_hour"] for entry in expected["runs"]}
+        (usd,) = {value for path, value in price.items() if f"={run['platform']}/" in path}
+        runs.loc[number, "time_to_accuracy_s"] = seconds  # type: ignore[index]
+        if seconds is not None:
+            cost = costs.run_cost_usd(usd, int(run["nodes"]), seconds)
+            runs.loc[number, "cost_to_accuracy_usd"] = cost  # type: ignore[index]
+    return comparison_table(runs, expected), runs
+
+
+def choice(tables: Tables, goal: str = "execution_time_s", indifference: float = 0.05) -> Choice:
+    choices = decision.decide(*tables, indifference)
+    (found,) = [choice for choice in choices if choice.goal == goal]
+    return found
+
+
+def taken(found: Choice) -> tuple[Any, Any]:
+    """(platform, nodes) of the point to take."""
+    assert found.point is not None
+    return found.point[0], found.point[4]
+
+
+def test_a_point_that_all_others_are_worse_than_is_to_be_used() -> None:
+    tables = tables_of({("east", 1): around(30.0), ("east", 2): around(20.0),
+                        ("east", 4): around(10.0)})  # fmt: skip
+    found = choice(tables)
+    assert found.text == (
+        f"Use 4 nodes {EAST}: 10.0 (9.9–10.1) s. Every other point is shown to be worse (95%, 2 "
+        f"comparisons). The next is 2 nodes {EAST}, 20.0 (19.8–20.2) s."
+    )
+    assert (found.support, taken(found)) == (SUPPORTED, ("east", 4))
+    assert (found.bound, found.indifference, found.comparisons) == (0.0, 0.05, 2)
+    # 1 x 30, 2 x 20 and 4 x 10 node-seconds at one dollar an hour
+    assert taken(choice(tables, "cost_usd")) == ("east", 1)
+
+
+def test_the_greatest_accuracy_is_the_best() -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(20.0)}
+    accuracies = {("east", 1): around(0.98, 0.0001), ("east", 2): around(0.95, 0.0001)}
+    found = choice(tables_of(times, accuracies), "test_accuracy")
+    assert found.text.startswith(f"Use 1 node {EAST}: 0.9700 (0.9699–0.9701).")
+
+
+def test_goals_in_their_order_without_those_of_a_target() -> None:
+    goals = [choice.goal for choice in decision.decide(*tables_of({("east", 1): around(30.0)}))]
+    assert goals == ["execution_time_s", "cost_usd", "test_accuracy"]
+
+
+def test_of_points_shown_to_be_within_the_indifference_the_cheapest_is_taken() -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(10.2), ("east", 4): around(10.0)}
+    found = choice(tables_of(times))
+    assert (found.support, taken(found)) == (SUPPORTED, ("east", 2))
+    assert found.bound is not None and 0.02 < found.bound <= found.indifference
+    assert "the lowest cost" in found.text and "1 node " not in found.text
+    # at no indifference only the best will do
+    found = choice(tables_of(times), indifference=0.0)
+    assert (found.support, found.indifference) == (
+        SUPPORTED if found.bound == 0 else INCONCLUSIVE,
+        0,
+    )
+    assert taken(found) == ("east", 4)
+
+
+def test_points_that_cannot_be_told_apart_are_not_as_good() -> None:
+    """They may differ by more than the indifference: cost decides nothing."""
+    times = {("east", 1): around(30.0), ("east", 2): around(10.3, 0.1),
+             ("east", 4): around(10.0, 0.1)}  # fmt: skip
+    found = choice(tables_of(times))
+    assert (found.support, taken(found)) == (INCONCLUSIVE, ("east", 4))
+    assert found.bound is not None and found.bound > found.indifference
+    assert [point[4] for point in found.alike] == [2]
+
+
+def priced(tables: Tables, **usd_per_hour: float) -> Tables:
+    """The same at other prices of a node-hour."""
+    for table in tables:
+        hourly = table["platform"].map(usd_per_hour)
+        table["cost_usd"] = hourly * table["nodes"] * table["execution_time_s"] / 3600
+    return tables
+
+
+def test_the_cheapest_may_have_more_nodes() -> None:
+    """Two nodes of the cheap platform cost less than one and a half of the dear one would."""
+    tables = tables_of({("west", 1): around(10.0), ("west", 2): around(50.0),
+                        ("east", 1): around(50.0), ("east", 2): around(10.1)})  # fmt: skip
+    found = choice(priced(tables, east=1.0, west=3.0))
+    assert taken(found) == ("east", 2)
+    assert "the lowest cost" in found.text
+
+
+def test_without_prices_fewer_nodes_are_taken() -> None:
+    times = {("east", 2): around(10.1), ("east", 4): around(10.0)}
+    found = choice(tables_of(times, **NO_PRICE))
+    assert taken(found) == ("east", 2)
+    assert "the fewest nodes" in found.text
+    assert "dollars" not in found.text
+
+
+def test_costs_within_the_indifference_are_decided_by_nodes_alone() -> None:
+    times = {("east", 1): around(20.1), ("east", 2): around(10.0)}
+    found = choice(tables_of(times), "cost_usd")
+    assert taken(found) == ("east", 1)
+    assert "the fewest nodes" in found.text
+
+
+def test_points_of_as_many_nodes_are_decided_by_the_estimate() -> None:
+    times = {("west", 1): around(10.1), ("east", 1): around(10.0)}
+    found = choice(tables_of(times, **NO_PRICE))
+    assert taken(found) == ("east", 1)
+    assert "the best estimate" in found.text
+
+
+def diverging(tables: Tables, count: int, nodes: int, status: str = "diverged") -> Tables:
+    """The same, where `count` runs of the point end otherwise."""
+    comparison, runs = tables
+    gone = (runs["nodes"] == nodes) & (runs["repeat"] <= count)
+    runs.loc[gone, "status"] = status
+    runs.loc[gone, ["execution_time_s", "cost_usd", "accuracy", "test_accuracy"]] = None
+    place = comparison["nodes"] == nodes
+    comparison.loc[place, "runs"] -= count
+    return comparison, runs
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_point_of_which_some_runs_diverged_is_not_taken_without_saying_so(count: int) -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(10.0)}
+    found = choice(diverging(tables_of(times), count, 2))
+    assert taken(found) == ("east", 2)
+    assert f"{count} of 6 runs diverged" in found.text
+
+
+@pytest.mark.parametrize("count", [3, 4, 6])
+def test_a_point_of_which_half_the_runs_diverged_is_not_taken(count: int) -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(10.0)}
+    found = choice(diverging(tables_of(times), count, 2))
+    assert taken(found) == ("east", 1)
+    assert f"{count} of 6 runs diverged" in found.text and f"2 nodes {EAST}" in found.text
+
+
+def test_failed_runs_of_the_point_to_take_are_named() -> None:
+    times = {("east", 1): around(30.0, runs=7), ("east", 2): around(10.0, runs=7)}
+    found = choice(diverging(tables_of(times), 1, 2, "failed"))
+    assert (found.support, taken(found)) == (SUPPORTED, ("east", 2))
+    assert "1 of 7 runs failed" in found.text
+
+
+def test_a_point_that_does_other_work_is_no_choice_and_named_with_the_reason() -> None:
+    comparison, runs = tables_of({("east", 1): around(30.0), ("east", 2): around(10.0)})
+    comparison["same_work"] = comparison["nodes"] == 1
+    comparison.loc[~comparison["same_work"], "examples_trained"] = 576
+    reason = "does not do the same work: trained 576 examples, another point 60,000"
+
+    found = choice((comparison, runs))
+    assert taken(found) == ("east", 1)
+    assert f"2 nodes {EAST}: {reason}." in found.text
+
+
+def test_points_of_two_platforms_with_other_numbers_of_examples_are_no_rivals() -> None:
+    """Each does the work of its own baseline."""
+    comparison, runs = tables_of({("east", 1): around(30.0), ("west", 1): around(10.0)})
+    comparison["same_work"] = True
+    comparison["examples_trained"] = comparison["platform"].map({"east": 1024, "west": 576})
+    found = choice((comparison, runs))
+    assert taken(found) == ("east", 1)
+    assert "trained 576 examples, another point 1,024" in found.text
+
+
+def test_costs_of_zero_are_decided_without_a_ratio() -> None:
+    """A machine of one's own has no price per hour."""
+    tables = tables_of({("east", 1): around(30.0), ("west", 1): around(10.0)})
+    found = choice(priced(tables, east=0.0, west=2.0), "cost_usd")
+    assert (found.support, taken(found)) == (SUPPORTED, ("east", 1))
+
+
+@pytest.mark.parametrize(("runs", "made"), [(1, "1 run"), (5, "5 runs")])
+def test_below_six_runs_nothing_is_decided(runs: int, made: str) -> None:
+    tables = tables_of({("east", 1): around(30.0, runs=runs), ("east", 2): around(9.0, runs=runs)})
+    found = choice(tables)
+    assert found.text.startswith(
+        f"Too few runs to decide; the smallest median has 2 nodes {EAST}: "
+    )
+    assert found.text.endswith(f" s, of {made}.")
+    assert (found.support, found.point) == (TOO_FEW, None)
+    assert "the greatest median has" in choice(tables, "test_accuracy").text
+
+
+def test_a_rival_with_too_few_runs_is_named_and_leaves_the_choice_open() -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(10.0), ("east", 4): [11.0]}
+    found = choice(tables_of(times))
+    assert found.text.startswith(f"Use 2 nodes {EAST}: ")
+    assert "Every other point with enough runs is shown to be worse" in found.text
+    assert found.text.endswith(f"1 point (4 nodes {EAST}) has too few runs to be compared.")
+    assert found.support == TOO_FEW
+
+
+def test_nothing_is_claimed_of_points_that_were_not_measured() -> None:
+    found = choice(tables_of({("east", 1): around(30.0), ("east", 2): []}))
+    assert (found.support, taken(found), found.comparisons) == (NOT_COMPARED, ("east", 1), 0)
+    assert f"1 node {EAST}: 30.0 (29.7–30.3) s" in found.text
+
+
+def test_without_prices_no_point_is_cheap() -> None:
+    found = choice(tables_of({("east", 1): around(30.0)}, **NO_PRICE), "cost_usd")
+    assert (found.text, found.support, found.point) == ("No point has a price.", NOT_MEASURED, None)
+
+
+def test_points_without_a_price_are_named_beside_the_cheapest() -> None:
+    comparison, runs = tables_of({("east", 1): around(30.0), ("west", 1): around(20.0)})
+    for table in (comparison, runs):
+        table.loc[table["platform"] == "west", "cost_usd"] = None
+    found = choice((comparison, runs), "cost_usd")
+    assert taken(found) == ("east", 1)
+    assert found.text.endswith("1 point (1 node of west (mnist_cnn, weak)) has no price.")
+
+
+def test_the_sooner_at_the_target_is_chosen_though_it_trains_longer() -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(40.0)}
+    tables = to_target(times, {("east", 1): around(25.0), ("east", 2): around(10.0)})
+    assert taken(choice(tables)) == ("east", 1)
+    found = choice(tables, "time_to_accuracy_s")
+    assert found.title == "Shortest time to held-out accuracy 0.97"
+    assert found.text.startswith(f"Use 2 nodes {EAST}: 10.0 (9.9–10.1) s.")
+    found = choice(tables, "cost_to_accuracy_usd")
+    assert taken(found) == ("east", 2)
+    assert f"The next is 1 node {EAST}, 0.0069" in found.text
+
+
+def test_points_alike_at_the_target_are_decided_by_the_cost_to_the_target() -> None:
+    """To the end of training two nodes cost more, to the target less."""
+    times = {("east", 1): around(30.0), ("west", 1): around(10.0)}
+    reached = {("east", 1): around(9.1), ("west", 1): around(9.0)}
+    found = choice(to_target(times, reached), "time_to_accuracy_s")
+    assert taken(found) == ("east", 1)  # 30 s at one dollar cost more than 10 s at two
+    assert "the lowest cost" in found.text
+
+
+def test_a_point_of_which_only_some_runs_reach_the_target_is_no_choice_and_named() -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(10.0)}
+    some = {("east", 1): around(25.0), ("east", 2): [5.0] * 5 + [None]}
+    found = choice(to_target(times, some), "time_to_accuracy_s")
+    assert (found.support, taken(found)) == (NOT_COMPARED, ("east", 1))
+    assert found.text.endswith(f"1 point (2 nodes {EAST}) did not reach the target in all runs.")
+
+
+def test_a_target_that_no_point_reaches_is_told() -> None:
+    times = {("east", 1): around(30.0)}
+    tables = to_target(times, {("east", 1): [None] * 6})
+    for goal in ("time_to_accuracy_s", "cost_to_accuracy_usd"):
+        found = choice(tables, goal)
+        assert found.text == "No point reached the target in all its runs."
+        assert (found.support, found.point) == (NOT_MEASURED, None)
+
+
+def test_a_target_reached_without_a_price_has_no_cost() -> None:
+    times = {("east", 1): around(30.0)}
+    tables = to_target(times, {("east", 1): around(20.0)}, **NO_PRICE)
+    assert choice(tables, "cost_to_accuracy_usd").text == "No point has a price."
+
+
+def test_other_work_is_no_rival() -> None:
+    comparison, runs = tables_of({("east", 1): around(30.0), ("east", 2): around(10.0)})
+    for table in (comparison, runs):
+        table.loc[table["nodes"] == 2, "model"] = "resnet50"
+    found = [c for c in decision.decide(comparison, runs) if c.goal == "execution_time_s"]
+    assert [(c.work, taken(c)) for c in found] == [
+        ("mnist_cnn, weak", ("east", 1)),
+        ("resnet50, weak", ("east", 2)),
+    ]
+
+
+def test_strategies_are_named_where_they_differ() -> None:
+    comparison, runs = tables_of({("east", 1): around(30.0), ("east", 2): around(10.0)})
+    for table in (comparison, runs):
+        table.loc[table["nodes"] == 1, "strategy"] = "single"
+    text = choice((comparison, runs)).text
+    assert "2 nodes of east (mnist_cnn, weak, strategy multi_worker_mirrored)" in text
+    assert "1 node of east (mnist_cnn, weak, strategy single)" in text
+
+
+def test_a_choice_names_a_point_of_the_comparison() -> None:
+    comparison, runs = tables_of({("east", 1): around(30.0)})
+    assert choice((comparison, runs)).point == point_of(comparison.to_dict("records")[0])
+
+
+def test_where_nothing_is_measured_nothing_is_chosen() -> None:
+    comparison, runs = nothing_measured()
+    assert decision.decide(comparison, runs) == []
+    table = decision.table([])
+    assert table.empty and list(table.columns) == list(decision.COLUMNS)
+
+
+def test_the_table_has_the_point_to_take_and_how_many_are_like_it() -> None:
+    tables = tables_of({("east", 1): around(30.0), ("east", 2): around(10.3, 0.1),
+                        ("east", 4): around(10.0, 0.1), ("east", 8): [9.0]})  # fmt: skip
+    rows = {row["goal"]: row for row in decision.table(decision.decide(*tables)).to_dict("records")}
+    assert list(rows) == ["execution_time_s", "cost_usd", "test_accuracy"]
+    time, cost = rows["execution_time_s"], rows["cost_usd"]
+    assert (time["work"], time["title"], time["support"]) == (
+        "mnist_cnn, weak", "Shortest time", TOO_FEW
+    )  # fmt: skip
+    assert pd.isna(time["nodes"])
+    assert (cost["platform"], cost["support"]) == ("east", TOO_FEW)

@@ -1,0 +1,72 @@
+"""Points that do other work or diverge half the time are barred, with the reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pandas as pd
+import pytest
+from measured import around, measured
+from tfscaling.analysis import eligibility
+from tfscaling.tables.significance import Samples, point_of
+
+ROW: dict[str, Any] = {"same_work": True, "reason": "", "examples_trained": 60_000}
+OTHER = "does not do the same work: trained 576 examples, its baseline 1,024"
+
+
+@pytest.mark.parametrize(
+    ("changes", "statuses", "reason"),
+    [
+        ({}, {"ok": 6}, ""),
+        ({"same_work": False, "reason": f"{OTHER}; repeat 3 failed: died"}, {"ok": 6}, OTHER),
+        ({"same_work": False}, {"ok": 6}, "does not do the same work"),
+        ({"same_work": None}, {"ok": 6}, ""),
+        ({"same_work": pd.NA}, {"ok": 6}, ""),
+        ({}, {"ok": 4, "diverged": 2}, ""),
+        ({}, {"ok": 3, "diverged": 3}, "3 of 6 runs diverged"),
+        ({}, {"ok": 2, "diverged": 2, "missing": 2}, "2 of 4 runs diverged"),
+        ({}, {"diverged": 6}, "6 of 6 runs diverged"),
+        ({}, {"ok": 1, "failed": 5}, ""),
+    ],
+)
+def test_why_a_point_takes_no_part(
+    changes: dict[str, Any], statuses: dict[str, int], reason: str
+) -> None:
+    assert eligibility.why_not(ROW | changes, Counter(statuses)) == reason
+
+
+@pytest.mark.parametrize(("trained", "barred"), [(59_950, False), (59_930, True)])
+def test_a_thousandth_of_the_examples_is_no_other_work(trained: int, barred: bool) -> None:
+    row = ROW | {"examples_trained": trained}
+    assert bool(eligibility.why_not(row, Counter(ok=6), 60_000)) is barred
+
+
+def test_a_point_takes_part_whose_baseline_alone_did_other_work() -> None:
+    row = ROW | {"same_work": False, "reason": f"{OTHER}; repeat 3 failed: died"}
+    assert eligibility.why_not(row, Counter(ok=6), 60_000) == ""
+    own = "does not do the same work: its runs trained 576 to 60,000 examples"
+    assert eligibility.why_not(row | {"reason": own}, Counter(ok=6), 60_000) == own
+
+
+def test_tables_without_these_columns_bar_nothing() -> None:
+    comparison, runs, _ = measured({("east", 1): around(1.0), ("east", 2): around(1.0)})
+    old = comparison.drop(columns=["same_work", "examples_trained"], errors="ignore")
+    samples = Samples(runs)
+    assert eligibility.unfit_points(old, samples) == []
+    fit, unfit = eligibility.split(old.to_dict("records"), samples)
+    assert (len(fit), unfit) == (2, [])
+
+
+def test_runs_that_diverged_or_failed_are_told() -> None:
+    comparison, runs, _ = measured({("east", 1): around(1.0), ("east", 2): around(1.0, runs=5)})
+    runs.loc[(runs["nodes"] == 1) & (runs["repeat"] <= 2), "status"] = "diverged"
+    samples = Samples(runs)
+    one, two = comparison.to_dict("records")
+    assert eligibility.remark(one, samples) == "; 2 of 6 runs diverged"
+    assert eligibility.remark(two, samples) == "; 1 of 6 runs failed"
+    assert samples.diverged() == {point_of(one)}
+
+
+def test_no_point_barred_is_no_sentence() -> None:
+    assert eligibility.barred([]) == ""

@@ -1,0 +1,266 @@
+"""Every rule passes on data made for it and fails on data that break it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import generator
+import pandas as pd
+import pytest
+from builders import raw_config
+from measured import around, measured
+from report_inputs import study
+from tfscaling.analysis import methodology
+from tfscaling.analysis.methodology import FAIL, NOT_APPLICABLE, PASS, RULES
+from tfscaling.study import configuration, manifest
+from tfscaling.tables import runs_table
+from tfscaling.tables.comparison import comparison_table
+
+Tables = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
+GPUS = {"gpus": '["A GPU", "A GPU"]', "gpu_driver": "550.1"}
+
+
+def judged(made: Tables, name: str) -> tuple[str, str]:
+    """(verdict, evidence) of one rule."""
+    runs, comparison, expected = made
+    row = methodology.rules(runs, comparison, expected).iloc[[*RULES].index(name)]
+    return row["verdict"], row["evidence"]
+
+
+def made_of(runs: pd.DataFrame, expected: dict[str, Any]) -> Tables:
+    return runs, comparison_table(runs, expected), expected
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """Six runs on each of 1, 2 and 4 nodes and one point with GPUs, which follow every rule."""
+    usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "repeats": 6}
+    blocks = [{**usual, "nodes": [1, 2, 4]}, {**usual, "nodes": [2], "gpus_per_node": 2}]
+    expected = manifest.expected_runs(configuration.validate(raw_config((("grid",), blocks))))
+    folder = tmp_path_factory.mktemp("runs")
+    generator.write_records(expected, folder)
+    runs, _ = runs_table.run_tables(expected, folder)
+    day = pd.Timestamp("2026-01-01", tz="UTC")
+    # repeat by repeat, so that no number of nodes comes first
+    place = runs["repeat"] * 100 + runs["nodes"] * (-1) ** runs["repeat"]
+    runs["started"] = [(day + pd.Timedelta(minutes=int(m))).isoformat() for m in place]
+    runs["slurm_settings"] = "{}"
+    runs = runs.assign(**GPUS, test_accuracy=0.97 + 0.001 * runs["repeat"])
+    # asked for: by itself no speed-up compares GPUs with CPUs
+    return runs, comparison_table(runs, expected, {"gpus_per_node": 0}), expected
+
+
+@pytest.fixture
+def copy(sweep: Tables) -> Tables:
+    runs, comparison, expected = sweep
+    return runs.copy(), comparison.copy(), expected
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_passes_on_data_that_follow_it(name: str, sweep: Tables) -> None:
+    verdict, evidence = judged(sweep, name)
+    assert verdict == PASS, evidence
+    assert any(digit.isdigit() for digit in evidence)
+
+
+Change = Callable[[pd.DataFrame, pd.DataFrame], Any]
+
+
+def in_runs(rows: Callable[[pd.DataFrame], Any], **values: Any) -> Change:
+    def change(runs: pd.DataFrame, _: pd.DataFrame) -> None:
+        for name, value in values.items():
+            runs[name] = runs[name].astype(object)
+            runs.loc[rows(runs), name] = value
+
+    return change
+
+
+def in_points(**values: Any) -> Change:
+    """The last point of the comparison gets these values."""
+
+    def change(_: pd.DataFrame, comparison: pd.DataFrame) -> None:
+        for name, value in values.items():
+            comparison.loc[comparison.index[-1], name] = value
+
+    return change
+
+
+def first(runs: pd.DataFrame) -> Any:
+    return runs.index == runs.index[0]
+
+
+def by_nodes(runs: pd.DataFrame, _: pd.DataFrame) -> None:
+    day, place = pd.Timestamp("2026-01-01", tz="UTC"), runs["nodes"] * 100 + runs["repeat"]
+    runs["started"] = [(day + pd.Timedelta(minutes=int(m))).isoformat() for m in place]
+
+
+def worse(runs: pd.DataFrame, comparison: pd.DataFrame) -> None:
+    for table in (runs, comparison):
+        table.loc[table["nodes"] == 4, "test_accuracy"] = 0.5
+
+
+#: Rule → what breaks it, and what its evidence then says.
+BROKEN: list[tuple[str, Change, str]] = [
+    ("base_case", in_points(baseline_execution_time_s=None), "1 have none: cluster (1)"),
+    ("base_case", in_points(baseline_execution_time_s=1.0), "3 of 4 points have a measured"),
+    ("base_case", in_points(baseline="no point of the grid"), "3 of 4 points have a measured"),
+    (
+        "base_case",
+        in_points(baseline="nodes=2 gpus_per_node=0"),
+        "1 of 2 base cases are a single replica",
+    ),
+    ("subsets", in_runs(first, status="failed", reason=""), "0 of 1 runs and points left out"),
+    ("rates", in_points(throughput_examples_per_s=99.0), "3 of 4 throughputs"),
+    ("ratios", in_points(speedup=1.0), "3 of 4 values of speedup are ratios of medians; 1 are"),
+    ("ratios", in_points(straggler_ratio=1.1), "3 of 4 values of straggler_ratio"),
+    ("intervals", in_points(execution_time_s_low=None), "3 of 4 points have 6 or more runs"),
+    ("normality", in_points(execution_time_s_low=1.0), "3 of 4 intervals end at values"),
+    ("comparison", in_points(speedup_low=None), "2 of 3 compared points"),
+    ("order", by_nodes, "in the order of nodes: correlation 0.9"),
+    ("summary", in_points(execution_time_s_max=1.0), "3 of 4 points show median"),
+    ("summary", in_points(execution_time_s=1.0), "3 of 4 points show median"),
+    ("setup", in_runs(first, git_commit=None), "1 do not tell git_commit: cluster (1)"),
+    ("setup", in_runs(first, kernel="5.4"), "kernel differs between the runs of cluster"),
+    ("setup", in_runs(first, shared_with=1), "1 had not: cluster (1)"),
+    ("setup", in_runs(first, machines=None), "23 of 24 runs had a machine for each node"),
+    ("time", in_runs(first, clock_uncertainty_max_s=None), "23 of 24 runs have clock offsets"),
+    ("time", in_runs(first, clock_uncertainty_max_s=30.0), "± 30000.0 ms"),
+    ("time", in_runs(first, queue_time_s=None), "23 of 24 queue times are known"),
+    ("time", in_runs(first, import_time_s=99.0), "23 of 24 times are the sum of their phases"),
+    ("bounds", in_points(scaling_efficiency=None), "3 of 4 points stand beside their ideal"),
+    ("clock", in_runs(first, data_time_s=9999.0), "23 of 24 runs have reading the data"),
+    ("clock", in_runs(first, rendezvous_time_s=None), "do not tell rendezvous_time_s"),
+    ("target", worse, "2 of 3 points are not shown to err more"),
+    ("seeds", in_points(runs=4), "3 of 4 points have 5 or more runs; 1 have fewer: cluster (1)"),
+    ("seeds", in_points(runs=5), "3 of 4 points count all runs"),
+    ("stated", in_runs(first, parameters_hash="0" * 16), "23 of 24 runs were made"),
+    ("held_out", in_runs(first, test_accuracy=None), "23 of 24 runs have its accuracy"),
+    ("system", in_runs(first, cpu_model=None), "1 do not tell cpu_model: cluster (1)"),
+    ("system", in_runs(lambda runs: runs["gpus_per_node"] > 0, gpus=None), "0 of 6 runs tell gpus"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "said"), BROKEN)
+def test_a_rule_fails_on_data_that_break_it(
+    name: str, change: Change, said: str, copy: Tables
+) -> None:
+    change(copy[0], copy[1])
+    verdict, evidence = judged(copy, name)
+    assert verdict == FAIL, evidence
+    assert said in evidence
+
+
+def test_every_rule_is_broken_by_some_data() -> None:
+    by_other_tests = {"lines"}
+    assert {name for name, *_ in BROKEN} | by_other_tests == set(RULES)
+
+
+def test_other_seeds_and_parts_of_the_data_are_found_in_the_parameters(copy: Tables) -> None:
+    runs, comparison, expected = copy
+    entry = expected["runs"][0]
+    changed = {**entry, "parameters": {**entry["parameters"], "seed": 77}}
+    other = {**expected, "runs": [changed, *expected["runs"][1:]]}
+    verdict, evidence = judged((runs, comparison, other), "seeds")
+    assert verdict == FAIL and "points ran with the seeds" in evidence
+    changed = {**entry, "parameters": {**entry["parameters"], "train_examples_max": 100}}
+    other = {**expected, "runs": [changed, *expected["runs"][1:]]}
+    verdict, evidence = judged((runs, comparison, other), "subsets")
+    assert verdict == FAIL and "23 of 24 runs train on all examples; 1 do not" in evidence
+    changed = {**entry, "parameters": {**entry["parameters"], "learning_rate": None}}
+    other = {**expected, "runs": [changed, *expected["runs"][1:]]}
+    assert judged((runs, comparison, other), "stated")[0] == FAIL
+
+
+def test_a_line_over_a_point_without_runs_is_no_interpolation() -> None:
+    times = {("east", 1): around(40.0), ("east", 2): [], ("east", 4): around(10.0),
+             ("west", 1): around(40.0), ("west", 2): around(20.0), ("west", 4): []}  # fmt: skip
+    comparison, runs, expected = measured(times)
+    verdict, evidence = judged((runs, comparison, expected), "lines")
+    assert verdict == FAIL
+    assert evidence.endswith("1 pass over points without a run: east (1).")
+
+
+def test_platforms_that_break_a_rule_are_named_with_how_often() -> None:
+    times = {("east", 1): around(40.0), ("west", 1): around(40.0, runs=3)}
+    comparison, runs, expected = measured(times)
+    verdict, evidence = judged((runs, comparison, expected), "intervals")
+    assert verdict == FAIL
+    assert evidence == (
+        "1 of 2 points have 6 or more runs and an interval of the time; "
+        "1 have too few for one: west (1)."
+    )
+
+
+def test_points_left_out_by_the_grid_alone_have_no_reason() -> None:
+    _, runs, expected = measured({("east", 1): around(40.0)})
+    axes = {**expected["runs"][0]["axes"], "nodes": 9}
+    for reason, verdict in {"excluded by the grid": FAIL, "9 nodes, the limit is 8": PASS}.items():
+        expected["excluded"] = [{"axes": axes, "reason": reason}]
+        assert judged(made_of(runs, expected), "subsets")[0] == verdict
+
+
+def test_the_order_of_few_runs_shows_nothing(copy: Tables) -> None:
+    runs, _, expected = copy
+    by_nodes(runs, runs)
+    few = runs[runs["repeat"] == 1].copy()
+    verdict, evidence = judged((few, comparison_table(few, expected), expected), "order")
+    assert verdict == NOT_APPLICABLE
+    assert "too few to tell the order of nodes" in evidence
+
+
+def test_a_rule_that_the_data_cannot_decide_is_not_applicable(copy: Tables) -> None:
+    runs, _, expected = copy
+    one = runs[(runs["nodes"] == 1) & (runs["repeat"] == 1)].copy()
+    table = methodology.rules(one, comparison_table(one, expected), expected)
+    verdicts = dict(zip(RULES, table["verdict"], strict=True))
+    undecided = ("normality", "comparison", "order", "summary", "lines")
+    assert {verdicts[name] for name in undecided} == {NOT_APPLICABLE}
+    assert (verdicts["intervals"], verdicts["seeds"], verdicts["held_out"]) == (FAIL, FAIL, PASS)
+
+
+def test_without_what_a_rule_asks_for_it_never_passes() -> None:
+    """Made-up runs have times and accuracies only."""
+    comparison, runs, expected = measured({("east", 1): around(40.0), ("east", 2): around(20.0)})
+    table = methodology.rules(runs, comparison, expected)
+    verdicts = dict(zip(RULES, table["verdict"], strict=True))
+    assert verdicts["rates"] == NOT_APPLICABLE
+    assert {verdicts[name] for name in ("setup", "time", "clock", "system")} == {FAIL}
+    assert not table["evidence"].str.contains("nan").any()
+
+
+def test_nothing_measured_decides_nothing() -> None:
+    _, runs, expected = measured({("east", 1): [], ("east", 2): [], ("west", 1): [1.0]})
+    runs = runs.assign(status="failed", reason="rank 1 died")
+    table = methodology.rules(runs, comparison_table(runs, expected), expected)
+    assert set(table["verdict"]) == {NOT_APPLICABLE}
+    assert set(table["evidence"]) == {"Nothing is measured yet."}
+
+
+def test_tables_from_files_give_the_same(sweep: Tables, tmp_path: Path) -> None:
+    runs, comparison, expected = sweep
+    read = []
+    for number, table in enumerate((runs, comparison)):
+        table.to_csv(tmp_path / f"{number}.csv", index=False)
+        read.append(runs_table.read_table(tmp_path / f"{number}.csv"))
+    pd.testing.assert_frame_equal(
+        methodology.rules(*read, expected), methodology.rules(runs, comparison, expected)
+    )
+
+
+def test_a_study_with_failed_missing_and_excluded_runs_is_judged(tmp_path: Path) -> None:
+    small = study(tmp_path)
+    table = methodology.rules(small.runs, small.comparison, small.expected)
+    evidence = dict(zip(RULES, table["evidence"], strict=True))
+    assert "My cluster (3)" in evidence["intervals"]
+    assert list(table.columns) == ["source", "rule", "verdict", "evidence"]
+    assert table["evidence"].str.endswith(".").all()
+
+
+def test_the_table_for_people_counts_the_verdicts(sweep: Tables) -> None:
+    runs, comparison, expected = sweep
+    found = methodology.shown(methodology.rules(runs, comparison, expected))
+    assert found.notes == (f"Rules: {len(RULES)} pass.",)
+    assert found.cells["source"].str.startswith("Hoefler and Belli, rule ").sum() == 13
+    assert found.texts == set(methodology.COLUMNS)

@@ -1,0 +1,233 @@
+"""From environments to clusters."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tfscaling.cluster.nodelist import expand_task_counts
+from tfscaling.cluster.resolver import Cluster, ClusterError, assemble, resolve
+
+# No nvidia-smi, whatever this machine has.
+NO_GPU_TOOLS = {"PATH": "/nonexistent"}
+PS = {"ps": 1, "worker": 3}
+
+
+def step(rank: int, nodes: str, tasks: str, total: int) -> dict[str, str]:
+    """The environment of one task of a Slurm step."""
+    return {
+        **NO_GPU_TOOLS,
+        "SLURM_PROCID": str(rank),
+        "SLURM_STEP_NODELIST": nodes,
+        "SLURM_STEP_TASKS_PER_NODE": tasks,
+        "SLURM_STEP_NUM_TASKS": str(total),
+    }
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table of Slurm steps."""
+
+    environ: dict[str, str]
+    arguments: dict[str, Any]
+    jobs: dict[str, tuple[str, ...]]
+    task: str
+    gpus: tuple[str, ...] | None
+
+
+def read_cases() -> dict[str, Case]:
+    cases = {}
+    for line in (Path(__file__).parents[1] / "data" / "slurm_steps.txt").read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        fields = [field.strip() for field in line.split("|")]
+        name, rank, nodes, tasks, variables, arguments, jobs, task, gpus = fields
+        environ = step(int(rank), nodes, tasks, sum(expand_task_counts(tasks)))
+        for variable in variables.split() if variables != "-" else ():
+            key, _, value = variable.partition("=")
+            environ["CUDA_VISIBLE_DEVICES" if key == "CUDA" else f"SLURM_{key}"] = value
+        pairs = [argument.split("=") for argument in arguments.split() if argument != "-"]
+        cases[name] = Case(
+            environ,
+            {key: ast.literal_eval(value) for key, value in pairs},
+            read_jobs(jobs),
+            task,
+            {"None": None, "none": ()}.get(gpus, tuple(gpus.split(","))),
+        )
+    return cases
+
+
+def read_jobs(text: str) -> dict[str, tuple[str, ...]]:
+    jobs = {}
+    for job in text.split("; "):
+        name, _, tasks = job.partition(": ")
+        pairs = (task.rsplit("+", 1) for task in tasks.split())
+        jobs[name] = tuple(f"{host}:{20000 + int(offset)}" for host, offset in pairs)
+    return jobs
+
+
+CASES = read_cases()
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_slurm_step(case: Case) -> None:
+    before = dict(case.environ)
+    cluster = resolve(case.environ, **case.arguments)
+    assert case.environ == before
+    assert cluster.jobs == case.jobs
+    assert f"{cluster.job} {cluster.index}" == case.task
+    assert cluster.gpus == case.gpus
+    assert cluster.rank == int(case.environ["SLURM_PROCID"])
+    assert cluster.source == "slurm"
+    # What it sets for TensorFlow leads to the same cluster again.
+    again = resolve(case.environ | cluster.environment())
+    assert (again.jobs, again.job, again.index) == (cluster.jobs, cluster.job, cluster.index)
+    assert (again.rank, again.gpus, again.source) == (cluster.rank, None, "TF_CONFIG")
+
+
+def test_the_table_has_its_sixty_environments() -> None:
+    assert len(CASES) >= 60
+
+
+def test_five_hundred_nodes() -> None:
+    cluster = resolve(step(499, "c[001-500]", "1(x500)", 500))
+    assert cluster.jobs == {"worker": tuple(f"c{node:03d}:20000" for node in range(1, 501))}
+
+
+def test_tasks_per_node_replaces_a_missing_variable() -> None:
+    cluster = resolve(step(1, "n[1-2]", "", 2), tasks_per_node=1)
+    assert cluster.jobs == {"worker": ("n1:20000", "n2:20000")}
+
+
+def test_empty_tf_config_counts_as_none() -> None:
+    assert resolve(step(0, "n1", "1", 1) | {"TF_CONFIG": " "}).source == "slurm"
+
+
+OK = step(0, "n[1-2]", "2,1", 3)
+ERRORS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
+    "batch_script_without_srun": (
+        {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_JOB_NODELIST": "n[1-2]"}, {},
+        "SLURM_STEP_NODELIST is not set.*start the program with srun"),
+    "allocation_without_srun": ({"SLURM_JOB_ID": "7"}, {}, "SLURM_STEP_NODELIST is not set"),
+    "no_rank": (OK | {"SLURM_PROCID": ""}, {}, "SLURM_PROCID is not set"),
+    "no_task_counts": (OK | {"SLURM_STEP_TASKS_PER_NODE": ""}, {}, "TASKS_PER_NODE is not set"),
+    "no_number_of_tasks": (OK | {"SLURM_STEP_NUM_TASKS": ""}, {}, "NUM_TASKS is not set"),
+    "rank_too_high": (OK | {"SLURM_PROCID": "3"}, {}, "SLURM_PROCID .* is 3; expected 0 to 2"),
+    "rank_negative": (OK | {"SLURM_PROCID": "-1"}, {}, "SLURM_PROCID is '-1'; expected a whole"),
+    "broken_node_list": (OK | {"SLURM_STEP_NODELIST": "n[1-2"}, {}, "SLURM_STEP_NODELIST: cannot"),
+    "node_twice": (OK | {"SLURM_STEP_NODELIST": "n1,n1"}, {}, "names n1 more than once"),
+    "broken_task_counts": (OK | {"SLURM_STEP_TASKS_PER_NODE": "2,x"}, {}, "TASKS_PER_NODE: cannot"),
+    "too_few_counts": (OK | {"SLURM_STEP_TASKS_PER_NODE": "3"}, {}, "for 1 nodes, but there are 2"),
+    "contradicting_number": (OK | {"SLURM_STEP_NUM_TASKS": "4"}, {}, "SLURM_STEP_NUM_TASKS is '4'"),
+    "too_few_jobs": (OK, {"jobs": {"worker": 2}}, "in all 2 tasks, but the nodes run 3"),
+    "too_many_jobs": (OK, {"jobs": PS}, "in all 4 tasks, but the nodes run 3"),
+    "negative_job": (OK, {"jobs": {"ps": -1, "worker": 4}}, "'ps': -1"),
+    "other_tasks_per_node": (OK, {"tasks_per_node": 2}, "in all 3 tasks, but the nodes run 4"),
+    "negative_tasks_per_node": (OK, {"tasks_per_node": -2}, "tasks_per_node gives -2"),
+    "tasks_on_unknown_node": (OK, {"tasks_per_node": {"m": 3}}, "tasks_per_node names m"),
+    "no_tasks_at_all": (OK, {"tasks_per_node": 0, "jobs": {}}, "expected 0 to -1"),
+    "port_zero": (OK, {"port_base": 0}, "port_base is 0"),
+    "ports_past_the_end": (OK, {"port_base": 65535}, "port_base is 65535.*2 tasks"),
+    "too_few_reserved_ports": (OK | {"SLURM_STEP_RESV_PORTS": "12000"}, {}, "--resv-ports=2"),
+    "broken_reserved_ports": (OK | {"SLURM_STEP_RESV_PORTS": "a-b"}, {}, "RESV_PORTS is 'a-b'"),
+    "broken_job_number": (OK | {"SLURM_JOB_ID": "x"}, {}, "SLURM_JOB_ID is 'x'"),
+    "other_node": (OK | {"SLURM_NODEID": "1"}, {}, "SLURM_NODEID is '1'.*0 was expected"),
+    "other_position": (OK | {"SLURM_LOCALID": "1"}, {}, "SLURM_LOCALID is '1'.*0 was expected"),
+    "too_many_gpus": (OK | {"CUDA_VISIBLE_DEVICES": "0,1"}, {"gpus_per_task": 2}, "gpus_per_task"),
+    "shared_gpu": (
+        OK | {"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1"}, {}, "2 tasks run on a node"),
+    "gpus_of_several_tasks": (
+        OK | {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_GPUS_ON_NODE": "4"}
+        | {"SLURM_GPU_BIND": "closest"}, {}, "SLURM_GPU_BIND is 'closest'.*2 GPUs of 4"),
+    "broken_tf_config": (OK | {"TF_CONFIG": "{"}, {}, "TF_CONFIG is '{'; expected JSON"),
+    "jobs_outside_slurm": (NO_GPU_TOOLS, {"jobs": PS}, "SLURM_PROCID is not set.*expected one"),
+    "no_number_outside_slurm": (NO_GPU_TOOLS, {"jobs": {"worker": "1"}}, "expected one task"),
+    "port_outside_slurm": (NO_GPU_TOOLS, {"port_base": 65536}, "port_base is 65536"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("environ", "arguments", "message"), ERRORS.values(), ids=ERRORS)
+def test_errors_name_the_variable_its_value_and_what_was_expected(
+    environ: dict[str, str], arguments: Any, message: str
+) -> None:
+    with pytest.raises(ClusterError, match=f"(?s){message}"):
+        resolve(environ, **arguments)
+
+
+def test_tf_config_comes_first() -> None:
+    text = '{"cluster": {"worker": ["b:1", "a:1"], "ps": ["b:2"]}, "task": %s}'
+    environ = OK | {"TF_CONFIG": text % '{"type": "worker", "index": 1}'}
+    cluster = resolve(environ, jobs={"ps": 1, "worker": 2})
+    jobs = {"ps": ("b:2",), "worker": ("b:1", "a:1")}
+    assert cluster == Cluster(jobs, "worker", 1, 2, None, "TF_CONFIG")
+    assert json.loads(cluster.tf_config()) == json.loads(environ["TF_CONFIG"])
+
+
+def test_single_worker_outside_slurm() -> None:
+    cluster = resolve({"CUDA_VISIBLE_DEVICES": "0"})
+    assert (cluster.job, cluster.index, cluster.rank) == ("worker", 0, 0)
+    assert (cluster.gpus, cluster.source, cluster.num_tasks) == (None, "single", 1)
+    host, port = cluster.jobs["worker"][0].split(":")
+    assert host == "localhost" and 20000 <= int(port) < 30000
+    assert resolve({}, port_base=1234, jobs={"chief": 1, "ps": 0}).jobs == {
+        "chief": ("localhost:1234",)
+    }
+
+
+def test_properties() -> None:
+    jobs = {"chief": ("b:1",), "ps": ("a:1",), "worker": ("b:2", "[::1]:1")}
+    cluster = Cluster(jobs, "worker", 0, 2, ("0", "1"), "slurm")
+    assert cluster.num_tasks == 4
+    assert cluster.hosts == ("b", "a", "[::1]")
+    assert cluster.address == "b:2"
+    assert cluster.environment() == {
+        "TF_CONFIG": cluster.tf_config(), "CUDA_VISIBLE_DEVICES": "0,1"
+    }  # fmt: skip
+    assert Cluster(jobs, "evaluator", 0, 4, None, "TF_CONFIG").address is None
+
+
+@pytest.mark.parametrize(
+    ("jobs", "task", "is_chief"),
+    [
+        ({"worker": ("a:1", "a:2")}, ("worker", 0), True),
+        ({"worker": ("a:1", "a:2")}, ("worker", 1), False),
+        ({"ps": ("a:1",), "worker": ("a:2",)}, ("ps", 0), False),
+        ({"ps": ("a:1",), "worker": ("a:2",)}, ("worker", 0), True),
+        ({"chief": ("a:1",), "worker": ("a:2",)}, ("worker", 0), False),
+        ({"chief": ("a:1",), "worker": ("a:2",)}, ("chief", 0), True),
+    ],
+)
+def test_chief(jobs: Any, task: tuple[str, int], is_chief: bool) -> None:
+    assert Cluster(jobs, *task, 0, None, "slurm").is_chief is is_chief
+
+
+def test_assemble_without_slurm_ranks_ignores_how_srun_deals() -> None:
+    cluster, allocation = assemble(
+        {"SLURM_DISTRIBUTION": "cyclic"},
+        rank=1,
+        jobs={"worker": 4},
+        tasks_on_host={"a": 2, "b": 2},
+        port_base=1,
+        gpus=None,
+        slurm_ranks=False,
+    )
+    assert cluster.jobs == {"worker": ("a:1", "a:2", "b:1", "b:2")}
+    assert allocation.gpus_per_task == 0
+
+
+def test_names_are_known_without_importing_tensorflow() -> None:
+    modules = "nodelist cluster cluster_resolver tf_config tf_config_from_slurm"
+    program = "import sys\n" + "".join(f"import tfscaling.{m}\n" for m in modules.split())
+    program += "print(*sorted({'tensorflow', 'keras', 'numpy'} & set(sys.modules)))"
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")

@@ -1,0 +1,254 @@
+"""An attempt at a job of ranks: folders, the ranks' reports, the failure that is left."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from builders import report
+from test_rank import axes_and_settings
+from tfscaling.jobs import attempt as launching
+from tfscaling.jobs.attempt import Attempt
+from tfscaling.jobs.launchers import Command
+from tfscaling.jobs.rank_files import IncompleteError
+from tfscaling.jobs.supervisor import Supervisor
+from tfscaling.records import run_record
+
+RANK = """
+import argparse, json, os, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--word")
+parser.add_argument("--folder", type=pathlib.Path)
+args, others = parser.parse_known_args()
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+found = {"rank": task["index"], "word": args.word, "others": others}
+found["clock"] = os.environ["TFSCALING_CLOCK"]
+(args.folder / "rank-0.json").write_text(json.dumps(found))
+raise SystemExit(args.word == "bad")
+"""
+
+
+def test_attempts_are_counted_and_an_earlier_failure_is_over(tmp_path: Path) -> None:
+    first = Attempt.begin(tmp_path / "new" / "job")
+    assert (first.number, first.scratch.name) == (1, "attempt=1")
+    (first.folder / "failure.json").write_text("{}")
+    second = Attempt.begin(first.folder)
+    assert (second.number, second.scratch.is_dir()) == (2, True)
+    assert not (first.folder / "failure.json").exists() and first.scratch.is_dir()
+
+
+def test_folders_of_other_names_are_no_attempts(tmp_path: Path) -> None:
+    for name in ("attempt=3", "attempt=7.old", "attempt=", "attempt=x"):
+        (tmp_path / name).mkdir()
+    assert Attempt.begin(tmp_path).number == 4
+
+
+def test_launchers_that_begin_at_once_get_attempts_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has looked at the folder before any has made its own."""
+    for name in ("iterdir", "glob"):
+        monkeypatch.setattr(Path, name, lambda *_: iter(()))
+    assert [Attempt.begin(tmp_path).number for _ in range(3)] == [1, 2, 3]
+
+
+def failing(error: Exception) -> Callable[[Attempt], None]:
+    def work(attempt: Attempt) -> None:
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (OSError(28, "No space left on device"), "launcher_failed", "No space left on device"),
+        (KeyError("built"), "launcher_failed", "KeyError: 'built'"),
+        (IncompleteError("rank 1: no rank-1.json", [1]), "incomplete", "rank 1: no rank-1.json"),
+    ],
+)
+def test_whatever_goes_wrong_leaves_its_cause(
+    tmp_path: Path, error: Exception, kind: str, message: str
+) -> None:
+    run, settings = axes_and_settings()
+    with pytest.raises(SystemExit, match="1"):
+        launching.run(tmp_path, run.axes, settings, failing(error))
+    left = json.loads((tmp_path / "failure.json").read_text())
+    assert left["cause"]["kind"] == kind
+    assert message in left["cause"]["message"]
+    assert left["axes"] == run.axes
+
+
+def test_a_cause_that_cannot_be_left_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run_record, "write_json", full)
+    run, settings = axes_and_settings()
+    with pytest.raises(SystemExit, match="1"):
+        launching.run(tmp_path, run.axes, settings, failing(ValueError("the cause")))
+    assert "the cause" in capsys.readouterr().err
+
+
+class UnhandledError(Exception):
+    pass
+
+
+@pytest.fixture
+def unhandled_signals() -> Iterator[Callable[[int, FrameType | None], None]]:
+    """The handler around the job: a signal that comes to it would have ended the launcher."""
+
+    def unhandled(number: int, _: FrameType | None) -> None:
+        raise UnhandledError
+
+    caught = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.signal(number, unhandled) for number in caught}
+    yield unhandled
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_while_no_rank_runs_leaves_its_cause(
+    tmp_path: Path,
+    unhandled_signals: Callable[[int, FrameType | None], None],
+    number: signal.Signals,
+) -> None:
+    """As when the launcher waits for the ranks' files; the time limit may send it repeatedly."""
+
+    def work(attempt: Attempt) -> None:
+        command = Command((sys.executable, "-c", "pass"), {}, attempt.scratch / "log", 0)
+        assert Supervisor([command], attempt.scratch, 60).run() is None
+        try:
+            signal.raise_signal(number)
+        finally:
+            signal.raise_signal(number)
+
+    run, settings = axes_and_settings()
+    with pytest.raises(SystemExit, match="1"):
+        launching.run(tmp_path, run.axes, settings, work)
+    left = json.loads((tmp_path / "failure.json").read_text())
+    assert left["cause"] == {"kind": "cancelled", "message": f"the launcher received {number.name}"}
+    assert signal.getsignal(number) is unhandled_signals
+
+
+@pytest.mark.usefixtures("unhandled_signals")
+def test_a_signal_while_the_failure_is_written_does_not_lose_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = run_record.write_json
+
+    def interrupted(path: Path, content: dict[str, object]) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        write(path, content)
+
+    monkeypatch.setattr(run_record, "write_json", interrupted)
+    run, settings = axes_and_settings()
+    with pytest.raises(SystemExit, match="1"):
+        launching.run(tmp_path, run.axes, settings, failing(ValueError("the cause")))
+    left = json.loads((tmp_path / "failure.json").read_text())
+    assert left["cause"]["message"] == "ValueError: the cause"
+
+
+def test_work_that_succeeds_leaves_no_failure(tmp_path: Path) -> None:
+    run, settings = axes_and_settings()
+    launching.run(tmp_path, run.axes, settings, lambda attempt: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["attempt=1"]
+
+
+def test_ranks_are_started_with_their_flags(tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(RANK)
+    attempt = Attempt.begin(tmp_path / "job")
+    run, settings = axes_and_settings()
+    jobs, script = {"worker": 1}, tmp_path / "rank.py"
+    cause = attempt.start_ranks(script, ["--word=good"], run.axes, settings, jobs, 60)
+    assert cause is None
+    (found,) = attempt.reports()
+    assert found["word"] == "good" and found["clock"].startswith("127.0.0.1:")
+    assert {"--platform=laptop", "--optimizer=sgd"} <= set(found["others"])
+    cause = attempt.start_ranks(script, ["--word=bad"], run.axes, settings, jobs, 60)
+    assert cause is not None and (cause["kind"], cause["rank"]) == ("rank_died", 0)
+
+
+SHOW_GPUS = """
+import argparse, json, os, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--folder", type=pathlib.Path)
+args, _ = parser.parse_known_args()
+index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+found = {"rank": index, "gpus": os.environ["CUDA_VISIBLE_DEVICES"]}
+(args.folder / f"rank-{index}.json").write_text(json.dumps(found))
+"""
+TWO_NODES = {"nodes": 2, "tasks_per_node": 1, "gpus_per_node": 1}
+
+
+@pytest.mark.parametrize(
+    ("around", "platform_env", "expected"),
+    [
+        ("2,3", {}, ["2", "3"]),
+        ("2,3,5", {"CUDA_VISIBLE_DEVICES": "7,GPU-8932f937"}, ["7", "GPU-8932f937"]),
+    ],
+)
+def test_local_ranks_take_their_gpus_from_those_that_are_given(
+    around: str,
+    platform_env: dict[str, str],
+    expected: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "rank.py").write_text(SHOW_GPUS)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", around)
+    run, settings = axes_and_settings()
+    settings |= {"devices": "physical", "env": platform_env}
+    attempt = Attempt.begin(tmp_path / "job")
+    axes = {**run.axes, **TWO_NODES}
+    script, jobs = tmp_path / "rank.py", {"worker": 2}
+    assert attempt.start_ranks(script, [], axes, settings, jobs, 60) is None
+    assert [found["gpus"] for found in attempt.reports()] == expected
+
+
+@pytest.mark.parametrize("given", ["", "3", "3,3", "-1"])
+def test_no_rank_is_started_without_enough_gpus(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rank.py").write_text(SHOW_GPUS)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    run, settings = axes_and_settings()
+    attempt = Attempt.begin(tmp_path / "job")
+    cause = attempt.start_ranks(
+        tmp_path / "rank.py",
+        [],
+        {**run.axes, **TWO_NODES},
+        {**settings, "devices": "physical"},
+        {"worker": 2},
+        60,
+    )
+    assert cause is not None and cause["kind"] == "launch_failed"
+    assert "CUDA_VISIBLE_DEVICES" in cause["message"]
+    assert list(attempt.scratch.iterdir()) == []
+
+
+def test_reports_are_in_the_order_of_the_ranks(tmp_path: Path) -> None:
+    attempt = Attempt.begin(tmp_path)
+    for rank in (10, 2, 0):
+        (attempt.scratch / f"rank-{rank}.json").write_text(json.dumps(report(rank)))
+    assert [found["rank"] for found in attempt.reports()] == [0, 2, 10]
+
+
+def test_a_failure_is_left_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    attempt = Attempt.begin(tmp_path)
+    cause = {"kind": "rank_failed", "message": "no memory", "last_lines": ["the last"]}
+    with pytest.raises(SystemExit, match="1"):
+        attempt.fail({"nodes": 2}, "abc", cause)
+    for folder in (tmp_path, attempt.scratch):
+        left = json.loads((folder / "failure.json").read_text())
+        assert (left["axes"], left["cause"], left["attempt"]) == ({"nodes": 2}, cause, 1)
+        assert left["parameters_hash"] == "abc"
+    assert "FAILED: rank_failed: no memory\n    the last" in capsys.readouterr().err

@@ -1,0 +1,61 @@
+"""The record of a yardstick: the slowest rank counts, raw durations stay, the schema is closed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yardsticks
+from builders import raw_config
+from tfscaling.records import benchmark_record, run_record
+from tfscaling.study import configuration, manifest
+
+
+@pytest.fixture
+def entry() -> dict[str, Any]:
+    """Two nodes of the cluster."""
+    raw = raw_config((("yardstick",), {"enabled": True}))
+    return manifest.expected_runs(configuration.validate(raw))["yardsticks"][1]
+
+
+def reports() -> list[dict[str, Any]]:
+    times = [[(8, [1.0, 2.0, 3.0]), (4, [0.1, 0.1, 0.1])], [(8, [3.0, 1.0, 2.0]), (4, [0.2] * 3)]]
+    return [yardsticks.rank_report(rank, 2, rows) for rank, rows in enumerate(times)]
+
+
+def test_in_each_repetition_the_slowest_rank_counts() -> None:
+    gradient, sweep = benchmark_record.slowest([r["all_reduces"] for r in reports()])
+    assert gradient["slowest_s"] == [3.0, 2.0, 3.0]
+    assert sweep["slowest_s"] == [0.2, 0.2, 0.2]
+    assert "durations_s" not in gradient
+    assert (gradient["payload"], gradient["bytes"], sweep["bytes"]) == ("gradient", 8, 4)
+
+
+def test_the_durations_of_every_rank_are_kept(tmp_path: Path) -> None:
+    benchmark_record.write_durations(tmp_path, reports())
+    header, *lines = (tmp_path / "all_reduce.csv").read_text().splitlines()
+    assert header == "rank,payload,bytes,repetition,duration_s"
+    assert len(lines) == 2 * 2 * 3
+    assert lines[1] == "0,gradient,8,2,2.000000000"
+    assert lines[-1] == "1,sweep,4,3,0.200000000"
+
+
+def test_a_record_is_read_as_it_was_made(tmp_path: Path, entry: dict[str, Any]) -> None:
+    path = yardsticks.write(tmp_path, entry)
+    record = benchmark_record.read(path)
+    assert record is not None and record["parameters_hash"] == entry["parameters_hash"]
+    assert record["validity"]["checks"][-1] == "sums"
+    assert [rank["rank"] for rank in record["ranks"]] == [0, 1]
+    assert benchmark_record.read(tmp_path / "none.json") is None
+
+
+@pytest.mark.parametrize("change", [{"extra": 1}, {"all_reduces": []}, {"wall_time_s": "long"}])
+def test_another_file_is_no_record(
+    change: dict[str, Any], tmp_path: Path, entry: dict[str, Any]
+) -> None:
+    path = yardsticks.write(tmp_path, entry)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(run_record.RecordError):
+        benchmark_record.read(path)

@@ -1,0 +1,77 @@
+"""Every metric can be read from a record, is described, and no record's value is left out."""
+
+from __future__ import annotations
+
+import pytest
+from builders import PHASES, a_record
+from tfscaling.records.metrics import METRICS
+from tfscaling.report.sections import MEANINGS
+from tfscaling.study.configuration import load_schema, properties
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_each_phase_is_a_metric_and_less_is_better(name: str) -> None:
+    metric = METRICS[name]
+    assert metric.value is not None
+    assert metric.value(a_record()) == PHASES[name]
+    assert (metric.unit, metric.direction) == ("s", "lower")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "direction"),
+    [
+        ("loss", 0.25, "lower"),
+        ("accuracy", 0.9, "higher"),
+        ("test_loss", 0.3, "lower"),
+        ("test_accuracy", 0.88, "higher"),
+        ("step_time_s", 0.1, "lower"),
+        ("throughput_examples_per_s", 5 * 128 / 10.0, "higher"),
+    ],
+)
+def test_results_of_training_are_metrics(name: str, value: float, direction: str) -> None:
+    metric = METRICS[name]
+    assert metric.value is not None
+    assert metric.value(a_record()) == pytest.approx(value)
+    assert metric.direction == direction
+
+
+def test_metrics_that_need_other_points_or_prices_are_left_to_the_tables() -> None:
+    without = {name for name, metric in METRICS.items() if metric.value is None}
+    published = {f"published_{name}" for name in ("execution_time_s", "loss", "accuracy")}
+    ratios = {f"{name}_ratio" for name in ("execution_time", "loss", "accuracy")}
+    target = {"time_to_accuracy_s", "cost_to_accuracy_usd"}
+    speedups = {"speedup", "scaling_efficiency", "steady_state_speedup"}
+    assert without == speedups | {"cost_usd"} | target | published | ratios
+
+
+def test_every_number_of_a_record_is_a_metric() -> None:
+    record = properties("run_record")
+    numbers = {*record["phases"]["properties"], *record["metrics"]["properties"]}
+    numbers -= {"epochs", "slowest_rank", "slowest_host"}  # a list, and names
+    numbers -= {"examples_trained"}  # the work that metrics are of: a column of its own
+    assert numbers <= set(METRICS)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_direction_title_and_digits_are_given(name: str) -> None:
+    metric = METRICS[name]
+    assert metric.direction in ("lower", "higher")
+    assert metric.title
+    assert metric.digits >= 0
+
+
+def test_a_name_with_seconds_has_the_unit_seconds() -> None:
+    units = {metric.unit for name, metric in METRICS.items() if name.endswith("_time_s")}
+    assert units == {METRICS["time_to_accuracy_s"].unit} == {"s"}
+
+
+@pytest.mark.parametrize("name", ["time_to_accuracy_s", "cost_to_accuracy_usd"])
+def test_to_the_target_less_is_better_and_the_definition_says_what_is_measured(name: str) -> None:
+    assert METRICS[name].direction == "lower"
+    assert "evaluations" in MEANINGS[name]
+    assert "initialisation" in MEANINGS[name]
+
+
+def test_columns_shown_by_default_are_metrics() -> None:
+    columns = load_schema("config")["properties"]["comparison"]["properties"]["columns"]
+    assert set(columns["default"]) <= set(METRICS)

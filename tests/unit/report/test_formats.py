@@ -1,0 +1,221 @@
+"""The same table as Markdown, LaTeX and HTML; no text of a cell can break it."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from builders import raw_config, write_failure, write_record
+from tfscaling.report import formats
+from tfscaling.study import configuration, manifest
+from tfscaling.tables import display, runs_table
+from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.display import Shown
+
+HEADER = ["platform", "nodes", "reason"]
+
+
+def shown(*rows: list[str], **parts: object) -> Shown:
+    usual: dict[str, object] = {"title": "A table", "notes": ("first note", "second note")}
+    cells = pd.DataFrame(rows, columns=HEADER, dtype=object)
+    return Shown(cells=cells, **{**usual, **parts})  # type: ignore[arg-type]
+
+
+def failed(runs_dir: Path, message: str) -> Shown:
+    """A comparison as the workflow makes it, of a point that ran and one that failed."""
+    expected = manifest.expected_runs(configuration.validate(raw_config()))
+    write_record(runs_dir, expected["runs"][0], 60.0)
+    write_failure(runs_dir, expected["runs"][1], message=message)
+    runs, _ = runs_table.run_tables(expected, runs_dir)
+    table = comparison_table(runs, expected)
+    return display.comparison(table, "T", ["execution_time_s", "loss"])
+
+
+def markdown_cells(text: str) -> list[list[str]]:
+    """The rows of the first table of a Markdown text: header, separator, rows."""
+    lines = text.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    rows = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        cells = re.split(r"(?<!\\)\|", line.strip().removeprefix("|").removesuffix("|"))
+        rows.append([cell.replace("\\|", "|").replace("\\<", "<").strip() for cell in cells])
+    return rows
+
+
+NASTY = "first line\nsecond | line || end | <class 'int'> & 50 % of #1_a"
+ONE_LINE = " ".join(NASTY.split())
+
+
+def test_markdown_has_heading_table_and_notes() -> None:
+    text = formats.markdown(shown(["gcp", "2", "none"], above="All points: x."))
+    heading, above, table, notes = text.strip().split("\n\n")
+    assert heading == "# A table"
+    assert above == "All points: x."
+    assert notes.splitlines() == ["- first note", "- second note"]
+    header, align, *rows = markdown_cells(table)
+    assert header == HEADER
+    assert [cell.strip("-") for cell in align] == [":", ":", ":"]
+    assert (align[0][0], align[1][-1], align[2][0]) == (":", ":", ":")  # text left, numbers right
+    assert rows == [["gcp", "2", "none"]]
+
+
+def test_markdown_headings_have_the_level_asked_for() -> None:
+    assert formats.markdown(shown(["gcp", "2", ""]), 3).startswith("### A table\n\n")
+
+
+def test_a_table_without_rows_says_none() -> None:
+    assert formats.markdown(shown(notes=())) == "# A table\n\nNone.\n"
+    assert formats.latex(shown()).count(r"\\") == 1  # the header
+    assert "<tbody>\n</tbody>" in formats.html_table(shown())
+
+
+def test_numbers_stay_as_they_are_written() -> None:
+    values = ["0.10", "1e5", "007"]
+    rows = markdown_cells(formats.markdown(shown(*(["gcp", value, ""] for value in values))))[2:]
+    assert [row[1] for row in rows] == values
+
+
+def test_bars_and_lines_of_a_reason_cannot_break_a_markdown_table(tmp_path: Path) -> None:
+    table = failed(tmp_path, NASTY)
+    header, _, *rows = markdown_cells(formats.markdown(table))
+    assert [len(row) for row in rows] == [len(header)] * 2
+    assert rows[1][-1] == f"repeat 1 failed: rank_died: rank 1 on node1: {ONE_LINE}"
+    assert rows[0][header.index("execution_time_s")] == "60.000"
+
+
+def test_markdown_does_not_take_a_text_for_html() -> None:
+    text = formats.markdown(shown(["gcp", "2", "<class 'int'> <script>"]))
+    assert r"\<class 'int'> \<script>" in text
+
+
+LATEX_TEXTS = {
+    "a & b": r"a \& b", "50 %": r"50 \%", "batch_size": r"batch\_size", "#1": r"\#1",
+    "$x^2$": r"\$x\textasciicircum{}2\$", "{a}": r"\{a\}", "~": r"\textasciitilde{}",
+    r"C:\new": r"C:\textbackslash{}new", "1.0–2.0": "1.0--2.0", r"\_": r"\textbackslash{}\_",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LATEX_TEXTS)
+@pytest.mark.parametrize("place", ["cell", "title", "note"])
+def test_latex_escapes_what_it_takes_for_commands(text: str, place: str) -> None:
+    table = {
+        "cell": shown(["gcp", "2", text]),
+        "title": shown(title=text),
+        "note": shown(notes=(text,)),
+    }[place]
+    line = {
+        "cell": f"gcp & 2 & {LATEX_TEXTS[text]} \\\\",
+        "title": f"\\caption{{{LATEX_TEXTS[text]}.}}",
+        "note": f"{LATEX_TEXTS[text]}\\par",
+    }[place]
+    assert line in formats.latex(table).splitlines()
+
+
+def check_latex(text: str, columns: int) -> None:
+    """Environments and braces are balanced, and every row has all columns."""
+    environments: list[str] = []
+    for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", text):
+        if kind == "begin":
+            environments.append(name)
+        else:
+            assert environments.pop() == name
+    assert environments == []
+    bare = re.sub(r"\\[{}&%#_$\\]", "", text)
+    assert bare.count("{") == bare.count("}")
+    inside = bare.split("\\midrule")[1].split("\\bottomrule")[0].strip().splitlines()
+    assert [line.count("&") for line in inside] == [columns - 1] * len(inside)
+    body = text.split("\\begin{table}")[1]
+    assert not re.search(r"(?<!\\)[%#_$]", body)
+
+
+def test_latex_is_complete_whatever_the_reason_of_a_failure(tmp_path: Path) -> None:
+    table = failed(tmp_path, NASTY + r" \end{table} }")
+    text = formats.latex(table)
+    assert text.startswith("% needs \\usepackage{booktabs}\n\\begin{table}\n")
+    assert text.endswith("\\end{table}\n")
+    check_latex(text, len(table.cells.columns))
+    (spec,) = re.findall(r"\\begin\{tabular\}\{(\w+)\}", text)
+    assert spec == "".join("l" if name in table.texts else "r" for name in table.cells)
+    assert text.count("\\par") == len(table.notes)
+    rules = [line for line in text.splitlines() if line.endswith("rule")]
+    assert rules == ["\\toprule", "\\midrule", "\\bottomrule"]
+
+
+class Page(HTMLParser):
+    """Tags must close as they opened; collects the texts of cells."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.rows: list[list[str]] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag != "meta":
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+
+
+EVIL = "<script>alert('&')</script>"
+
+
+def test_html_escapes_scripts_everywhere() -> None:
+    table = shown(["gcp", "2", EVIL], title=EVIL, above=EVIL, notes=(EVIL,))
+    text = formats.html_page(table)
+    page = Page(text)
+    assert "<script" not in text and "script" not in page.seen
+    assert text.count("&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;") == 5
+    assert page.rows == [HEADER, ["gcp", "2", EVIL]]
+
+
+def test_an_html_page_has_title_table_and_notes_and_loads_nothing(tmp_path: Path) -> None:
+    table = failed(tmp_path, NASTY)
+    text = formats.html_page(table)
+    page = Page(text)
+    assert text.startswith("<!DOCTYPE html>\n")
+    assert "<title>T</title>" in text and "<h1>T</h1>" in text
+    assert page.rows[0] == list(table.cells.columns)
+    assert page.rows[1:] == table.cells.to_numpy().tolist()
+    assert page.rows[2][-1].endswith(ONE_LINE)
+    assert page.seen.count("li") == len(table.notes)
+    assert not {"script", "link", "img", "iframe"} & set(page.seen)
+    assert "http" not in text
+
+
+def test_html_aligns_texts_to_the_left() -> None:
+    text = formats.html_table(shown(["gcp", "2", "none"]))
+    assert '<td class="text">gcp</td><td>2</td><td class="text">none</td>' in text
+
+
+def test_braces_in_a_text_do_no_harm_to_the_page() -> None:
+    assert Page(formats.html_page(shown(["{body}", "{}", "{0}"]))).rows[1] == [
+        "{body}",
+        "{}",
+        "{0}",
+    ]
+
+
+@pytest.mark.parametrize("write", [formats.markdown, formats.latex, formats.html_page])
+def test_every_format_has_all_points(tmp_path: Path, write: object) -> None:
+    table = failed(tmp_path, "out of memory")
+    text = write(table)  # type: ignore[operator]
+    assert "60.000" in text and "out of memory" in text

@@ -1,0 +1,108 @@
+"""Tables of the page: what their cells sort by, what rows can be chosen by, what is marked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from report_inputs import COLUMNS, clouds, published, study
+from tfscaling.report import interactive_tables
+from tfscaling.report.interactive_tables import Table
+from tfscaling.tables.display import Shown
+
+
+def table_of(**columns: list[str]) -> Table:
+    return interactive_tables.table("name", Shown("Title", pd.DataFrame(columns, dtype=object)))
+
+
+def texts(table: Table, name: str) -> list[str]:
+    number = [column.name for column in table.columns].index(name)
+    return [row[number].text for row in table.rows]
+
+
+def orders(table: Table, name: str) -> list[str | None]:
+    number = [column.name for column in table.columns].index(name)
+    return [row[number].order for row in table.rows]
+
+
+def choices(table: Table) -> list[str]:
+    return [column.name for column in table.columns if column.is_choice]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("358.1 (346.1–371.0)", 358.1),
+        ("4 of 6", 4.0),
+        ("0 of 6", 0.0),
+        ("-1.5", -1.5),
+        ("1e-05", 0.00001),
+        ("2+1", 2.0),
+        ("–", None),
+        ("", None),
+        ("node0", None),
+    ],
+)
+def test_the_number_with_which_a_cell_begins(text: str, number: float | None) -> None:
+    assert interactive_tables.number(text) == number
+
+
+def test_a_column_of_numbers_sorts_by_them_and_missing_ones_have_none() -> None:
+    table = table_of(accuracy=["9.5 (9–10)", "–", "10.5"])
+    assert table.columns[0].is_number
+    assert orders(table, "accuracy") == ["9.5", "", "10.5"]
+
+
+def test_a_column_with_words_sorts_as_text() -> None:
+    table = table_of(hosts=["1node", "node2"], platform=["1", "2"])
+    assert [column.is_number for column in table.columns] == [False, False]
+    assert orders(table, "hosts") == [None, None]
+
+
+def test_rows_are_chosen_by_axes_and_verdicts_with_few_values() -> None:
+    table = table_of(
+        nodes=["1", "2", "2"], status=["ok", "ok", "failed"], loss=["1", "1", "2"],
+        platform=["a", "a", "a"], repeat=["1", "2", "3"],
+    )  # fmt: skip
+    assert choices(table) == ["nodes", "status"]  # one value or as many as rows: no choice
+
+
+def test_words_are_marked_only_where_they_judge() -> None:
+    table = table_of(status=["ok", "failed", "incomplete"], platform=["failed", "b", "c"])
+    assert [row[0].tone for row in table.rows] == [None, "bad", "doubt"]
+    assert [row[1].tone for row in table.rows] == [None, None, None]
+
+
+def test_runs_have_status_axes_metrics_host_and_record(tmp_path: Path) -> None:
+    made = study(tmp_path / "runs")
+    table = interactive_tables.runs(made.runs, COLUMNS, tmp_path)
+    names = [column.name for column in table.columns]
+    assert names == [
+        "platform", "nodes", "gpus_per_node", "devices", "repeat", "status", "replicas",
+        "global_batch_size", "execution_time_s", "accuracy", "reason", "attempt",
+        "hosts", "started", "record",
+    ]  # fmt: skip
+    assert "strategy multi_worker_mirrored" in table.above
+    assert texts(table, "status").count("ok") == 7 and len(table.rows) == 10
+    first, failed = table.rows[0][-1], table.rows[-4][-1]
+    assert first.href == first.text and first.text.startswith("runs/platform=cluster/")
+    assert (failed.text, failed.href) == ("–", None)
+
+
+def test_clouds_show_values_with_the_digits_of_their_metric() -> None:
+    table = interactive_tables.clouds(clouds())
+    assert texts(table, "value_a") == ["20.000", "0.2000"]
+    assert texts(table, "margin") == ["1.50 (1.40–1.60)", "2.00"]
+    assert texts(table, "winner") == ["gcp", "aws"]
+    assert [row[-1].tone for row in table.rows] == ["good", "doubt"]
+    assert "platform_a big, platform_b small, cloud_a gcp, cloud_b aws" in table.above
+
+
+def test_published_values_stand_beside_the_measured_ones_with_verdicts() -> None:
+    table = interactive_tables.published(published())
+    assert texts(table, "loss") == ["0.3100 (0.3000–0.3200)", "–"]
+    assert texts(table, "execution_time_s") == ["20.000", "–"]
+    assert texts(table, "accuracy_verdict") == ["outside", "not measured"]
+    assert texts(table, "runs") == ["2", "0"]
+    assert "source a paper" in table.above

@@ -1,0 +1,281 @@
+"""The page is complete, honest and needs nothing but itself."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import itertools
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import SCRIPTS
+from report_inputs import COLUMNS, NASTY, SVG, TITLE, clouds, decision, findings, published, study
+from tfscaling.report import page as report
+from tfscaling.tables import data_warnings
+
+#: Elements without an end tag.
+VOID = {"meta", "img", "wbr", "input", "link", "br"}
+LOADING = {"src", "srcset", "data", "poster", "action", "formaction", "background"}
+
+
+class Page(HTMLParser):
+    """The page's elements with their attributes and the text below them, in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None], list[str]]] = []
+        self._open: list[tuple[str, dict[str, str | None], list[str]]] = []
+        self.feed(text)
+        self.close()
+        assert self._open == [], "every element is closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_data(" " if tag in ("th", "td", "summary") else "")
+        element = (tag, dict(attrs), list[str]())
+        self.elements.append(element)
+        if tag not in VOID:
+            self._open.append(element)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        for *_, texts in self._open:
+            texts.append(data)
+
+    def all(self, tag: str, **attributes: str) -> list[tuple[dict[str, str | None], str]]:
+        return [
+            (has, " ".join("".join(texts).split()))
+            for name, has, texts in self.elements
+            if name == tag and attributes.items() <= has.items()
+        ]
+
+
+def rendered(tmp_path: Path, fails: bool = True, **changes: Any) -> str:
+    made = study(tmp_path / "runs", fails)
+    inputs = {
+        "title": TITLE,
+        "expected": made.expected,
+        "runs": made.runs,
+        "comparison": made.comparison,
+        "columns": COLUMNS,
+        "decision": decision(),
+        "findings": findings(),
+        "plots": {"execution_time": SVG, "my_own": SVG},
+        "warnings": data_warnings.find(made.comparison, made.runs),
+        "clouds": clouds(),
+        "published": published(),
+        "folder": tmp_path,
+    }
+    return report.render(**{**inputs, **changes})
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return rendered(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture(scope="module")
+def page(text: str) -> Page:
+    return Page(text)
+
+
+def test_the_sections_stand_in_order_with_the_answer_first(page: Page) -> None:
+    assert [has["id"] for has, _ in page.all("h2")] == [
+        "answer", "tables", "plots", "validity", "definitions", "environment",
+    ]  # fmt: skip
+    assert [has["id"] for has, _ in page.all("h3") if "id" in has] == [
+        "comparison", "clouds", "published", "runs", "differences", "warnings", "statuses",
+        "left-out", "metrics", "platforms",
+    ]  # fmt: skip
+
+
+def test_the_contents_lead_to_what_is_there(page: Page) -> None:
+    ids = [has["id"] for _, has, _ in page.elements if "id" in has]
+    assert [name for name, count in Counter(ids).items() if count > 1] == []
+    inside = [str(has["href"])[1:] for has, _ in page.all("a") if str(has["href"])[0] == "#"]
+    assert set(inside) <= set(ids)
+    assert {"answer", "comparison", "runs", "plots", "validity", "environment"} <= set(inside)
+
+
+def test_headings_step_down_one_level_at_a_time(page: Page) -> None:
+    levels = [int(tag[1]) for tag, *_ in page.elements if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+def test_it_can_be_read_by_a_screen_reader(page: Page) -> None:
+    assert [has["lang"] for has, _ in page.all("html")] == ["en"]
+    assert all(has["scope"] in ("col", "row") for has, _ in page.all("th"))
+    assert all(has["alt"] for has, _ in page.all("img"))
+    named = [has["aria-labelledby"] for has, _ in page.all("table")]
+    assert len(named) == 9 and len(set(named)) == 9
+
+
+def test_it_names_nothing_on_the_network(text: str, page: Page) -> None:
+    for tag, has, _ in page.elements:
+        for name in LOADING & has.keys():
+            assert str(has[name]).startswith("data:"), f"{tag} {name}"
+        assert tag not in ("link", "iframe", "object", "embed", "base")
+        assert "style" not in has
+    styles = " ".join(style for _, style in page.all("style"))
+    assert styles and not re.search(r"url\(|@import|https?:", styles)
+    scripts = " ".join(code for _, code in page.all("script", type="module"))
+    assert scripts and not re.search(r"https?:|//[a-z0-9-]+\.[a-z]|fetch\(|XMLHttp", scripts)
+    assert [has["type"] for has, _ in page.all("script")] == ["application/octet-stream", "module"]
+
+
+def test_a_policy_forbids_every_request(page: Page) -> None:
+    ((policy, _),) = page.all("meta", **{"http-equiv": "Content-Security-Policy"})
+    rules = dict(rule.split(maxsplit=1) for rule in str(policy["content"]).split(";"))
+    assert rules == {
+        "default-src": "'none'",
+        "img-src": "data:",
+        "style-src": "'unsafe-inline'",
+        "script-src": "'unsafe-inline' blob:",
+    }
+
+
+def test_datatables_is_in_the_page_once(page: Page) -> None:
+    ((_, packed),) = page.all("script", id="datatables")
+    source = gzip.decompress(base64.b64decode(packed)).decode()
+    assert " as default" in source and "DataTables" in source
+    assert len(packed) < 400_000
+
+
+def test_what_was_run_is_told_in_one_line(page: Page) -> None:
+    texts = [words for _, words in page.all("p")]
+    assert texts[0] == (
+        "5 points, 7 of 10 runs valid, 2 platforms (My cluster, laptop), 2026-01-01, "
+        "commit 0000000000."
+    )
+
+
+def test_logical_devices_are_said_loudly_and_first(page: Page) -> None:
+    loud = [(has["class"], words) for has, words in page.all("p", role="note")]
+    assert loud[0][0] == "warning serious" and "logical devices" in loud[0][1].lower()
+    listed = [words for _, words in page.all("li")]
+    assert all(any(text in words for words in listed) for _, text in loud)
+
+
+def test_what_is_not_supported_never_looks_certain(page: Page) -> None:
+    time, cost = page.all("article")
+    assert time[0]["class"] == "doubted" and "too few runs Too few runs." in time[1]
+    assert "class" not in cost[0] and "supported Use 1 node." in cost[1]
+    assert "inconclusive More nodes pay." in [
+        words.removeprefix("cluster ") for has, words in page.all("li") if has.get("class")
+    ]
+
+
+def test_cells_with_numbers_sort_as_numbers(page: Page) -> None:
+    ranged = [has for has, words in page.all("td") if re.fullmatch(r"[\d.]+ \(.*–.*\)", words)]
+    assert ranged and all(float(str(has["data-order"])) > 0 for has in ranged)
+    missing = [has for has, words in page.all("td") if words == "–" and "data-order" in has]
+    assert missing and all(has["data-order"] == "" for has in missing)
+
+
+def test_texts_from_outside_cannot_become_elements(text: str, page: Page) -> None:
+    assert "<script>alert" not in text
+    assert page.all("h1")[0][1] == TITLE
+    assert any(" ".join(NASTY.split()) in words for _, words in page.all("td"))
+
+
+def test_what_does_not_count_is_told_with_its_reason(page: Page) -> None:
+    rows = [words for _, words in page.all("tr")]
+    assert "4 2 missing not run yet" in " ".join(rows)
+    assert any("9 all excluded 9 nodes exceed nodes_max 8" in words for words in rows)
+    assert any("8 1, 2 failed rank_died" in words for words in rows)
+
+
+def test_it_is_said_if_everything_counts(tmp_path: Path) -> None:
+    text = rendered(tmp_path, fails=False)
+    assert "Nothing: every run that was asked for counts" in text
+    assert 'id="left-out"' in text
+
+
+def test_plots_are_images_with_their_titles(page: Page) -> None:
+    assert [words for _, words in page.all("summary") if len(words) < 50] == [
+        "Execution time against nodes",
+        "my own",
+    ]
+    for has, _ in page.all("img"):
+        kind, data = str(has["src"]).split(",")
+        assert kind == "data:image/svg+xml;base64" and base64.b64decode(data) == SVG
+
+
+def test_records_are_linked_relative_to_the_page(tmp_path: Path) -> None:
+    page = Page(rendered(tmp_path))
+    links = [str(has["href"]) for has, _ in page.all("a") if "run.json" in str(has["href"])]
+    assert len(links) == 7
+    assert all((tmp_path / link).is_file() for link in links)
+
+
+def test_tables_that_are_not_there_are_left_out(tmp_path: Path) -> None:
+    ids = {
+        has.get("id") for has, _ in Page(rendered(tmp_path, clouds=None, published=None)).all("h3")
+    }
+    assert {"comparison", "runs"} <= ids
+    assert not {"clouds", "published"} & ids
+
+
+def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
+    made = study(tmp_path / "runs")
+    runs = made.runs.assign(status="missing", reason="not run yet", hosts=None, record=None)
+    runs = runs.assign(started=None, git_commit=None, tensorflow=None)
+    points = made.comparison.assign(runs=0, status="missing")
+    nothing = {"decision": decision().head(0), "findings": findings().head(0), "plots": {}}
+    text = rendered(tmp_path, runs=runs, comparison=points, **nothing)
+    page = Page(text)
+    assert "0 of 10 runs valid" in text and "No plot was drawn." in text
+    assert not page.all("article") and "There is no valid run yet." in text
+
+
+def test_the_program_writes_the_page(tmp_path: Path) -> None:
+    made = study(tmp_path / "results" / "runs")
+    (tmp_path / "grid.json").write_text(json.dumps(made.expected))
+    frames = {
+        "runs": made.runs,
+        "comparison": made.comparison,
+        "decision": decision(),
+        "findings": findings(),
+        "clouds": clouds(),
+        "published": published(),
+    }
+    words = ["--grid", "grid.json", "--title", TITLE, "--columns", *COLUMNS]
+    for name, frame in frames.items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        words += [f"--{name}", f"{name}.csv"]
+    warnings = data_warnings.to_json(data_warnings.find(made.comparison, made.runs))
+    (tmp_path / "warnings.json").write_text(json.dumps(warnings))
+    (tmp_path / "speedup.svg").write_bytes(SVG)
+    words += [
+        "--warnings",
+        "warnings.json",
+        "--plots",
+        "speedup.svg",
+        "--output",
+        "results/report.html",
+        "--remove-earlier",
+    ]
+    for name in ("partial/tables/runs.csv", "plots/epochs.svg", "plots/note.txt"):
+        (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "results" / name).touch()
+    command = [sys.executable, str(SCRIPTS / "report.py"), *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    output = tmp_path / "results" / "report.html"
+    assert sorted(path.name for path in output.parent.iterdir()) == ["plots", "report.html", "runs"]
+    assert [path.name for path in (output.parent / "plots").iterdir()] == ["note.txt"]
+    page = Page(output.read_text())
+    assert output.stat().st_size < 1_000_000
+    assert [words for _, words in page.all("summary") if len(words) < 50] == [
+        "Speed-up against nodes"
+    ]
+    assert len(page.all("table")) == 9

@@ -1,0 +1,48 @@
+"""Runs start repeat by repeat, each repeat in a random order that the seed gives."""
+
+from __future__ import annotations
+
+from builders import valid_config
+from scipy.stats import spearmanr
+from tfscaling.study import grid, order
+from tfscaling.training.models import MODELS
+from tfscaling.training.strategies import STRATEGIES
+
+
+def runs(repeats: int = 6) -> tuple[grid.Run, ...]:
+    nodes = (("grid", 0, "nodes"), list(range(1, 9)))
+    return grid.expand(
+        valid_config(nodes, (("grid", 0, "repeats"), repeats)), MODELS, STRATEGIES
+    ).runs
+
+
+def test_every_run_starts_once_and_repeats_follow_one_another() -> None:
+    ordered = order.randomised(runs(), seed=1)
+    assert sorted(run.path for run in ordered) == sorted(run.path for run in runs())
+    assert [run.repeat for run in ordered] == [n for n in range(1, 7) for _ in range(8)]
+
+
+def test_the_seed_gives_the_order_whatever_the_order_of_the_grid() -> None:
+    ordered = order.randomised(runs(), seed=1)
+    assert ordered == order.randomised(runs()[::-1], seed=1)
+    assert ordered != order.randomised(runs(), seed=2)
+
+
+def test_a_further_repeat_leaves_the_order_of_the_others() -> None:
+    assert order.randomised(runs(7), seed=1)[:48] == order.randomised(runs(6), seed=1)
+
+
+def test_each_repeat_has_an_order_of_its_own_that_does_not_follow_the_nodes() -> None:
+    ordered = order.randomised(runs(), seed=1)
+    nodes = [[run.nodes for run in ordered[8 * n : 8 * n + 8]] for n in range(6)]
+    assert len(set(map(tuple, nodes))) == 6
+    many = order.randomised(runs(40), seed=1)
+    rho = spearmanr(range(len(many)), [run.nodes for run in many]).statistic
+    assert abs(rho) < 2 / len(many) ** 0.5
+
+
+def test_the_first_run_has_the_highest_priority() -> None:
+    found = order.priorities(runs(), seed=1)
+    first_to_last = sorted(found, key=lambda path: -found[path])
+    assert first_to_last == [run.path for run in order.randomised(runs(), seed=1)]
+    assert min(found.values()) == 1

@@ -1,0 +1,372 @@
+"""The costed plan: what is still to do, its estimate, the budget, and the plugin's sbatch line."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import plan as script
+import pytest
+import yardsticks
+from builders import PHASES, raw_config, record_of, write_failure, write_record
+from submitted import config_of, described, entries
+from tfscaling.study import configuration, grid, manifest, parameters
+from tfscaling.sweep import costed_plan, submission
+from tfscaling.training.models import MODELS
+from tfscaling.training.strategies import STRATEGIES
+
+PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
+NOT_WALL = ("queue_time_s", "boot_time_s", "execution_time_s")
+WALL_S = sum(time_s or 0.0 for name, time_s in PHASES.items() if name not in NOT_WALL)
+
+
+def record_with(folder: Path, entry: dict[str, Any], **phases: float) -> None:
+    path = write_record(folder, entry)
+    record = json.loads(path.read_text())
+    record["phases"].update(phases)
+    path.write_text(json.dumps(record))
+
+
+# --- what is still to do ---
+
+
+def test_runs_without_a_record_are_to_do_and_excluded_points_have_their_reason(
+    tmp_path: Path,
+) -> None:
+    made = costed_plan.make(config_of(cpus_per_node=8), tmp_path)
+    assert [(row["nodes"], row["feasibility"], row["reason"]) for row in made.rows] == [
+        (1, "runs", "missing: not run yet"),
+        (2, "runs", "missing: not run yet"),
+        (9, "excluded", "9 nodes exceed nodes_max 8"),
+    ]
+    assert (len(made.runs), made.finished, made.elsewhere) == (2, 0, 0)
+    assert all(tuple(row) == costed_plan.COLUMNS for row in made.runs)
+    assert made.rows[1]["tasks"] == 2 and made.rows[1]["cpus_per_task"] == 8
+    assert made.rows[2]["repeat"] is None and made.rows[2]["duration_s"] is None
+
+
+def test_finished_runs_are_left_out_and_cost_nothing(tmp_path: Path) -> None:
+    config = config_of()
+    write_record(tmp_path, entries(config)[1])
+    made = costed_plan.make(config, tmp_path)
+    assert [row["nodes"] for row in made.runs] == [1]
+    assert made.finished == 1
+
+
+def test_failed_stale_and_broken_runs_are_to_do_with_the_reason(tmp_path: Path) -> None:
+    config = config_of(repeats=3)
+    first, second, third = entries(config)[:3]
+    write_failure(tmp_path, first)
+    write_record(tmp_path, {**second, "parameters": {**second["parameters"], "epochs": 7},
+                            "parameters_hash": "0" * 16})  # fmt: skip
+    write_record(tmp_path, third).write_text("{")
+    reasons = [
+        row["reason"] for row in costed_plan.make(config, tmp_path).runs if row["nodes"] == 1
+    ]
+    assert reasons[0].startswith("failed: rank_died: rank 1 on node1")
+    assert reasons[1] == "stale: made with other parameters: epochs: 7, now 2"
+    assert reasons[2].startswith("failed: ") and "not JSON" in reasons[2]
+
+
+def test_only_the_chosen_cluster_is_planned(tmp_path: Path) -> None:
+    raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
+    raw["grid"][0]["nodes"] = [1, 2, 5]
+    raw["platforms"]["cluster"]["cluster"] = "gcp"
+    raw["cluster"] = "gcp"
+    made = costed_plan.make(configuration.validate(raw), tmp_path)
+    assert {row["platform"] for row in made.rows} == {"cluster"}
+    assert (len(made.runs), made.elsewhere) == (3, 2)
+
+
+# --- how long and how dear ---
+
+
+def test_without_a_measurement_the_time_limit_is_the_estimate(tmp_path: Path) -> None:
+    row = costed_plan.make(config_of(**PRICE), tmp_path).runs[1]
+    assert (row["duration_s"], row["duration_from"]) == (1800.0, "time limit")
+    assert row["node_hours"] == pytest.approx(1.0)
+    assert row["cost_usd"] == pytest.approx(3.6)
+
+
+def test_the_estimate_is_the_median_wall_time_of_the_points_valid_runs(tmp_path: Path) -> None:
+    config = config_of(repeats=4)
+    for entry, extra in zip(entries(config)[:3], (0.0, 100.0, 5.0), strict=True):
+        record_with(tmp_path, entry, train_time_s=10.0 + extra, queue_time_s=999.0)
+    of_one_node, *others = costed_plan.make(config, tmp_path).runs
+    assert of_one_node["repeat"] == 4
+    assert of_one_node["duration_s"] == pytest.approx(WALL_S + 5.0)
+    assert of_one_node["duration_from"] == "measured, 3 runs"
+    assert {row["duration_from"] for row in others} == {"time limit"}
+
+
+def test_the_wall_time_is_every_phase_but_queue_boot_and_execution_time_which_overlaps(
+    tmp_path: Path,
+) -> None:
+    (entry, _) = entries(config_of())
+    record_with(tmp_path, entry, **dict.fromkeys(NOT_WALL, 999.0))
+    assert costed_plan.measured_s(entry, tmp_path) == pytest.approx([WALL_S])
+
+
+def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path: Path) -> None:
+    old = config_of(repeats=2)
+    old["seed"] = 50
+    write_record(tmp_path, entries(old)[1])
+    config = config_of()
+    (entry, _) = entries(config)
+    assert costed_plan.measured_s(entry, tmp_path) == pytest.approx([WALL_S])
+    changed = copy.deepcopy(config)
+    changed["recipes"]["weak"]["epochs"] = 3
+    assert costed_plan.measured_s(entries(changed)[0], tmp_path) == []
+    record = tmp_path / entries(old)[1]["path"] / "run.json"
+    content = json.loads(record.read_text())
+    content["axes"]["nodes"] = 2
+    record.write_text(json.dumps(content))
+    assert costed_plan.measured_s(entry, tmp_path) == []
+
+
+def test_one_run_is_named_in_the_singular(tmp_path: Path) -> None:
+    config = config_of(repeats=2)
+    write_record(tmp_path, entries(config)[0])
+    assert costed_plan.estimate(entries(config)[1], tmp_path, 1.0)[1] == "measured, 1 run"
+
+
+def test_totals(tmp_path: Path) -> None:
+    runs = costed_plan.make(config_of(**PRICE), tmp_path).runs
+    assert costed_plan.total(runs) == costed_plan.Total(2, 1.5, pytest.approx(5.4), 3600.0, ())
+    unpriced = costed_plan.make(config_of(), tmp_path).runs
+    assert costed_plan.total(unpriced) == costed_plan.Total(2, 1.5, 0.0, 3600.0, ("cluster",))
+    assert costed_plan.total([]) == costed_plan.Total(0, 0.0, 0.0, 0.0, ())
+
+
+# --- the budget ---
+
+
+@pytest.mark.parametrize(
+    ("budget", "key", "estimate"),
+    [
+        ({"usd": 5}, "budget.usd: 5", "5.40 US dollars"),
+        ({"usd": 0}, "budget.usd: 0", "5.40 US dollars"),
+        ({"node_hours": 1.25}, "budget.node_hours: 1.25", "1.50 node-hours"),
+        ({"usd": 100, "node_hours": 1}, "budget.node_hours: 1", "1.50 node-hours"),
+    ],
+)
+def test_beyond_the_budget(budget: dict[str, Any], key: str, estimate: str, tmp_path: Path) -> None:
+    sources = [("base.yaml", {"grid": []}), ("overlay.yaml", {"budget": budget})]
+    line = costed_plan.refusal(config_of(budget, **PRICE), tmp_path, sources)
+    assert line is not None
+    assert line.startswith(f"overlay.yaml: {key} is not allowed; the 2 runs still to do")
+    assert f"estimated at {estimate} (" in line
+    assert f"allowed: {estimate.split()[0]} or more, null" in line
+
+
+@pytest.mark.parametrize("budget", [{"usd": 5.4}, {"node_hours": 1.5}, {"usd": 9, "node_hours": 2}])
+def test_within_the_budget(budget: dict[str, Any], tmp_path: Path) -> None:
+    assert costed_plan.refusal(config_of(budget, **PRICE), tmp_path) is None
+
+
+def test_finished_runs_leave_the_budget_to_the_others(tmp_path: Path) -> None:
+    config = config_of({"usd": 2}, **PRICE)
+    write_record(tmp_path, entries(config)[1])
+    assert costed_plan.refusal(config, tmp_path) is None
+    write_record(tmp_path, entries(config)[0])
+    assert costed_plan.refusal(config_of({"usd": 0, "node_hours": 0}), tmp_path) is None
+
+
+def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path) -> None:
+    sources = [("platforms.yaml", {"platforms": {"cluster": {}}}), ("o.yaml", {"budget": {}})]
+    line = costed_plan.refusal(config_of({"usd": 5}), tmp_path, sources)
+    assert line == (
+        "platforms.yaml: platforms.cluster.usd_per_node_hour: null is not allowed; "
+        "budget.usd 5 needs the price of platform cluster, which has runs to do"
+    )
+    assert costed_plan.refusal(config_of({"node_hours": 5}), tmp_path) is None
+
+
+def test_without_a_budget_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costed_plan, "make", lambda *_: pytest.fail("read the records"))
+    assert costed_plan.refusal(config_of(), Path("anywhere")) is None
+
+
+@pytest.mark.parametrize("budget", [{"usd": -1}, {"node_hours": "5"}, {"euro": 5}, {"usd": True}])
+def test_the_schema_refuses(budget: dict[str, Any]) -> None:
+    with pytest.raises(configuration.ConfigError, match="budget"):
+        config_of(budget)
+
+
+def page(config: dict[str, Any], folder: Path, executor: str = "slurm") -> str:
+    made = costed_plan.make(config, folder)
+    submission.add(made.runs, config, described(executor))
+    return script.markdown(made, config)
+
+
+def table_rows(text: str) -> list[list[str]]:
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines() if line.startswith("| ")
+    ]  # fmt: skip
+
+
+def test_the_page_has_every_row_one_line_for_each_geometry_and_the_sums(tmp_path: Path) -> None:
+    text = page(config_of(repeats=2, **PRICE), tmp_path)
+    header, *rows = table_rows(text)
+    assert header[:5] == ["nodes", "repeat", "tasks", "gpus", "cpus_per_task"]
+    assert [row[-1] for row in rows[:5]] == ["sbatch 1", "sbatch 1", "sbatch 2", "sbatch 2", "–"]
+    assert rows[2][5:9] == ["0:30:00", "time limit", "1.000", "3.6000"]
+    assert rows[4][-2] == "excluded (9 nodes exceed nodes_max 8)"
+    assert text.count("\nsbatch --parsable") == 2
+    assert "rule_train/<run>/%j.log" in text
+    assert ["all", "4", "3.000", "10.80", "2:00:00"] in rows
+    assert "- 0 of 4 runs are finished and cost nothing.\n" in text
+    assert text.endswith("- No budget is set.\n")
+    assert "assumption" not in text
+
+
+def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
+    block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": [2, 9],
+             "gpus_per_node": [0, 2]}  # fmt: skip
+    config = configuration.validate(raw_config((("grid",), [block])))
+    made = costed_plan.make(config, tmp_path)
+    assert [row["devices"] for row in made.rows] == ["CPU", "logical"] * 2
+    header, *rows = table_rows(page(config, tmp_path, "local"))
+    shown = [dict(zip(header, row, strict=True)) for row in rows[:4]]
+    assert [(row["devices"], row["gpus"]) for row in shown] == [
+        ("CPU", "0"), ("logical", "4 logical"), ("CPU", "–"), ("logical", "–"),
+    ]  # fmt: skip
+
+
+def test_the_page_says_what_is_unknown_and_what_was_tried(tmp_path: Path) -> None:
+    config = config_of()
+    write_failure(tmp_path, entries(config)[0])
+    text = page(config, tmp_path, "local")
+    assert ["all", "2", "1.500", "unknown", "1:00:00"] in table_rows(text)
+    assert "- No price, so unknown dollars: cluster.\n" in text
+    assert "runs (failed: rank_died: rank 1 on node1: exit code 3)" in text
+    assert "Only Slurm enforces runtime_min" in text
+    assert "sbatch 1" not in text
+
+
+def test_known_dollars_are_not_the_whole_sum_if_some_are_unknown(tmp_path: Path) -> None:
+    raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
+    raw["platforms"]["cluster"].update(PRICE)
+    text = page(configuration.validate(raw), tmp_path)
+    assert ["all", "4", "6.000", "10.80 + unknown", "4:00:00"] in table_rows(text)
+
+
+def test_the_page_of_a_finished_sweep(tmp_path: Path) -> None:
+    config = config_of({"usd": 0})
+    config["grid"][0]["nodes"] = [1]
+    write_record(tmp_path, entries(config)[0])
+    text = page(config, tmp_path)
+    assert "\nNone.\n" in text
+    assert "- 1 of 1 runs are finished and cost nothing.\n" in text
+    assert text.endswith("- The budget allows it.\n")
+
+
+def test_the_page_says_that_the_budget_is_exceeded(tmp_path: Path) -> None:
+    text = page(config_of({"usd": 1, "node_hours": 1}, **PRICE), tmp_path)
+    refusals = [line for line in text.splitlines() if line.startswith("- The budget refuses")]
+    assert len(refusals) == 2
+    assert "budget.usd: 1 is not allowed; the 2 runs" in refusals[0]
+    assert "budget.node_hours: 1 is not allowed; the 2 runs" in refusals[1]
+
+
+def test_records_of_the_builders_follow_what_the_plan_expects() -> None:
+    """The fixtures of this file are valid records."""
+    (entry, _) = entries(config_of())
+    assert record_of(entry)["parameters_hash"] == parameters.parameters_hash(
+        entry["axes"], entry["parameters"]
+    )
+
+
+# --- yardsticks ---
+
+
+def with_yardsticks(**budget: float) -> dict[str, Any]:
+    return {**config_of(budget, **PRICE), "yardstick": configuration.validate(
+        raw_config((("yardstick",), {"enabled": True})))["yardstick"]}  # fmt: skip
+
+
+def test_yardsticks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) -> None:
+    config = with_yardsticks()
+    (row,) = costed_plan.make(config, tmp_path / "runs").yardsticks
+    assert row == {
+        "platform": "cluster", "duration_s": 1800.0, "node_hours": 1.0,
+        "cost_usd": pytest.approx(3.6),
+    }  # fmt: skip
+    entry = manifest.expected_runs(config)["yardsticks"][1]
+    yardsticks.write(tmp_path / "yardsticks", entry)
+    assert costed_plan.make(config, tmp_path / "runs").yardsticks == []
+    config["recipes"]["weak"]["communication"] = "ring"  # the record is of another one
+    assert len(costed_plan.make(config, tmp_path / "runs").yardsticks) == 1
+    config["platforms"]["laptop"]["cluster"] = "other"
+    config["grid"].append({**config["grid"][0], "platform": "laptop", "nodes": [1]})
+    assert costed_plan.make({**config, "cluster": "other"}, tmp_path / "runs").yardsticks == []
+
+
+def test_a_cluster_that_no_platform_is_on_has_no_plan(tmp_path: Path) -> None:
+    with pytest.raises(configuration.ConfigError, match='cluster: "other" is not allowed'):
+        costed_plan.make({**config_of(), "cluster": "other"}, tmp_path)
+
+
+def test_the_budget_counts_yardsticks_and_the_plan_says_so(tmp_path: Path) -> None:
+    """1.5 node-hours of runs, one more of a yardstick on two nodes."""
+    assert costed_plan.refusal(with_yardsticks(node_hours=2.5), tmp_path / "runs") is None
+    config = with_yardsticks(node_hours=2.0)
+    refusal = costed_plan.refusal(config, tmp_path / "runs")
+    assert refusal is not None
+    assert (
+        "the 2 runs and the yardsticks (1) still to do are estimated at 2.50 node-hours" in refusal
+    )
+    made = costed_plan.make(config, tmp_path / "runs")
+    submission.add(made.runs, config, {"executor": "local"})
+    page = script.markdown(made, config)
+    assert "1 yardsticks to do, at most 1.000 node-hours and 3.60 US dollars (time" in page
+
+
+# --- a user's data, once it is prepared ---
+
+
+@pytest.mark.parametrize(
+    ("prepared", "limit", "refused"),
+    [(None, None, False), (128, None, False), (127, None, True), (5000, 100, True)],
+)
+def test_a_batch_beyond_prepared_data_is_refused(
+    prepared: int | None, limit: int | None, refused: bool, tmp_path: Path
+) -> None:
+    raw = raw_config(
+        (("recipes", "weak", "dataset"), "json:loads"),
+        (("recipes", "weak", "train_examples_max"), limit),
+    )
+    config = configuration.validate(raw)
+    unlimited = {"weak": {**config["recipes"]["weak"], "train_examples_max": None}}
+    runs = grid.expand({**config, "recipes": unlimited}, MODELS, STRATEGIES).runs
+    if prepared is not None:
+        facts = {"sha256": "a" * 64, "examples": {"x_train": prepared, "x_test": 1}}
+        (tmp_path / "json:loads.json").write_text(json.dumps(facts))
+    found = costed_plan.batch_problem(config, runs, tmp_path, [("config.yaml", raw)])
+    assert (found is not None) is refused
+    if found is not None:
+        assert found.startswith(
+            'config.yaml: recipes.weak: {"per_replica_batch_size": 64} is not allowed; '
+            "with nodes 2, gpus_per_node 0 the global batch of 128 examples exceeds "
+        )
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"sha256": "a", "examples": [1]}'])
+def test_broken_facts_of_prepared_data_refuse_nothing(text: str, tmp_path: Path) -> None:
+    """Their run is refused with a reason when it starts."""
+    config = configuration.validate(raw_config((("recipes", "weak", "dataset"), "json:loads")))
+    (tmp_path / "json:loads.json").write_text(text)
+    runs = grid.expand(config, MODELS, STRATEGIES).runs
+    assert costed_plan.batch_problem(config, runs, tmp_path) is None
+
+
+def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Path) -> None:
+    config = config_of(repeats=2)
+    write_record(tmp_path, entries(config)[0], divergence="diverged: loss is NaN from epoch 2")
+    made = costed_plan.make(config, tmp_path)
+    assert made.finished == 1
+    assert [(row["nodes"], row["repeat"]) for row in made.runs] == [(1, 2), (2, 1), (2, 2)]
+    assert {row["duration_from"] for row in made.runs} == {"time limit"}

@@ -1,0 +1,177 @@
+"""The sbatch line of the plan is the one that the plugin hands to the shell."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import subprocess
+import types
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import snakemake_executor_plugin_slurm as plugin
+from builders import raw_config
+from submitted import DEFAULTS, PROFILE, config_of, described, entries
+from tfscaling.study import configuration, platforms
+from tfscaling.study.geometry import Geometry
+from tfscaling.study.grid import AXES
+from tfscaling.sweep import costed_plan, submission
+
+
+def submitted_by_the_plugin(
+    resources: dict[str, Any],
+    axes: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    **settings: Any,
+) -> str:
+    """What the plugin's run_job hands to the shell; sbatch itself is not called."""
+    calls: list[str] = []
+
+    def popen(call: str, **_: Any) -> Any:
+        calls.append(call)
+        raise subprocess.CalledProcessError(1, call, output="stopped here by the test")
+
+    class Resource(dict):  # type: ignore[type-arg]
+        __getattr__ = dict.__getitem__
+
+    defaults = {name: DEFAULTS[name].value for name in DEFAULTS}
+    job = SimpleNamespace(
+        name="train", rule=SimpleNamespace(name="train"), threads=1, is_group=lambda: False,
+        wildcards=[str(axes[axis]) for axis in AXES],
+        resources=Resource({**defaults, "tmpdir": "/tmp", "training_runs": 1, **resources}),
+    )  # fmt: skip
+    job.resources.setdefault("slurm_extra", "")
+    usual = {"logdir": Path(PROFILE["slurm-logdir"])}
+    workflow = SimpleNamespace(
+        executor_settings=plugin.ExecutorSettings(**{**usual, **settings}),
+        workdir_init="/shared/my project",
+    )
+    excluded = workflow.executor_settings.exclude_failed_nodes
+    executor: Any = SimpleNamespace(
+        run_uuid="_".join(filter(None, [settings.get("jobname_prefix"), "0123-abcd"])),
+        slurm_logdir=plugin._select_logdir(workflow), workflow=workflow, _partitions=None,
+        _failed_nodes={excluded} if excluded else set(), _fallback_account_arg="",
+        _fallback_partition="DEFAULT", logger=logging.getLogger("plugin"),
+        format_job_exec=lambda job: 'python -m snakemake "x"',
+        _report_job_error_threadsafe=lambda info, msg: None,
+    )  # fmt: skip
+    for method in ("get_account_arg", "get_partition_arg"):
+        bound = types.MethodType(getattr(plugin.Executor, method), executor)
+        setattr(executor, method, bound)
+    with monkeypatch.context() as patched:
+        patched.setattr(plugin.subprocess, "Popen", popen)
+        patched.setattr(plugin, "validate_account", lambda account, logger: account)
+        patched.setattr(Path, "mkdir", lambda *_, **__: None)
+        plugin.Executor.run_job(executor, job)
+    (call,) = calls
+    known = {
+        "0123-abcd": submission.UUID, "-p DEFAULT": f"-p {submission.PARTITION}",
+        '"python -m snakemake \\"x\\""': f'"{submission.COMMAND}"',
+    }  # fmt: skip
+    for text, placeholder in known.items():
+        call = call.replace(text, placeholder)
+    return call
+
+
+PLATFORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "partition": {"partition": "v100 x4"},
+    "account": {"account": "lab, other", "qos": "high", "constraint": "a&b", "reservation": "r"},
+    "memory and extra": {
+        "mem_mb": 4000,
+        "exclusive": True,
+        "extra": "--nice=5 --hint=nomultithread",
+    },
+    "clusters": {"cluster": "gcp", "multi_cluster": True, "runtime_min": 90},
+    "typed GPUs": {"gpu_gres": "gpu:v100"},
+    "no GPUs for Slurm": {"gpu_gres": None},
+    "local launcher": {"launcher": "local", "devices": "logical"},
+}
+SHAPES = [Geometry(1, 1, 0), Geometry(3, 2, 0), Geometry(2, "2+1", 0), Geometry(2, 1, 4)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_the_line_is_the_one_that_the_plugin_hands_to_the_shell(
+    name: str, shape: Geometry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform = config_of(**PLATFORMS[name])["platforms"]["cluster"]
+    resources = platforms.slurm_resources(platform, shape)
+    axes = {**entries(config_of())[0]["axes"], "model": "own.models:vgg"}
+    line = submission.sbatch_line(resources, submission.run_name(axes), described())
+    assert line == submitted_by_the_plugin(resources, axes, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"requeue": True}, {"qos": "low", "reservation": "night"}, {"jobname_prefix": "tf"},
+        {"exclude_failed_nodes": "node7"}, {"logdir": Path("/var/log/mine")}, {"logdir": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_settings_of_the_profile_reach_the_line(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resources = platforms.slurm_resources(
+        config_of(partition="cpu")["platforms"]["cluster"], Geometry(2, 1, 0)
+    )
+    axes = entries(config_of())[0]["axes"]
+    line = submission.sbatch_line(resources, submission.run_name(axes), described(**settings))
+    assert line == submitted_by_the_plugin(resources, axes, monkeypatch, **settings)
+
+
+def test_the_line_by_heart() -> None:
+    platform = config_of(partition="cpu")["platforms"]["cluster"]
+    resources = platforms.slurm_resources(platform, Geometry(2, 1, 4))
+    words = shlex.split(submission.sbatch_line(resources, "a_1", described()))
+    assert words == [
+        "sbatch", "--parsable", "--job-name", "<uuid>",
+        "--output", "/shared/my project/results/logs/slurm/rule_train/a_1/%j.log",
+        "--export=ALL", "--comment", "rule_train_wildcards_a_1", "-p", "cpu", "-t", "30",
+        "--nodes=2", "--cpus-per-task=8", "--ntasks-per-node=1", "-D", "/shared/my project",
+        "--gres=gpu:4", "--wrap=<command>",
+    ]  # fmt: skip
+
+
+def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
+    resources = platforms.slurm_resources(config_of()["platforms"]["cluster"], Geometry(1, 1, 0))
+    line = submission.sbatch_line(resources, "a_1", {**described(), "rule": "tfs_train"})
+    assert "/rule_tfs_train/a_1/" in line
+    assert "rule_tfs_train_wildcards_a_1" in line
+
+
+def test_what_the_plugin_refuses_is_said_in_the_plan() -> None:
+    platform = config_of(extra="--partition=other")["platforms"]["cluster"]
+    line = submission.sbatch_line(
+        platforms.slurm_resources(platform, Geometry(1, 1, 0)), "a", described()
+    )
+    assert line.startswith("refused by the Slurm executor plugin: The --")
+
+
+def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None:
+    raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
+    config = configuration.validate(raw)
+    made = costed_plan.make(config, tmp_path)
+    submission.add(made.runs, config, described("local"))
+    assert {row["platform"]: row["submission"] for row in made.runs} == {
+        "laptop": "runs on this machine", "cluster": submission.NO_SLURM,
+    }  # fmt: skip
+    submission.add(made.runs, config, described("lsf"))
+    assert made.runs[0]["submission"] == "by Snakemake's executor lsf"
+
+
+def test_a_workflow_without_executor_settings_and_defaults_is_described() -> None:
+    workflow = SimpleNamespace(
+        executor_plugin=SimpleNamespace(name="local"), executor_settings=None,
+        resource_settings=SimpleNamespace(default_resources=None), workdir_init="/p",
+    )  # fmt: skip
+    assert submission.describe(workflow) == {
+        "executor": "local", "settings": {}, "default_resources": {}, "workdir": "/p",
+        "rule": "train",
+    }  # fmt: skip
+
+
+# --- the page ---

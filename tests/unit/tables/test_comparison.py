@@ -1,0 +1,789 @@
+"""One row per point; nothing is dropped, nothing invalid is compared."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import compare as script
+import pandas as pd
+import pytest
+import rows
+from builders import REPOSITORY, raw_config, record_of, write_failure, write_record
+from rows import expected_of, point, rows_of
+from tfscaling.analysis import decision
+from tfscaling.records.metrics import METRICS
+from tfscaling.study import configuration, manifest
+from tfscaling.study.grid import POINT_AXES
+from tfscaling.tables import comparison, display, published, runs_table
+from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.intervals import median_interval, ratio_interval
+
+
+def compare(
+    expected: dict[str, Any],
+    runs_dir: Path,
+    baseline: dict[str, Any] | None = None,
+    published_rows: Sequence[dict[str, Any]] = (),
+) -> pd.DataFrame:
+    runs, _ = runs_table.run_tables(expected, runs_dir)
+    return comparison_table(runs, expected, baseline, published_rows)
+
+
+def write_all(expected: dict[str, Any], runs_dir: Path, *times: float) -> None:
+    for entry, time in zip(expected["runs"], times, strict=True):
+        write_record(runs_dir, entry, time)
+
+
+def test_medians_and_extremes_over_repeats(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": 2, "repeats": 4})
+    write_all(expected, tmp_path, 10.0, 60.0, 20.0, 30.0)
+    row = point(compare(expected, tmp_path), nodes=2)
+    assert row["execution_time_s"] == 25.0
+    assert (row["execution_time_s_min"], row["execution_time_s_max"]) == (10.0, 60.0)
+    assert (row["runs"], row["runs_asked"], row["status"]) == (4, 4, "ok")
+
+
+def test_invalid_repeats_take_no_part_and_are_told(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": 2, "repeats": 4})
+    write_record(tmp_path, expected["runs"][0], 10.0)
+    write_record(tmp_path, expected["runs"][2], 20.0)
+    write_failure(tmp_path, expected["runs"][1])
+    row = point(compare(expected, tmp_path), nodes=2)
+    assert row["execution_time_s"] == 15.0
+    assert (row["runs"], row["runs_asked"], row["status"]) == (2, 4, "incomplete")
+    assert row["reason"] == (
+        "repeat 2 failed: rank_died: rank 1 on node1: exit code 3; repeat 4 missing: not run yet"
+    )
+
+
+@pytest.mark.parametrize("nodes", [[1, 2, 4], [4, 2, 1]])
+def test_speedup_is_relative_to_the_point_with_the_fewest_replicas(
+    tmp_path: Path, nodes: list[int]
+) -> None:
+    expected = expected_of({"nodes": nodes})
+    for entry in expected["runs"]:
+        time = {1: 60.0, 2: 40.0, 4: 20.0}[entry["axes"]["nodes"]]
+        write_record(tmp_path, entry, time)
+    table = compare(expected, tmp_path)
+    assert [point(table, nodes=n)["speedup"] for n in (1, 2, 4)] == [1.0, 1.5, 3.0]
+    assert [point(table, nodes=n)["scaling_efficiency"] for n in (1, 2, 4)] == [1.0, 0.75, 0.75]
+    assert set(table["baseline"]) == {"nodes=1 gpus_per_node=0 tasks_per_node=1"}
+    assert set(table["baseline_execution_time_s"]) == {60.0}
+
+
+def test_efficiency_counts_replicas_from_a_baseline_of_several(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2], "gpus_per_node": 2})
+    write_all(expected, tmp_path, 60.0, 40.0)
+    row = point(compare(expected, tmp_path), nodes=2)
+    assert (row["replicas"], row["speedup"], row["scaling_efficiency"]) == (4, 1.5, 0.75)
+
+
+@pytest.mark.parametrize("ending", ["failed", "missing", "stale"])
+def test_without_a_valid_baseline_there_is_no_speedup(tmp_path: Path, ending: str) -> None:
+    expected = expected_of({"nodes": [1, 2, 4]})
+    for entry in expected["runs"][1:]:
+        write_record(tmp_path, entry, 30.0)
+    if ending == "failed":
+        write_failure(tmp_path, expected["runs"][0])
+    if ending == "stale":
+        path = write_record(tmp_path, expected["runs"][0])
+        record = json.loads(path.read_text()) | {"parameters_hash": "0" * 16}
+        path.write_text(json.dumps(record))
+    table = compare(expected, tmp_path)
+    assert table["speedup"].isna().all()
+    assert table["scaling_efficiency"].isna().all()
+    assert set(table["baseline"]) == {"nodes=1 gpus_per_node=0 tasks_per_node=1"}
+    row = point(table, nodes=1)
+    assert (row["status"], row["runs"]) == (ending, 0)
+    assert point(table, nodes=2)["execution_time_s"] == 30.0
+
+
+def test_a_failed_point_has_no_speedup_of_its_own(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2]})
+    write_record(tmp_path, expected["runs"][0], 60.0)
+    row = point(compare(expected, tmp_path), nodes=2)
+    assert math.isnan(row["speedup"])
+    assert row["status"] == "missing"
+
+
+def test_each_series_has_its_own_baseline(tmp_path: Path) -> None:
+    expected = expected_of({"recipe": ["weak", "strong"]})
+    write_all(expected, tmp_path, 60.0, 30.0, 80.0, 20.0)
+    table = compare(expected, tmp_path)
+    assert point(table, recipe="weak", nodes=2)["speedup"] == 2.0
+    assert point(table, recipe="strong", nodes=2)["speedup"] == 4.0
+
+
+def test_excluded_points_stand_at_the_end_with_their_reasons(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [9, 1, 2]})
+    write_all(expected, tmp_path, 60.0, 30.0)
+    rows = rows_of(compare(expected, tmp_path))
+    assert [(row["nodes"], row["status"]) for row in rows] == [
+        (1, "ok"),
+        (2, "ok"),
+        (9, "excluded"),
+    ]
+    assert (rows[-1]["runs"], rows[-1]["reason"]) == (0, "9 nodes exceed nodes_max 8")
+
+
+def test_every_point_of_the_grid_is_a_row_in_the_order_of_the_grid(tmp_path: Path) -> None:
+    strong = {"nodes": [1, 2], "recipe": "strong"}
+    expected = expected_of({"nodes": 1}, strong, {"nodes": [4, 2]}, {"nodes": [8, 9]})
+    table = compare(expected, tmp_path)
+    entries = expected["runs"] + expected["excluded"]
+    points = [{**entry["axes"], "tasks_per_node": "1"} for entry in entries]
+    expected_rows = [[point[axis] for axis in POINT_AXES] for point in points]
+    assert table[list(POINT_AXES)].to_numpy().tolist() == expected_rows
+    assert len(table) == 7
+
+
+def test_every_metric_is_a_column_whatever_is_shown_of_it(tmp_path: Path) -> None:
+    expected = expected_of({}, usd_per_node_hour=3.6)
+    write_all(expected, tmp_path, 60.0, 30.0)
+    table = compare(expected, tmp_path)
+    assert list(table.columns) == list(comparison.COLUMNS)
+    assert set(METRICS) <= set(table.columns)
+    unknown = {name for name in METRICS if table[name].isna().any()}
+    beside = {name for name in METRICS if "published" in METRICS[name].title}
+    target = {"time_to_accuracy_s", "cost_to_accuracy_usd"}
+    # there was no Slurm, no target, and nothing was published
+    assert unknown == {"queue_time_s", "boot_time_s", *target, *beside}
+
+
+def at_target(
+    folder: Path, accuracies: Sequence[Sequence[float]], target: float | None = 0.9
+) -> pd.DataFrame:
+    """A point of two nodes; each run takes 20 s, its epochs 5 s each with these accuracies."""
+    expected = expected_of({"nodes": 2, "repeats": len(accuracies)}, usd_per_node_hour=3.6)
+    expected["target_accuracy"] = target
+    for entry, run in zip(expected["runs"], accuracies, strict=True):
+        path = write_record(folder, entry, 20.0)
+        record = json.loads(path.read_text())
+        record["metrics"]["epochs"] = [
+            {"epoch": number, "loss": 1.0, "accuracy": 0.99, "duration_s": 5.0,
+             "test_accuracy": value, "evaluation_time_s": 0.25}
+            for number, value in enumerate(run, 1)
+        ]  # fmt: skip
+        path.write_text(json.dumps(record))
+    return compare(expected, folder)
+
+
+def test_time_and_cost_to_the_target_are_medians_if_all_runs_reached_it(tmp_path: Path) -> None:
+    first, second, third = [0.9, 0.9, 0.9], [0.1, 0.95, 0.9], [0.1, 0.2, 0.9]
+    row = point(at_target(tmp_path, [first, second, third, third]), nodes=2)
+    assert (row["target_accuracy"], row["runs_at_target"]) == (0.9, 4)
+    # of 10, 15, 20 and 20 s, and of one, two, three and three evaluations
+    assert row["time_to_accuracy_s"] == (15.5 + 20.75) / 2
+    assert row["cost_to_accuracy_usd"] == pytest.approx(0.002 * 18.125)
+    ends = [row[f"time_to_accuracy_s_{end}"] for end in ("min", "max")]
+    assert ends == [10.25, 20.75]
+    assert pd.isna(row["time_to_accuracy_s_low"])
+
+
+def test_from_six_runs_on_the_time_to_the_target_has_an_interval(tmp_path: Path) -> None:
+    row = point(at_target(tmp_path, [[0.9, 0.9]] * 3 + [[0.1, 0.9]] * 3), nodes=2)
+    ends = [row[f"time_to_accuracy_s_{end}"] for end in ("low", "high")]
+    assert ends == [15.25, 20.5]
+    costs = [row[f"cost_to_accuracy_usd_{end}"] for end in ("low", "high")]
+    assert costs == pytest.approx([0.0305, 0.041])
+
+
+def test_a_point_of_which_only_some_runs_reached_the_target_has_no_time_to_it(
+    tmp_path: Path,
+) -> None:
+    row = point(at_target(tmp_path, [[0.9], [0.9], [0.1]]), nodes=2)
+    assert (row["runs"], row["runs_at_target"], row["reason"]) == (3, 2, "")
+    names = [name for name in comparison.COLUMNS if "to_accuracy" in name]
+    assert len(names) == 10
+    assert all(pd.isna(row[name]) for name in names)
+    assert row["execution_time_s"] == 20.0
+
+
+def test_without_a_target_nothing_is_said_of_it(tmp_path: Path) -> None:
+    table = at_target(tmp_path, [[0.9]], None)
+    assert table[["target_accuracy", "runs_at_target", "time_to_accuracy_s"]].isna().all(axis=None)
+    shown = display.comparison(table, "Title", ["time_to_accuracy_s"])
+    assert not any("examples is at least" in note for note in shown.notes)
+
+
+def test_a_note_says_how_many_runs_reached_the_target(tmp_path: Path) -> None:
+    table = at_target(tmp_path, [[0.9], [0.9], [0.1]])
+    shown = display.comparison(table, "Title", ["execution_time_s", "time_to_accuracy_s"])
+    assert "time_to_accuracy_s" not in shown.cells  # it has no value
+    assert any("held-out examples is at least 0.9;" in note for note in shown.notes)
+    end = "was not reached by every run: nodes 2: reached by 2 of 3 runs."
+    assert f"Accuracy 0.9 {end}" in shown.notes
+    # it belongs to columns that are not shown here
+    assert not any("0.9" in note for note in display.comparison(table, "T", ["loss"]).notes)
+
+
+def test_no_note_names_points_that_reached_the_target(tmp_path: Path) -> None:
+    shown = display.comparison(at_target(tmp_path, [[0.9]]), "T", ["cost_to_accuracy_usd"])
+    assert shown.cells["cost_to_accuracy_usd"].tolist() == ["0.0405"]
+    assert not any("not reached" in note for note in shown.notes)
+
+
+def test_a_grid_of_which_nothing_has_run_is_still_a_table(tmp_path: Path) -> None:
+    table = compare(expected_of({"nodes": [1, 2, 9]}), tmp_path)
+    assert table["status"].tolist() == ["missing", "missing", "excluded"]
+    assert table["execution_time_s"].isna().all()
+
+
+def write_and_read(runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    runs.to_csv(folder / "runs.csv", index=False)
+    return runs_table.read_table(folder / "runs.csv")
+
+
+def test_the_comparison_is_the_same_after_the_runs_went_through_a_file(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2, 4], "repeats": 2}, usd_per_node_hour=3.6)
+    for number, entry in enumerate(expected["runs"][:-1]):
+        write_record(tmp_path, entry, 60.0 / (number + 1))
+    runs, _ = runs_table.run_tables(expected, tmp_path)
+    pd.testing.assert_frame_equal(
+        comparison_table(write_and_read(runs, tmp_path), expected),
+        comparison_table(runs, expected),
+        check_dtype=False,
+    )
+
+
+def test_uneven_tasks_beside_even_ones_survive_the_file(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": 2, "tasks_per_node": [1, 2, "2+1"]})
+    write_all(expected, tmp_path, 60.0, 30.0, 40.0)
+    runs = write_and_read(runs_table.run_tables(expected, tmp_path)[0], tmp_path)
+    rows = rows_of(comparison_table(runs, expected))
+    assert [str(row["tasks_per_node"]) for row in rows] == ["1", "2", "2+1"]
+    assert [row["speedup"] for row in rows] == [1.0, 2.0, 1.5]
+
+
+@pytest.mark.parametrize("name", ["NA", "null", "nan", "007", "1e3", "True"])
+def test_names_that_look_like_something_else_survive_the_file(tmp_path: Path, name: str) -> None:
+    raw = raw_config((("grid", 0, "platform"), name), (("grid", 0, "recipe"), name))
+    raw["platforms"][name] = raw["platforms"]["cluster"]
+    raw["recipes"][name] = raw["recipes"]["weak"]
+    expected = manifest.expected_runs(configuration.validate(raw))
+    write_all(expected, tmp_path, 60.0, 30.0)
+    runs = write_and_read(runs_table.run_tables(expected, tmp_path)[0], tmp_path)
+    table = comparison_table(runs, expected)
+    assert table["platform"].tolist() == [name, name]
+    assert table["recipe"].tolist() == [name, name]
+    assert table["speedup"].tolist() == [1.0, 2.0]
+
+
+TIMES = (61.0, 62.5, 60.0, 66.0, 61.5, 64.0, 59.0, 63.0, 60.5, 70.0)
+
+
+@pytest.mark.parametrize(
+    ("repeats", "interval"), [(1, None), (5, None), (6, (60.0, 66.0)), (10, (60.0, 66.0))]
+)
+def test_the_median_has_an_interval_from_six_runs_on(
+    tmp_path: Path, repeats: int, interval: tuple[float, float] | None
+) -> None:
+    expected = expected_of({"nodes": 2, "repeats": repeats})
+    write_all(expected, tmp_path, *TIMES[:repeats])
+    row = point(compare(expected, tmp_path), nodes=2)
+    found = (row["execution_time_s_low"], row["execution_time_s_high"])
+    if interval is None:
+        assert all(pd.isna(end) for end in found)
+    else:
+        assert found == interval == median_interval(TIMES[:repeats])
+    extremes = (row["execution_time_s_min"], row["execution_time_s_max"])
+    assert extremes == (min(TIMES[:repeats]), max(TIMES[:repeats]))
+
+
+def test_loss_accuracies_and_cost_have_intervals_too(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": 1, "repeats": 6}, usd_per_node_hour=3600.0)
+    write_all(expected, tmp_path, *TIMES[:6])
+    row = point(compare(expected, tmp_path), nodes=1)
+    assert (row["cost_usd_low"], row["cost_usd_high"]) == (60.0, 66.0)
+    for name, value in {"loss": 0.25, "accuracy": 0.9, "test_accuracy": 0.88}.items():
+        assert {row[f"{name}_{end}"] for end in ("low", "high", "min", "max")} == {value}
+
+
+FASTER = (31.0, 29.5, 30.0, 33.0, 30.5, 28.0)
+
+
+def test_speedup_and_efficiency_have_the_interval_of_the_ratio(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2], "repeats": 6})
+    write_all(expected, tmp_path, *TIMES[:6], *FASTER)
+    table = compare(expected, tmp_path)
+    row = point(table, nodes=2)
+    low, high = ratio_interval(TIMES[:6], FASTER) or (math.nan, math.nan)
+    assert row["speedup"] == pytest.approx(62.0 / 30.25)
+    assert (row["speedup_low"], row["speedup_high"]) == (low, high)
+    assert low < row["speedup"] < high
+    assert row["scaling_efficiency_low"] == pytest.approx(low / 2)
+    assert row["scaling_efficiency_high"] == pytest.approx(high / 2)
+    base = point(table, nodes=1)
+    assert base["speedup"] == 1.0
+    assert math.isnan(base["speedup_low"])  # a point compared with itself
+
+
+def test_the_steady_state_has_a_speedup_of_its_own(tmp_path: Path) -> None:
+    """Throughput, 100, 101, ... examples per second on one node and three times that on two."""
+    expected = expected_of({"nodes": [1, 2], "repeats": 6})
+    for entry in expected["runs"]:
+        record = record_of(entry)
+        rate = (99.0 + entry["axes"]["repeat"]) * (3 if entry["axes"]["nodes"] == 2 else 1)
+        record["metrics"]["throughput_examples_per_s"] = rate
+        folder = tmp_path / entry["path"]
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps(record))
+    base, row = (point(compare(expected, tmp_path), nodes=nodes) for nodes in (1, 2))
+    # total over median time: not 102.5, the mean of the two rates in the middle
+    assert base["throughput_examples_per_s"] == pytest.approx(2 / (1 / 102 + 1 / 103))
+    assert (row["speedup"], row["steady_state_speedup"]) == (1.0, pytest.approx(3.0))
+    assert 2.8 < row["steady_state_speedup_low"] < 3.0 < row["steady_state_speedup_high"] < 3.2
+    assert base["steady_state_speedup"] == 1.0
+    assert math.isnan(base["steady_state_speedup_low"])
+
+
+@pytest.mark.parametrize("lacking", [0, 6], ids=["of_the_baseline", "of_the_point"])
+def test_too_few_runs_give_a_speedup_without_an_interval(tmp_path: Path, lacking: int) -> None:
+    expected = expected_of({"nodes": [1, 2], "repeats": 6})
+    write_all(expected, tmp_path, *TIMES[:6], *FASTER)
+    folder = tmp_path / expected["runs"][lacking]["path"]
+    (folder / "run.json").unlink()
+    row = point(compare(expected, tmp_path), nodes=2)
+    assert row["speedup"] > 1.5
+    assert math.isnan(row["speedup_low"]) and math.isnan(row["scaling_efficiency_high"])
+
+
+SINGLE = {"strategy": "single", "nodes": 1}
+
+
+def test_a_named_baseline_is_that_of_all_series(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2]}, SINGLE)
+    write_all(expected, tmp_path, 50.0, 25.0, 40.0)
+    table = compare(expected, tmp_path, {"strategy": "single"})
+    assert table["speedup"].tolist() == [0.8, 1.6, 1.0]
+    assert table["scaling_efficiency"].tolist() == [0.8, 0.8, 1.0]
+    named = "strategy=single nodes=1 gpus_per_node=0 tasks_per_node=1"
+    assert set(table["baseline"]) == {named}
+    assert set(table["baseline_execution_time_s"]) == {40.0}
+
+
+def test_a_baseline_on_one_platform_is_that_of_the_others(tmp_path: Path) -> None:
+    expected = expected_of({"platform": ["cluster", "laptop"], "nodes": [1, 2, 4]})
+    write_all(expected, tmp_path, 60.0, 40.0, 20.0, 240.0, 120.0, 80.0)
+    table = compare(expected, tmp_path, {"platform": "laptop", "nodes": 2})
+    assert table["speedup"].tolist() == [2.0, 3.0, 6.0, 0.5, 1.0, 1.5]
+    assert table["scaling_efficiency"].tolist() == [4.0, 3.0, 3.0, 1.0, 1.0, 0.75]
+    assert set(table["baseline"]) == {"platform=laptop nodes=2 gpus_per_node=0 tasks_per_node=1"}
+    assert set(table["baseline_execution_time_s"]) == {120.0}
+
+
+def test_a_baseline_of_several_tasks_per_node_is_found(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2], "tasks_per_node": [1, 2]})
+    write_all(expected, tmp_path, 60.0, 50.0, 40.0, 25.0)
+    table = compare(expected, tmp_path, {"tasks_per_node": 2})
+    assert set(table["baseline"]) == {"tasks_per_node=2 nodes=1 gpus_per_node=0"}
+    assert point(table, nodes=2, tasks_per_node="2")["speedup"] == 2.0
+
+
+def test_a_named_baseline_that_failed_gives_no_speedup(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2]}, SINGLE)
+    write_all({"runs": expected["runs"][:2]}, tmp_path, 50.0, 25.0)
+    write_failure(tmp_path, expected["runs"][2])
+    table = compare(expected, tmp_path, {"strategy": "single"})
+    assert table["speedup"].isna().all()
+    assert table["scaling_efficiency"].isna().all()
+    assert table["speedup_low"].isna().all()
+    assert table["baseline_execution_time_s"].isna().all()
+    assert all(text.startswith("strategy=single nodes=1 ") for text in table["baseline"])
+
+
+def test_a_series_without_the_named_baseline_says_so(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2]}, {"nodes": 2, "recipe": "strong"})
+    write_all(expected, tmp_path, 60.0, 30.0, 20.0)
+    table = compare(expected, tmp_path, {"nodes": 1})
+    assert point(table, recipe="weak", nodes=2)["speedup"] == 2.0
+    row = point(table, recipe="strong")
+    assert (row["baseline"], row["execution_time_s"]) == ("no point of the grid", 20.0)
+    assert math.isnan(row["speedup"])
+
+
+def test_a_point_left_out_of_one_block_and_run_in_another_is_one_row(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2], "exclude": [{"nodes": 2}]}, {"nodes": 2})
+    assert len(expected["excluded"]) == 1
+    write_all(expected, tmp_path, 60.0, 30.0)
+    table = compare(expected, tmp_path)
+    assert [(row["nodes"], row["status"]) for row in rows_of(table)] == [(1, "ok"), (2, "ok")]
+
+
+def test_a_point_left_out_of_two_blocks_is_one_row(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 9]}, {"nodes": [2, 9]})
+    assert len(expected["excluded"]) == 2
+    table = compare(expected, tmp_path)
+    assert table["nodes"].tolist() == [1, 2, 9]
+    assert point(table, nodes=9)["reason"] == "9 nodes exceed nodes_max 8"
+
+
+def test_each_row_has_title_and_cloud_of_its_platform(tmp_path: Path) -> None:
+    blocks = {"platform": ["cluster", "laptop"], "nodes": [1, 9]}
+    table = compare(expected_of(blocks, cloud="c", title="T"), tmp_path)
+    assert table["status"].tolist() == ["missing", "missing", "excluded", "excluded"]
+    assert table["platform_title"].tolist() == ["T", "laptop"] * 2
+    assert [None if pd.isna(cloud) else cloud for cloud in table["cloud"]] == ["c", None] * 2
+
+
+def published_row(**changes: Any) -> dict[str, Any]:
+    """The same with a loss and an accuracy of which these runs have half and more."""
+    return rows.published_row(**{"loss": 0.5, "accuracy": 0.75, "source": "a paper", **changes})
+
+
+RATIO_COLUMNS = ["execution_time_ratio", "loss_ratio", "accuracy_ratio"]
+PUBLISHED_COLUMNS = ["published_execution_time_s", "published_loss", "published_accuracy"]
+
+
+def test_published_values_and_ratios_stand_beside_the_published_point_only(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2], "gpus_per_node": [0, 1]})
+    write_all(expected, tmp_path, 40.0, 40.0, 40.0, 40.0)
+    table = compare(expected, tmp_path, published_rows=[published_row()])
+    row = point(table, nodes=1, gpus_per_node=0)
+    assert [row[name] for name in PUBLISHED_COLUMNS] == [80.0, 0.5, 0.75]
+    assert [row[name] for name in RATIO_COLUMNS] == [0.5, 0.5, pytest.approx(1.2)]
+    others = table[(table["nodes"] > 1) | (table["gpus_per_node"] > 0)]
+    assert len(others) == 3
+    assert others[[*PUBLISHED_COLUMNS, *RATIO_COLUMNS]].isna().all(axis=None)
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [{"platform": "other"}, {"model": "cifar10_cnn"}, {"strategy": "single"}, {"nodes": 2},
+     {"gpus_per_node": 1}, {"tasks_per_node": "2"}],
+    ids=lambda axes: next(iter(axes)),
+)  # fmt: skip
+def test_what_was_published_of_another_point_is_not_shown(
+    tmp_path: Path, axes: dict[str, Any]
+) -> None:
+    expected = expected_of({"nodes": 1})
+    write_all(expected, tmp_path, 40.0)
+    table = compare(expected, tmp_path, published_rows=[published_row(**axes)])
+    assert table[[*PUBLISHED_COLUMNS, *RATIO_COLUMNS]].isna().all(axis=None)
+
+
+OTHER_TRAINING = [
+    ("recipe", {"epochs": 3}), ("recipe", {"train_examples_max": 5120}),
+    ("recipe", {"momentum": 0.9}), ("recipe", {"optimizer": "adam"}),
+    ("recipe", {"learning_rate": 0.2}), ("recipe", {"learning_rate_scaling": "linear"}),
+    ("recipe", {"precision": "mixed_bfloat16"}), ("recipe", {"per_replica_batch_size": 32}),
+    ("recipe", {"dataset": "fashion_mnist"}),
+    ("published", {"epochs": 8}), ("published", {"global_batch_size": 128}),
+    ("published", {"dataset": "cifar10"}), ("published", {"optimizer": "adam"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("where", "changes"), OTHER_TRAINING, ids=[f"{w}-{next(iter(c))}" for w, c in OTHER_TRAINING]
+)
+def test_another_training_has_published_values_but_no_ratio(
+    tmp_path: Path, where: str, changes: dict[str, Any]
+) -> None:
+    raw = raw_config((("grid", 0, "nodes"), 1))
+    raw["recipes"]["weak"].update(changes if where == "recipe" else {})
+    expected = manifest.expected_runs(configuration.validate(raw))
+    write_all(expected, tmp_path, 40.0)
+    rows = [published_row(**(changes if where == "published" else {}))]
+    row = point(compare(expected, tmp_path, published_rows=rows), nodes=1)
+    assert [row[name] for name in PUBLISHED_COLUMNS] == [80.0, 0.5, 0.75]
+    assert all(math.isnan(row[name]) for name in RATIO_COLUMNS)
+
+
+def test_a_training_that_only_says_it_otherwise_is_the_same(tmp_path: Path) -> None:
+    strong = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2, "dataset": "mnist"}
+    raw = raw_config((("grid", 0, "nodes"), 1), (("recipes", "weak"), strong))
+    raw["recipes"]["weak"].update(test_examples_max=100, steps_per_execution=20)
+    expected = manifest.expected_runs(configuration.validate(raw))
+    write_all(expected, tmp_path, 40.0)
+    row = point(compare(expected, tmp_path, published_rows=[published_row()]), nodes=1)
+    assert row["execution_time_ratio"] == 0.5
+
+
+def test_a_platform_may_have_another_name_where_it_was_published(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": 1}, published_as="gcp-n1")
+    write_all(expected, tmp_path, 40.0)
+    rows = [published_row(platform="gcp-n1"), published_row(execution_time_s=1.0)]
+    row = point(compare(expected, tmp_path, published_rows=rows), nodes=1)
+    assert (row["platform"], row["published_execution_time_s"]) == ("cluster", 80.0)
+    assert row["execution_time_ratio"] == 0.5
+
+
+def test_points_without_a_measurement_have_published_values_but_no_ratio(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2, 4, 9]})
+    write_failure(tmp_path, expected["runs"][0])
+    path = write_record(tmp_path, expected["runs"][1])
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"parameters_hash": "0" * 16}))
+    rows = [published_row(nodes=n, global_batch_size=64 * n) for n in (1, 2, 4, 9)]
+    table = compare(expected, tmp_path, published_rows=rows)
+    assert table["status"].tolist() == ["failed", "stale", "missing", "excluded"]
+    assert set(table["published_execution_time_s"]) == {80.0}
+    assert table[RATIO_COLUMNS].isna().all(axis=None)
+
+
+def test_a_published_zero_has_no_ratio(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": 1})
+    write_all(expected, tmp_path, 40.0)
+    row = point(compare(expected, tmp_path, published_rows=[published_row(loss=0.0)]), nodes=1)
+    assert (row["published_loss"], row["execution_time_ratio"]) == (0.0, 0.5)
+    assert math.isnan(row["loss_ratio"])
+
+
+def test_published_results_are_found_after_the_runs_went_through_a_file(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": 2, "tasks_per_node": [1, "2+1"]})
+    write_all(expected, tmp_path, 60.0, 40.0)
+    runs = write_and_read(runs_table.run_tables(expected, tmp_path)[0], tmp_path)
+    rows = [published_row(nodes=2, tasks_per_node="2+1", global_batch_size=192)]
+    table = comparison_table(runs, expected, None, rows)
+    assert table["execution_time_ratio"].dropna().tolist() == [0.5]
+    assert point(table, tasks_per_node="2+1")["execution_time_ratio"] == 0.5
+
+
+def test_the_rows_of_the_published_study_are_rows_of_this_kind() -> None:
+    (row, *_) = published.read(REPOSITORY / "resources/published_results.csv")
+    assert published_row().keys() <= row.keys()
+
+
+DIVERGENCE = "diverged: loss is NaN from epoch 2"
+
+
+def with_diverged(folder: Path, *repeats: int, **expected: Any) -> dict[str, Any]:
+    """Six runs of 10, 20, ... 60 s on two nodes, of which these repeats diverged."""
+    made = expected_of({"nodes": 2, "repeats": 6}, usd_per_node_hour=3.6) | expected
+    for entry in made["runs"]:
+        number = entry["axes"]["repeat"]
+        write_record(folder, entry, 10.0 * number, DIVERGENCE if number in repeats else "")
+    return made
+
+
+@pytest.mark.parametrize("through_a_file", [False, True])
+def test_runs_that_diverged_are_counted_told_and_in_no_median(
+    tmp_path: Path, through_a_file: bool
+) -> None:
+    expected = with_diverged(tmp_path, 1, 4)
+    runs, _ = runs_table.run_tables(expected, tmp_path)
+    row = point(
+        comparison_table(write_and_read(runs, tmp_path) if through_a_file else runs, expected),
+        nodes=2,
+    )
+    assert (row["status"], row["runs"], row["runs_asked"]) == ("incomplete", 4, 6)
+    assert row["runs_diverged"] == 2
+    assert row["reason"] == (
+        "2 of 6 diverged (repeat 1: loss is NaN from epoch 2, repeat 4: loss is NaN from epoch 2)"
+    )
+    assert row["execution_time_s"] == 40.0  # of 20, 30, 50 and 60
+    assert row["loss"] == 0.25
+    # four survivors: their range is no interval
+    assert pd.isna(row["loss_low"]) and pd.isna(row["execution_time_s_low"])
+
+
+def test_other_failures_stand_beside_those_that_diverged(tmp_path: Path) -> None:
+    expected = with_diverged(tmp_path, 1)
+    (tmp_path / expected["runs"][5]["path"] / "run.json").unlink()
+    row = point(compare(expected, tmp_path), nodes=2)
+    assert (row["runs"], row["runs_diverged"], row["status"]) == (4, 1, "incomplete")
+    assert row["reason"] == (
+        "1 of 6 diverged (repeat 1: loss is NaN from epoch 2); repeat 6 missing: not run yet"
+    )
+
+
+def test_a_point_of_which_all_runs_diverged_is_a_row_and_no_baseline(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2], "repeats": 2})
+    for entry in expected["runs"]:
+        divergence = DIVERGENCE if entry["axes"]["nodes"] == 1 else ""
+        write_record(tmp_path, entry, 40.0, divergence)
+    table = compare(expected, tmp_path)
+    row, other = point(table, nodes=1), point(table, nodes=2)
+    assert (row["status"], row["runs"], row["runs_diverged"]) == ("diverged", 0, 2)
+    assert pd.isna(row["loss"]) and pd.isna(row["speedup"]) and pd.isna(row["examples_trained"])
+    assert row["same_work"] is None or pd.isna(row["same_work"])
+    assert pd.isna(other["speedup"]) and other["execution_time_s"] == 40.0
+    assert other["same_work"] is True
+    for name in ("comparison.md", "comparison.tex", "comparison.html"):
+        text = formats_of(table)[Path(name).suffix]
+        assert "2 of 2 diverged" in text
+
+
+def formats_of(table: pd.DataFrame) -> dict[str, str]:
+    shown = display.comparison(table, "Title", ["execution_time_s", "loss"])
+    return {ending: write(shown, []) for ending, write in script.FORMATS.items()}
+
+
+def test_a_point_of_which_a_run_diverged_has_no_time_to_the_target(tmp_path: Path) -> None:
+    expected = with_diverged(tmp_path, 2, target_accuracy=0.8)
+    for entry in expected["runs"]:
+        path = tmp_path / entry["path"] / "run.json"
+        record = json.loads(path.read_text())
+        record["metrics"]["epochs"][0] |= {"test_accuracy": 0.85, "evaluation_time_s": 0.5}
+        path.write_text(json.dumps(record))
+    table = compare(expected, tmp_path)
+    row = point(table, nodes=2)
+    assert (row["runs"], row["runs_at_target"]) == (5, 5)
+    assert not comparison.all_at_target(row)
+    assert comparison.all_at_target({**row, "runs_diverged": 0})
+    (chosen,) = [
+        choice
+        for choice in decision.decide(table, runs_table.run_tables(expected, tmp_path)[0])
+        if choice.goal == "time_to_accuracy_s"
+    ]
+    assert chosen.text == "No point reached the target in all its runs."
+    assert pd.isna(row["time_to_accuracy_s"]) and pd.isna(row["cost_to_accuracy_usd"])
+    notes = display.comparison(table, "Title", ["time_to_accuracy_s"]).notes
+    assert any("nodes 2: reached by 5 of 6 runs." in note for note in notes)
+
+
+def work(folder: Path, trained: dict[int, Sequence[int]], **block: Any) -> pd.DataFrame:
+    """Points of one run for each number of examples trained, 60 s over the nodes."""
+    expected = expected_of({"nodes": [*trained], "repeats": max(map(len, trained.values()))})
+    for entry in expected["runs"]:
+        axes = entry["axes"]
+        examples = trained[axes["nodes"]]
+        if axes["repeat"] <= len(examples):
+            count = examples[axes["repeat"] - 1]
+            write_record(folder, entry, 60.0 / axes["nodes"], examples_trained=count)
+    return compare(expected, folder, **block)
+
+
+def test_a_point_that_trains_fewer_examples_is_flagged_and_has_no_speedup(tmp_path: Path) -> None:
+    table = work(tmp_path, {1: [1024], 4: [1024], 6: [768], 8: [1025]})
+    assert table["examples_trained"].tolist() == [1024, 1024, 768, 1025]
+    assert table["same_work"].tolist() == [True, True, False, True]  # 1 in 1,000 is the same
+    row = point(table, nodes=6)
+    assert row["reason"] == ("does not do the same work: trained 768 examples, its baseline 1,024")
+    for name in comparison.RATIOS:
+        for end in ("", "_low", "_high"):
+            assert pd.isna(row[name + end])
+    assert row["execution_time_s"] == 10.0  # what was measured is shown
+    assert point(table, nodes=8)["speedup"] == pytest.approx(8.0)
+
+
+def test_without_a_measured_baseline_the_most_of_the_line_is_the_work(tmp_path: Path) -> None:
+    table = work(tmp_path, {1: [], 4: [1024], 6: [576]})
+    assert table["same_work"].tolist()[1:] == [True, False]
+    assert pd.isna(table["same_work"].tolist()[0])
+    assert point(table, nodes=6)["reason"].endswith("576 examples, another point of its line 1,024")
+
+
+def test_same_work_survives_the_file(tmp_path: Path) -> None:
+    table = work(tmp_path, {1: [1024], 6: [768], 7: []})
+    table.to_csv(tmp_path / "comparison.csv", index=False)
+    read = runs_table.read_table(tmp_path / "comparison.csv")
+    assert [row["same_work"] is True for row in rows_of(read)] == [True, False, False]
+    assert read["same_work"].isna().tolist() == [False, False, True]
+
+
+KINDS = {"nodes": [1, 2], "gpus_per_node": [0, 1, 2]}
+
+
+def kinds(folder: Path, baseline: dict[str, Any] | None = None, **platform: Any) -> pd.DataFrame:
+    """One and two nodes with 0, 1 and 2 GPUs: 1,000 s over the nodes, 20 times as fast on GPUs."""
+    expected = expected_of(KINDS, **platform)
+    for entry in expected["runs"]:
+        nodes, gpus = entry["axes"]["nodes"], entry["axes"]["gpus_per_node"]
+        write_record(folder, entry, 1000.0 / nodes / (20.0 * gpus or 1.0))
+    return compare(expected, folder, baseline)
+
+
+def test_the_default_baseline_has_the_same_kind_of_device(tmp_path: Path) -> None:
+    table = kinds(tmp_path)
+    assert table["speedup"].tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 4.0]
+    assert set(table["scaling_efficiency"]) == {1.0}
+    assert dict(zip(table["gpus_per_node"], table["baseline"], strict=True)) == {
+        0: "nodes=1 gpus_per_node=0 tasks_per_node=1",
+        1: "nodes=1 gpus_per_node=1 tasks_per_node=1",
+        2: "nodes=1 gpus_per_node=1 tasks_per_node=1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("baseline", "cpu", "gpu"),
+    [
+        ({"nodes": 2}, 500.0, 25.0),  # of its own kind
+        ({"gpus_per_node": 0}, 1000.0, 1000.0),  # said otherwise
+        ({"gpus_per_node": 2}, 25.0, 25.0),
+    ],
+    ids=str,
+)
+def test_a_named_baseline_has_the_same_kind_unless_it_says_otherwise(
+    tmp_path: Path, baseline: dict[str, Any], cpu: float, gpu: float
+) -> None:
+    table = kinds(tmp_path, baseline)
+    times = dict(zip(table["gpus_per_node"], table["baseline_execution_time_s"], strict=True))
+    if baseline == {"nodes": 2}:
+        assert times == {0: cpu, 1: gpu, 2: gpu}
+    else:
+        assert set(times.values()) == {cpu}
+
+
+def test_a_kind_without_the_named_baseline_uses_its_own_smallest(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2]}, {"nodes": [2, 4], "gpus_per_node": 1})
+    write_all(expected, tmp_path, 1000.0, 500.0, 25.0, 12.5)
+    table = compare(expected, tmp_path, {"nodes": 1})
+    assert table["speedup"].tolist() == [1.0, 2.0, 1.0, 2.0]
+    assert table["baseline"].tolist()[-1] == "nodes=2 gpus_per_node=1 tasks_per_node=1"
+
+
+def test_a_named_platform_without_such_a_device_is_still_the_baseline(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": 1, "gpus_per_node": 1}, {"platform": "laptop", "nodes": 1})
+    write_all(expected, tmp_path, 25.0, 1000.0)
+    table = compare(expected, tmp_path, {"platform": "laptop"})
+    assert table["speedup"].tolist() == [40.0, 1.0]
+
+
+def test_a_ratio_to_a_published_zero_is_told(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": 1})
+    write_record(tmp_path, expected["runs"][0], 40.0)
+    row = rows.published_row(loss=0.0)
+    table = compare(expected, tmp_path, None, [row])
+    made = point(table, nodes=1)
+    assert (made["execution_time_ratio"], made["accuracy_ratio"]) == (0.5, 1.0)
+    assert pd.isna(made["loss_ratio"])
+    assert made["reason"] == "no loss_ratio: the published value is 0"
+    assert display.cell("loss_ratio", made) == display.NO_RATIO
+    # another training has no ratio for another reason
+    other = point(compare(expected, tmp_path, None, [{**row, "epochs": 3}]), nodes=1)
+    assert other["reason"] == "" and display.cell("loss_ratio", other) == display.MISSING
+
+
+def test_a_time_of_zero_has_no_speedup_and_says_so(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2]})
+    write_all(expected, tmp_path, 40.0, 20.0)
+    runs, _ = runs_table.run_tables(expected, tmp_path)
+    runs.loc[runs["nodes"] == 2, ["execution_time_s", "throughput_examples_per_s"]] = 0.0
+    row = point(comparison_table(runs, expected), nodes=2)
+    assert pd.isna(row["speedup"]) and pd.isna(row["scaling_efficiency"])
+    assert "no speedup: a median time is 0" in row["reason"]
+    for name in ("speedup", "scaling_efficiency"):
+        assert display.cell(name, row) == display.NO_RATIO
+
+
+def test_a_median_over_a_part_of_the_runs_says_so(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": 1, "repeats": 3})
+    write_all(expected, tmp_path, 40.0, 50.0, 60.0)
+    runs, _ = runs_table.run_tables(expected, tmp_path)
+    runs["queue_time_s"] = [7.0, None, 9.0]
+    row = point(comparison_table(runs, expected), nodes=1)
+    assert (row["queue_time_s"], row["status"]) == (8.0, "ok")
+    assert row["reason"] == "queue_time_s is known of 2 of 3 runs"
+
+
+def test_runs_of_a_point_that_differ_in_work_are_told(tmp_path: Path) -> None:
+    table = work(tmp_path, {1: [1024, 1024], 2: [1024, 768]})
+    assert table["same_work"].tolist() == [True, False]
+    row = point(table, nodes=2)
+    assert row["reason"] == "does not do the same work: its runs trained 768 to 1,024 examples"
+    assert pd.isna(row["speedup"])
+
+
+def test_a_baseline_of_another_recipe_bars_the_speedup_and_not_the_point(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2]}, {"nodes": 1, "recipe": "strong"})
+    for entry in expected["runs"]:
+        examples = 2048 if entry["axes"]["recipe"] == "strong" else 1024
+        write_record(tmp_path, entry, 40.0, examples_trained=examples)
+    table = compare(expected, tmp_path, {"recipe": "strong", "nodes": 1})
+    assert table["same_work"].tolist() == [True, True, True]
+    assert table["speedup"].isna().tolist() == [True, True, False]
+    assert point(table, nodes=2)["reason"] == "no speedup: the baseline trained 2,048 examples"

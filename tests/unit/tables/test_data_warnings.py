@@ -1,0 +1,361 @@
+"""The warnings about a data set: what each is about, and that every output has them."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import generator
+import pandas as pd
+import partial
+import pytest
+from builders import raw_config, write_failure
+from tfscaling.report import formats, plot_style
+from tfscaling.report.plots import PLOTS
+from tfscaling.study import configuration, manifest
+from tfscaling.tables import data_warnings, runs_table
+from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
+
+#: What a test changes of a run: (the expected run, its record) → nothing, in place.
+Change = Callable[[Mapping[str, Any], dict[str, Any]], None]
+
+
+def config_of(platform: str = "cluster", repeats: int = 6, **block: Any) -> dict[str, Any]:
+    usual = {"model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}
+    grid = [{**usual, "platform": platform, "repeats": repeats, **block}]
+    raw = raw_config((("grid",), grid), (("plots",), {name: {} for name in PLOTS}))
+    for entry in raw["platforms"].values():
+        entry |= {"usd_per_node_hour": 1.0, "price_date": "2026", "price_source": "a list"}
+    return configuration.validate(raw)
+
+
+def written(config: Mapping[str, Any], runs_dir: Path, *changes: Change) -> dict[str, Any]:
+    """Records of all runs, each on machines of its own, then changed."""
+    expected = manifest.expected_runs(config)
+    generator.write_records(expected, runs_dir)
+    for entry in expected["runs"]:
+        path = runs_dir / entry["path"] / "run.json"
+        record = json.loads(path.read_text())
+        for change in changes:
+            change(entry, record)
+        path.write_text(json.dumps(record))
+    return expected
+
+
+def on_one_machine(entry: Mapping[str, Any], record: dict[str, Any]) -> None:
+    """All nodes of all runs are one machine with three CPUs; one run follows the other."""
+    for rank in record["ranks"]:
+        rank["host_facts"] |= {"machine": "m1", "cpus_online": 3}
+    axes = entry["axes"]
+    day = 1 + axes["repeat"] + 10 * axes["gpus_per_node"]
+    record["environment"]["started"] = f"2026-01-{day:02}T0{axes['nodes']}:00:00Z"
+
+
+def frames(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    runs, _ = runs_table.run_tables(expected, runs_dir)
+    return comparison_table(runs, expected), runs
+
+
+def found(expected: Mapping[str, Any], runs_dir: Path) -> dict[str, DataWarning]:
+    """Kind → warning."""
+    warnings = data_warnings.find(*frames(expected, runs_dir))
+    assert len({warning.kind for warning in warnings}) == len(warnings)
+    return {warning.kind: warning for warning in warnings}
+
+
+def nodes_of(warning: DataWarning) -> list[int]:
+    place = plot_style.POINT_AXES.index("nodes")
+    return sorted(point[place] for point in warning.points)
+
+
+def test_a_data_set_without_anything_to_warn_of_has_no_warnings(tmp_path: Path) -> None:
+    expected = written(config_of(gpus_per_node=[0, 2]), tmp_path)
+    assert found(expected, tmp_path) == {}
+
+
+def test_logical_devices_concern_the_points_that_have_them(tmp_path: Path) -> None:
+    config = config_of("laptop", gpus_per_node=[0, 2])
+    (only,) = found(written(config, tmp_path), tmp_path).values()
+    assert (only.kind, only.severity, only.runs) == ("logical_devices", SERIOUS, 12)
+    gpus = plot_style.POINT_AXES.index("gpus_per_node")
+    assert [point[gpus] for point in only.points] == [2, 2]
+    assert "2 of 4 points" in only.text
+
+
+def test_logical_devices_of_points_that_are_still_to_run_are_warned_of(tmp_path: Path) -> None:
+    config = config_of("laptop", gpus_per_node=2)
+    assert found(manifest.expected_runs(config), tmp_path)["logical_devices"].runs == 0
+
+
+def test_nodes_on_one_machine_concern_the_runs_on_several_nodes(tmp_path: Path) -> None:
+    (only,) = found(written(config_of(), tmp_path, on_one_machine), tmp_path).values()
+    assert (only.kind, only.severity, only.runs) == ("one_machine", SERIOUS, 6)
+    assert nodes_of(only) == [2]
+    assert "machine with 3 CPUs" in only.text and "all 6 runs" in only.text
+
+
+def test_machines_that_the_ranks_cannot_tell_are_not_taken_for_one(tmp_path: Path) -> None:
+    def unknown(entry: Mapping[str, Any], record: dict[str, Any]) -> None:
+        for rank in record["ranks"]:
+            rank["host_facts"]["machine"] = None
+
+    assert found(written(config_of(), tmp_path, unknown), tmp_path) == {}
+
+
+def test_runs_that_shared_a_machine_at_the_same_time_are_counted(tmp_path: Path) -> None:
+    def share(entry: Mapping[str, Any], record: dict[str, Any]) -> None:
+        axes = entry["axes"]
+        if axes["repeat"] <= 2 and axes["nodes"] == 1:
+            record["ranks"][0]["host_facts"]["machine"] = "m1"
+
+    (only,) = found(written(config_of(), tmp_path, share), tmp_path).values()
+    assert (only.kind, only.severity, only.runs) == ("shared_machine", SERIOUS, 2)
+    assert nodes_of(only) == [1]
+
+
+def test_points_that_did_other_work_than_their_baseline_are_warned_of(tmp_path: Path) -> None:
+    comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
+    comparison["same_work"] = [True, False]
+    (only,) = data_warnings.find(comparison, runs)
+    assert (only.kind, only.severity, only.runs) == ("other_work", SERIOUS, 6)
+    assert nodes_of(only) == [2]
+
+
+def test_different_environments_are_named_by_platform_and_fact(tmp_path: Path) -> None:
+    def upgrade(entry: Mapping[str, Any], record: dict[str, Any]) -> None:
+        record["ranks"][0]["host_facts"]["kernel"] = f"7.{entry['axes']['repeat']}"
+
+    (only,) = found(written(config_of(), tmp_path, upgrade), tmp_path).values()
+    assert (only.kind, only.severity) == ("environments", LIMITED)
+    assert "kernel: cluster" in only.text
+
+
+def test_runs_that_do_not_count_are_counted_by_status(tmp_path: Path) -> None:
+    expected = written(config_of(), tmp_path)
+    for number, entry in enumerate(expected["runs"][-3:]):
+        (tmp_path / entry["path"] / "run.json").unlink()
+        if number:
+            write_failure(tmp_path, entry)
+    by_kind = found(expected, tmp_path)
+    assert list(by_kind) == ["not_valid", "few_runs"]
+    out, few = by_kind.values()
+    assert (out.severity, out.runs, nodes_of(out)) == (LIMITED, 3, [2])
+    assert "3 of 12 runs" in out.text and "1 missing" in out.text and "2 failed" in out.text
+    assert (few.severity, few.runs, nodes_of(few)) == (LIMITED, 3, [2])
+
+
+def test_where_no_run_counts_nothing_else_is_said_of_runs(tmp_path: Path) -> None:
+    (only,) = found(manifest.expected_runs(config_of()), tmp_path).values()
+    assert (only.kind, only.runs, nodes_of(only)) == ("not_valid", 12, [1, 2])
+    assert "12 missing" in only.text
+
+
+def test_points_with_few_runs_are_counted_once_for_all(tmp_path: Path) -> None:
+    expected = written(config_of(nodes=[1, 2, 3, 4], repeats=5), tmp_path)
+    (only,) = found(expected, tmp_path).values()
+    assert (only.kind, only.runs, nodes_of(only)) == ("few_runs", 20, [1, 2, 3, 4])
+    assert "all 4 measured points" in only.text
+
+
+def test_what_runs_warn_of_themselves_is_said_once_for_all_of_them(tmp_path: Path) -> None:
+    comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
+    runs["warnings"] = ["one thing; another"] * 6 + [None] * 6
+    first, second = data_warnings.find(comparison, runs)
+    assert ("one thing" in first.text, "another" in second.text) == (True, True)
+    assert [warning.runs for warning in (first, second)] == [6, 6]
+
+
+def test_what_no_check_could_compare_is_said(tmp_path: Path) -> None:
+    comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
+    runs["unchecked"] = ["the model of the GPU"] * 12
+    (only,) = data_warnings.find(comparison, runs)
+    assert (only.kind, only.severity, only.runs) == ("unchecked", LIMITED, 12)
+    assert "the model of the GPU" in only.text
+
+
+@pytest.mark.parametrize(("recipes", "differ"), [("same", True), ("other", False)])
+def test_points_that_are_compared_must_be_of_the_same_data(
+    tmp_path: Path, recipes: str, differ: bool
+) -> None:
+    """Points of other recipes are never compared: they may have data of their own."""
+    comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
+    is_second = runs["nodes"] == 2
+    runs["dataset_sha256"] = is_second.map({False: "a" * 64, True: "b" * 64})
+    if recipes == "other":
+        runs.loc[is_second, "recipe"] = "other"
+    found = {w.kind: w for w in data_warnings.find(comparison, runs)}
+    assert ("other_data" in found) == differ
+    if differ:
+        assert (found["other_data"].severity, found["other_data"].runs) == (SERIOUS, 12)
+
+
+def test_an_excluded_point_is_no_warning(tmp_path: Path) -> None:
+    config = config_of(nodes=[1, 2, 9])
+    assert found(written(config, tmp_path), tmp_path) == {}
+
+
+def test_serious_warnings_come_first_and_only_a_few_before_the_table(tmp_path: Path) -> None:
+    made = [
+        DataWarning(str(number), severity, f"Text {number}.", "", (), 1)
+        for number, severity in enumerate([LIMITED] * 3 + [SERIOUS] * 3)
+    ]
+    before, after = data_warnings.placed(made)
+    assert len(before) <= 4 and [*before, *after] == [warning.text for warning in made]
+    page = formats.with_warnings("# Heading\n\nThe table.\n", made)
+    places = [page.index(text) for text in ("# Heading", *before, "The table.", *after)]
+    assert places == sorted(places)
+    assert formats.with_warnings("# Heading\n\nThe table.\n", []) == "# Heading\n\nThe table.\n"
+
+
+def test_the_list_is_the_same_after_it_went_through_its_file(tmp_path: Path) -> None:
+    config = config_of("laptop", gpus_per_node=[0, 2])
+    expected = written(config, tmp_path, on_one_machine)
+    comparison, runs = frames(expected, tmp_path)
+    comparison.to_csv(tmp_path / "comparison.csv", index=False)
+    runs.to_csv(tmp_path / "runs.csv", index=False)
+    read = [runs_table.read_table(tmp_path / f"{name}.csv") for name in ("comparison", "runs")]
+    warnings = data_warnings.find(comparison, runs)
+    assert data_warnings.find(*read) == warnings
+    content = json.loads(json.dumps(data_warnings.to_json(warnings), allow_nan=False))
+    assert data_warnings.from_json(content) == warnings
+
+
+def outputs(folder: Path) -> dict[str, str]:
+    """Everything that people read of a data set: path → text."""
+    endings = {".md", ".tex", ".html", ".svg"}
+    return {
+        str(path.relative_to(folder)): path.read_text(encoding="utf-8")
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in endings
+    }
+
+
+def made(config: dict[str, Any], folder: Path, *changes: Change) -> dict[str, str]:
+    """All outputs about these runs."""
+    written(config, folder / "runs", *changes)
+    partial.tabulate(config, folder / "runs", folder / "out" / "tables")
+    partial.draw(config, folder / "out")
+    return outputs(folder / "out")
+
+
+@pytest.fixture(scope="module")
+def warned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """The folder and all outputs of a data set on a laptop and a cluster that is one machine."""
+
+    def at_the_same_time(entry: Mapping[str, Any], record: dict[str, Any]) -> None:
+        record["environment"]["started"] = "2026-01-01T00:00:00Z"
+
+    folder = tmp_path_factory.mktemp("warned")
+    config = config_of(["laptop", "cluster"], 2, gpus_per_node=[0, 2])  # type: ignore[arg-type]
+    return folder / "out", made(config, folder, on_one_machine, at_the_same_time)
+
+
+def squeezed(text: str) -> str:
+    """Text as it is read, without what line breaks and escapes make of it."""
+    plain = html.unescape(re.sub(r"<[^>]+>", " ", text)).replace("\\", "").replace("--", "–")
+    return re.sub(r"\s+", "", plain)
+
+
+def test_every_output_has_every_warning_about_its_data(
+    warned: tuple[Path, dict[str, str]],
+) -> None:
+    folder, texts = warned
+    content = json.loads((folder / "tables" / "warnings.json").read_text())
+    warnings = data_warnings.from_json(content)
+    assert [warning.kind for warning in warnings] == [
+        "logical_devices", "one_machine", "shared_machine", "few_runs",
+    ]  # fmt: skip
+    assert {Path(name).name for name in texts} >= {
+        "comparison.md", "comparison.tex", "comparison.html", "laptop.md", "cluster.md",
+        "decision.md", "findings.md", "clouds.md", "published.md", "scaling.md", "method.md",
+        "communication.md", "report.html", *(f"{name}.svg" for name in PLOTS),
+    }  # fmt: skip
+    read = [
+        runs_table.read_table(folder / "tables" / f"{name}.csv") for name in ("comparison", "runs")
+    ]
+    for name, text in texts.items():
+        path, said = Path(name), squeezed(text)
+        about = warnings
+        if path.stem in ("laptop", "cluster"):
+            about = data_warnings.find(*(t[t["platform"] == path.stem] for t in read))
+            assert ("logical_devices" in {w.kind for w in about}) == (path.stem == "laptop")
+        for warning in about:
+            expected = warning.short if path.suffix == ".svg" else warning.text
+            assert squeezed(expected) in said, f"{name}: {warning.kind}"
+
+
+def test_warnings_stand_before_the_first_table(warned: tuple[Path, dict[str, str]]) -> None:
+    for name, text in warned[1].items():
+        if Path(name).suffix == ".md" and "\n|" in text:
+            assert 0 < text.index("**Warning:**") < text.index("\n|"), name
+    page = warned[1]["report.html"]
+    assert page.index('role="note"') < page.index('id="answer"')
+
+
+def test_no_legend_and_no_label_calls_logical_devices_gpus(tmp_path: Path) -> None:
+    config = config_of("laptop", 2, gpus_per_node=[0, 2])
+    runs_dir = tmp_path / "runs"
+    expected = written(config, runs_dir)
+    runs, epochs = runs_table.run_tables(expected, runs_dir)
+    comparison = comparison_table(runs, expected)
+    notes = data_warnings.footnotes(data_warnings.find(comparison, runs))
+    assert len(notes) == 1
+    drawn_from = plot_style.Tables(comparison, epochs, pd.DataFrame(), notes)
+    for name, plot in PLOTS.items():
+        figure = plot.draw(drawn_from, "T")
+        *legends, foot = figure.legends
+        texts = [text for legend in legends for text in legend.get_texts()]
+        for axes in figure.axes:
+            texts += [axes.title, *axes.get_yticklabels(), *axes.texts]
+        shown = " | ".join(text.get_text() for text in texts)
+        assert "GPU" not in shown and "GPUs" not in foot.get_texts()[0].get_text(), name
+        assert "2 logical devices" in shown or "×2" in shown, name
+        assert squeezed(notes[0]) in squeezed(foot.get_texts()[0].get_text()), name
+
+
+def test_no_sentence_calls_logical_devices_gpus(warned: tuple[Path, dict[str, str]]) -> None:
+    folder, texts = warned
+    assert "logical device" in texts["tables/platforms/laptop.md"]
+    for name in ("decision", "findings"):
+        table = runs_table.read_table(folder / "tables" / f"{name}.csv")
+        words = " ".join(map(str, table.to_numpy().ravel()))
+        assert not re.search(r"\d GPUs?( each)? of laptop", words)
+    points = runs_table.read_table(folder / "tables" / "comparison.csv")
+    kinds = points.drop_duplicates(["platform", "gpus_per_node"])
+    assert kinds["devices"].tolist() == ["CPU", "logical", "CPU", "GPU"]
+
+
+def test_outputs_about_good_data_warn_of_nothing(tmp_path: Path) -> None:
+    texts = made(config_of(gpus_per_node=[0, 2]), tmp_path)
+    content = json.loads((tmp_path / "out" / "tables" / "warnings.json").read_text())
+    assert data_warnings.from_json(content) == []
+    markers = ("**Warning:**", "Warning: ", 'role="note"', "warnings: ")
+    spoken = {name for name, text in texts.items() for mark in markers if mark in text}
+    assert spoken == set()
+
+
+def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:
+    expected = written(config_of(), tmp_path)
+    comparison, runs = frames(expected, tmp_path)
+    assert "diverged" not in {warning.kind for warning in data_warnings.find(comparison, runs)}
+    runs.loc[(runs["nodes"] == 2) & (runs["repeat"] < 3), "status"] = "diverged"
+    found = data_warnings.find(comparison_table(runs, expected), runs)
+    (warning,) = [warning for warning in found if warning.kind == "diverged"]
+    assert "not_valid" not in {warning.kind for warning in found}
+    assert (warning.severity, warning.runs) == (SERIOUS, 2)
+    assert [point[4] for point in warning.points] == [2]
+    assert warning.short == "2 of 12 runs diverged"
+    assert warning.short in data_warnings.footnotes(found)[0]
+
+
+def test_what_a_run_that_diverged_warns_of_is_said_too(tmp_path: Path) -> None:
+    """It may be why it diverged."""
+    comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
+    runs["status"], runs["warnings"] = "diverged", "the model's own compile() is not used"
+    kinds = {warning.kind: warning for warning in data_warnings.find(comparison, runs)}
+    assert kinds["of_runs"].runs == len(runs)

@@ -1,0 +1,271 @@
+"""Tables as people read them: which columns, which digits, which notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from builders import raw_config, write_failure, write_record
+from tfscaling.study import configuration, manifest
+from tfscaling.tables import display, runs_table
+from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.display import Shown
+
+COLUMNS = ["execution_time_s", "speedup", "loss", "accuracy", "cost_usd"]
+
+
+def table_of(
+    runs_dir: Path,
+    times: dict[int, float],
+    failures: dict[int, str] | None = None,
+    baseline: dict[str, Any] | None = None,
+    **block: Any,
+) -> pd.DataFrame:
+    """The comparison with an execution time or the message of a failure for numbers of nodes.
+
+    Each repeat takes a second more than the one before.
+    """
+    usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2, 4]}
+    raw = raw_config((("grid",), [{**usual, **block}]))
+    expected = manifest.expected_runs(configuration.validate(raw))
+    for entry in expected["runs"]:
+        nodes, repeat = entry["axes"]["nodes"], entry["axes"]["repeat"]
+        if nodes in (failures or {}):
+            write_failure(runs_dir, entry, message=(failures or {})[nodes])
+        elif nodes in times:
+            write_record(runs_dir, entry, times[nodes] + repeat - 1)
+    runs, _ = runs_table.run_tables(expected, runs_dir)
+    return comparison_table(runs, expected, baseline)
+
+
+def comparison(table: pd.DataFrame, columns: Sequence[str] = COLUMNS) -> Shown:
+    return display.comparison(table, "Title", columns)
+
+
+def rows_of(shown: Shown) -> list[dict[str, str]]:
+    return [
+        {str(key): value for key, value in row.items()} for row in shown.cells.to_dict("records")
+    ]
+
+
+def comparison_rows(table: pd.DataFrame) -> list[dict[str, str]]:
+    return rows_of(comparison(table))
+
+
+ALL = {1: 60.0, 2: 40.0, 4: 20.0}
+
+
+def test_axes_that_are_the_same_everywhere_stand_above_the_table(tmp_path: Path) -> None:
+    shown = display.comparison(table_of(tmp_path, ALL), "My comparison", COLUMNS)
+    assert shown.title == "My comparison"
+    assert shown.above == (
+        "All points: platform cluster, model mnist_cnn, strategy multi_worker_mirrored, "
+        "recipe weak, gpus_per_node 0, devices CPU, tasks_per_node 1."
+    )
+    assert "platform" not in shown.cells
+    assert "gpus_per_node" not in shown.cells
+
+
+def test_axes_that_vary_and_the_number_of_nodes_are_columns(tmp_path: Path) -> None:
+    table = table_of(tmp_path, ALL, nodes=[2], gpus_per_node=[0, 2])
+    rows = comparison_rows(table)
+    assert [(row["nodes"], row["gpus_per_node"]) for row in rows] == [("2", "0"), ("2", "2")]
+    assert [row["devices"] for row in rows] == ["CPU", "GPU"]
+
+
+def test_logical_devices_are_no_gpus_in_any_table(tmp_path: Path) -> None:
+    table = table_of(tmp_path, ALL, platform="laptop", nodes=[2], gpus_per_node=[0, 1, 2])
+    assert [row["devices"] for row in comparison_rows(table)] == ["CPU", "logical", "logical"]
+    titles = [part.title.split(": ")[1] for part in display.platform(table, "laptop")]
+    assert titles == ["CPU", "1 logical device per node", "2 logical devices per node"]
+
+
+def test_measured_values_with_their_digits(tmp_path: Path) -> None:
+    rows = comparison_rows(table_of(tmp_path, ALL))
+    assert [row["nodes"] for row in rows] == ["1", "2", "4"]
+    assert [row["execution_time_s"] for row in rows] == ["60.000", "40.000", "20.000"]
+    assert [row["speedup"] for row in rows] == ["1.00", "1.50", "3.00"]
+    assert [row["loss"] for row in rows] == ["0.2500"] * 3
+    assert [row["runs"] for row in rows] == ["1 of 1"] * 3
+    assert [row["global_batch_size"] for row in rows] == ["64", "128", "256"]
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 5])
+def test_below_six_runs_a_median_is_shown_with_its_range(tmp_path: Path, repeats: int) -> None:
+    row = comparison_rows(table_of(tmp_path, ALL, repeats=repeats))[1]
+    low, high = 40.0, 40.0 + repeats - 1
+    assert row["execution_time_s"] == f"{(low + high) / 2:.1f} ({low}–{high})"
+    assert row["runs"] == f"{repeats} of {repeats}"
+    assert row["loss"] == "0.2500 (0.2500–0.2500)"
+    assert "(" not in row["speedup"]
+
+
+def test_from_six_runs_on_a_median_is_shown_with_its_interval(tmp_path: Path) -> None:
+    first, second, _ = comparison_rows(table_of(tmp_path, ALL, repeats=10))
+    # of 60 … 69 the second and the ninth
+    assert first["execution_time_s"] == "64.5 (61.0–68.0)"
+    assert second["execution_time_s"] == "44.5 (41.0–48.0)"
+    value, _, interval = second["speedup"].partition(" ")
+    low, high = map(float, interval.strip("()").split("–"))
+    assert low < float(value) == 1.45 < high
+    assert first["speedup"] == "1.00"  # compared with itself
+
+
+def test_six_runs_of_which_one_failed_show_their_range(tmp_path: Path) -> None:
+    table_of(tmp_path, ALL, repeats=6)
+    (folder,) = tmp_path.glob("**/nodes=2/**/repeat=1")
+    (folder / "run.json").unlink()
+    row = comparison_rows(table_of(tmp_path, {}, repeats=6))[1]
+    assert (row["runs"], row["execution_time_s"]) == ("5 of 6", "43.0 (41.0–45.0)")
+
+
+def test_only_the_metrics_asked_for_are_shown_in_their_order(tmp_path: Path) -> None:
+    shown = comparison(table_of(tmp_path, ALL), ["accuracy", "loss"])
+    assert list(shown.cells)[-2:] == ["accuracy", "loss"]
+    assert "execution_time_s" not in shown.cells
+
+
+def test_columns_without_any_value_are_left_out(tmp_path: Path) -> None:
+    shown = comparison(table_of(tmp_path, ALL))
+    assert "cost_usd" not in shown.cells  # there is no price
+    assert "reason" not in shown.cells  # nothing went wrong
+
+
+def test_failed_missing_and_excluded_points_are_shown_with_their_reasons(tmp_path: Path) -> None:
+    table = table_of(tmp_path, {1: 60.0}, {2: "out of memory"}, nodes=[1, 2, 4, 9])
+    rows = comparison_rows(table)
+    assert [row["status"] for row in rows] == ["ok", "failed", "missing", "excluded"]
+    assert rows[1]["reason"] == "repeat 1 failed: rank_died: rank 1 on node1: out of memory"
+    assert rows[2]["reason"] == "repeat 1 missing: not run yet"
+    assert rows[3]["reason"] == "9 nodes exceed nodes_max 8"
+    assert [row["execution_time_s"] for row in rows[1:]] == ["–", "–", "–"]
+    assert [row["runs"] for row in rows[1:]] == ["0 of 1", "0 of 1", "0"]
+
+
+def test_the_table_is_the_same_after_the_comparison_went_through_a_file(tmp_path: Path) -> None:
+    table = table_of(tmp_path, {1: 60.0}, {2: "out of memory"}, nodes=[1, 2, 4, 9], repeats=6)
+    table.to_csv(tmp_path / "comparison.csv", index=False)
+    back = comparison(runs_table.read_table(tmp_path / "comparison.csv"))
+    assert rows_of(back) == comparison_rows(table)
+    assert back.notes == comparison(table).notes
+
+
+NASTY = "UnavailableError: first line\nsecond | line\n\nAdditional GRPC error"
+
+
+def test_a_message_of_several_lines_is_one_line(tmp_path: Path) -> None:
+    rows = comparison_rows(table_of(tmp_path, {1: 60.0, 4: 20.0}, {2: NASTY}))
+    assert len(rows) == 3
+    assert "first line second | line Additional GRPC error" in rows[1]["reason"]
+
+
+def test_the_baseline_of_the_speedup_is_told_with_its_time(tmp_path: Path) -> None:
+    shown = comparison(table_of(tmp_path, ALL))
+    assert (
+        "Speed-up of cluster, mnist_cnn, multi_worker_mirrored, recipe weak: relative to "
+        "nodes=1 gpus_per_node=0 tasks_per_node=1 (60.0 s)."
+    ) in shown.notes
+
+
+def test_a_named_baseline_is_told_for_each_series_with_its_time(tmp_path: Path) -> None:
+    both = {"platform": ["cluster", "laptop"]}
+    table = table_of(tmp_path, ALL, baseline={"platform": "laptop", "nodes": 2}, **both)
+    notes = [note for note in comparison(table).notes if note.startswith("Speed-up")]
+    assert [note.split(",")[0] for note in notes] == ["Speed-up of cluster", "Speed-up of laptop"]
+    end = "platform=laptop nodes=2 gpus_per_node=0 tasks_per_node=1 (40.0 s)."
+    assert all(note.endswith(f"relative to {end}") for note in notes)
+
+
+def test_a_baseline_that_failed_is_told(tmp_path: Path) -> None:
+    table = table_of(tmp_path, {2: 40.0, 4: 20.0}, {1: "killed"})
+    table["speedup"] = [None, 1.0, 2.0]  # shown whatever the reason for a value may be
+    notes = " ".join(comparison(table).notes)
+    assert "tasks_per_node=1 (not measured: no speed-up)" in notes
+
+
+def test_no_baseline_is_told_where_no_speedup_is_shown(tmp_path: Path) -> None:
+    notes = comparison(table_of(tmp_path, ALL), ["loss"]).notes
+    assert not any("Speed-up" in note for note in notes)
+
+
+@pytest.mark.parametrize(("repeats", "few"), [(1, True), (5, True), (6, False)])
+def test_what_stands_in_brackets_is_noted(tmp_path: Path, repeats: int, few: bool) -> None:
+    notes = " ".join(comparison(table_of(tmp_path, ALL, repeats=repeats)).notes)
+    assert ("too few for a confidence interval" in notes) is few
+    assert ("95% interval of the median" in notes) is not few
+
+
+def test_both_kinds_of_brackets_are_noted_where_there_are_both(tmp_path: Path) -> None:
+    table = table_of(tmp_path, {1: 60.0, 2: 40.0}, repeats=6)
+    table.loc[table["nodes"] == 2, "runs"] = 5
+    notes = " ".join(comparison(table).notes)
+    assert "too few for a confidence interval" in notes and "95% interval" in notes
+
+
+def test_the_published_form_has_four_columns(tmp_path: Path) -> None:
+    (shown,) = display.platform(table_of(tmp_path, ALL), "cluster")
+    assert shown.title == "mnist_cnn, multi_worker_mirrored, weak: CPU"
+    assert list(shown.cells) == ["Number of nodes", "Code execution time", "Loss", "Accuracy"]
+    assert shown.cells.to_numpy().tolist() == [
+        ["1", "60.000 seconds", "0.2500", "0.9000"],
+        ["2", "40.000 seconds", "0.2500", "0.9000"],
+        ["4", "20.000 seconds", "0.2500", "0.9000"],
+    ]
+
+
+def test_the_published_form_has_one_table_for_each_number_of_gpus(tmp_path: Path) -> None:
+    table = table_of(tmp_path, ALL, gpus_per_node=[0, 2, 4], tasks_per_node=[1, 2])
+    shown = display.platform(table, "cluster")
+    assert [part.title.split(": ")[1] for part in shown] == [
+        "CPU",
+        "CPU, 2 tasks per node",
+        "2 GPUs per node",
+        "2 GPUs per node, 2 tasks per node",
+        "4 GPUs per node",
+        "4 GPUs per node, 2 tasks per node",
+    ]
+    assert [len(part.cells) for part in shown] == [3] * 6
+
+
+def test_the_published_form_has_one_table_for_each_strategy_and_recipe(tmp_path: Path) -> None:
+    strategies = ["multi_worker_mirrored", "parameter_server"]
+    shown = display.platform(table_of(tmp_path, ALL, strategy=strategies, nodes=[4]), "cluster")
+    assert [part.title for part in shown] == [
+        f"mnist_cnn, {name}, weak: CPU" for name in strategies
+    ]
+
+
+def test_the_published_form_shows_what_failed_or_was_left_out(tmp_path: Path) -> None:
+    table = table_of(tmp_path, {1: 60.0}, {2: NASTY}, nodes=[1, 2, 9])
+    (shown,) = display.platform(table, "cluster")
+    rows = shown.cells.to_numpy().tolist()
+    assert [row[0] for row in rows] == ["1", "2", "9"]
+    assert rows[1][1].startswith("failed: repeat 1 failed: rank_died: rank 1 on node1: ")
+    assert "\n" not in rows[1][1]
+    assert rows[2][1:] == ["excluded: 9 nodes exceed nodes_max 8", "–", "–"]
+
+
+def test_the_published_form_is_of_one_platform_only(tmp_path: Path) -> None:
+    table = table_of(tmp_path, {1: 60.0}, platform=["cluster", "laptop"], nodes=[1])
+    table["execution_time_s"] = [60.0, 50.0]
+    (shown,) = display.platform(table, "laptop")
+    assert shown.cells["Code execution time"].tolist() == ["50.000 seconds"]
+
+
+def test_the_published_form_shows_what_diverged_beside_the_time_and_why(tmp_path: Path) -> None:
+    raw = raw_config((("grid", 0, "repeats"), 3))
+    expected = manifest.expected_runs(configuration.validate(raw))
+    for entry in expected["runs"]:
+        axes = entry["axes"]
+        is_diverged = axes["nodes"] == 2 or axes["repeat"] == 1
+        divergence = "diverged: loss is infinite from epoch 2" if is_diverged else ""
+        write_record(tmp_path, entry, 40.0, divergence)
+    runs, _ = runs_table.run_tables(expected, tmp_path)
+    (shown,) = display.platform(comparison_table(runs, expected), "cluster")
+    first, second = shown.cells.to_numpy().tolist()
+    assert first[1] == "40.000 seconds (1 of 3 diverged)"
+    assert second[1].startswith("diverged: 3 of 3 diverged (repeat 1: loss is infinite from ")
+    assert shown.notes == ("1 node: 1 of 3 diverged (repeat 1: loss is infinite from epoch 2).",)

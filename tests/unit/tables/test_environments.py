@@ -1,0 +1,131 @@
+"""Where runs were made, who shared their machines, and what differed."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pandas as pd
+import pytest
+from builders import a_record
+from generator import DATA_SHA256
+from tfscaling.tables import environments
+
+
+def record(**facts: Any) -> dict[str, Any]:
+    """A record of two ranks; `facts` are those of the second."""
+    made = copy.deepcopy(a_record())
+    made["ranks"][1]["host_facts"] |= facts
+    return made
+
+
+def test_facts_that_all_ranks_share_are_given_once() -> None:
+    row = environments.of(record())
+    assert row["cpu_model"] == "A processor"
+    assert row["network_mbit_per_s"] == '{"eth0": 10000.0}'
+    assert (row["gpus"], row["gpu_driver"]) == (None, None)
+    assert row["machines"].count(" ") == 0
+    assert row["hosts"] == "node0 node1"
+    assert {*row, "shared_with"} == set(environments.COLUMNS)
+
+
+def test_facts_that_differ_between_ranks_are_all_given() -> None:
+    row = environments.of(record(cpu_model="Another", machine="other", cpu_mhz=2000.0))
+    assert row["cpu_model"] == "A processor; Another"
+    assert row["machines"].split()[1] == "other"
+    assert row["cpu_mhz"] == 2000.0  # the slowest
+
+
+def test_clocks_are_summed_up_by_the_worst() -> None:
+    made = record()
+    made["ranks"][0]["clock"] = {"offset_s": -3.0, "uncertainty_s": 0.001}
+    made["ranks"][1]["clock"] = {"offset_s": 1.0, "uncertainty_s": 0.02}
+    row = environments.of(made)
+    assert (row["clock_offset_max_s"], row["clock_uncertainty_max_s"]) == (3.0, 0.02)
+    for rank in made["ranks"]:
+        rank["clock"] = {}
+    assert environments.of(made)["clock_offset_max_s"] is None
+
+
+def span(start: str, wall_time_s: float, machines: str = "m1") -> dict[str, Any]:
+    started = f"2026-01-01T00:{start}.000+00:00"
+    return {"machines": machines, "started": started, "wall_time_s": wall_time_s}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([span("00:00", 60), span("01:00", 60)], [0, 0]),
+        ([span("00:00", 61), span("01:00", 60)], [1, 1]),
+        ([span("00:00", 61, "m1"), span("01:00", 60, "m2")], [0, 0]),
+        ([span("00:00", 61, "m1 m2"), span("01:00", 60, "m2 m3")], [1, 1]),
+        ([span("00:00", 600), span("01:00", 60), span("05:00", 60)], [2, 1, 1]),
+        ([span("00:00", 600, "m1 m2"), span("01:00", 60, "m1 m2")], [1, 1]),
+        ([span("00:00", 60), {"status": "failed"}], [0, None]),
+    ],
+    ids=["one after the other", "overlap", "other machines", "a common machine", "three",
+         "two common machines", "not run"],
+)  # fmt: skip
+def test_runs_that_shared_a_machine_at_the_same_time(
+    rows: list[dict[str, Any]], expected: list[int | None]
+) -> None:
+    assert environments.shared_with(rows) == expected
+
+
+def runs(*rows: dict[str, Any]) -> pd.DataFrame:
+    usual = {
+        **dict.fromkeys((*environments.ALIKE, "unchecked")),
+        "platform": "a",
+        "status": "ok",
+        "kernel": "6.1",
+    }
+    return pd.DataFrame([{**usual, **row} for row in rows])
+
+
+def test_one_environment_has_no_differences() -> None:
+    found = environments.differences(runs({}, {}))
+    assert found.empty
+    assert "made in one environment" in environments.shown(found).notes[0]
+
+
+def test_what_differs_within_a_platform_is_flagged() -> None:
+    found = environments.differences(runs({}, {"kernel": "6.2"}, {"kernel": "6.2"}))
+    assert found.to_dict("records") == [
+        {"platform": "a", "fact": "kernel", "values": "6.2 (2 runs) | 6.1 (1 runs)", "runs": 3}
+    ]
+    assert "not all made in one environment" in environments.shown(found).notes[0]
+
+
+def test_what_differs_between_the_ranks_of_one_run_is_flagged() -> None:
+    found = environments.differences(runs({"cpu_model": "one; two"}, {"cpu_model": "one; two"}))
+    assert list(found["fact"]) == ["cpu_model"]
+
+
+def test_what_could_not_be_compared_with_the_request_is_flagged() -> None:
+    said = "gpu_type: the driver names no GPU of ranks [0]"
+    found = environments.differences(runs({"unchecked": said}, {"unchecked": said}, {}))
+    assert found.to_dict("records") == [
+        {"platform": "a", "fact": environments.UNCHECKED, "values": said, "runs": 2}
+    ]
+    notes = environments.shown(found).notes
+    assert "made in one environment" in notes[0]
+    assert len(notes) == 2
+
+
+def test_a_record_tells_its_data_and_what_was_not_checked() -> None:
+    made = record()
+    row = environments.of(made)
+    assert (row["dataset"], row["dataset_sha256"]) == ("mnist", DATA_SHA256)
+    assert row["unchecked"] is None
+    made["environment"]["unchecked"] = ["one", "two"]
+    assert environments.of(made)["unchecked"] == "one; two"
+
+
+def test_hosts_that_differ_in_the_numbers_of_their_gpus_only_are_alike() -> None:
+    row = environments.of(record(gpu_uuids=["GPU-1"], machine="other"))
+    assert row["cpu_model"] == "A processor"
+
+
+def test_platforms_may_differ_from_each_other_and_failed_runs_do_not_count() -> None:
+    rows = [{}, {"platform": "b", "kernel": "6.2"}, {"kernel": "5.4", "status": "failed"}]
+    assert environments.differences(runs(*rows)).empty

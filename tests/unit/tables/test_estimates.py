@@ -1,0 +1,113 @@
+"""Estimates of several points together: robust, moderated, free of what drifts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tfscaling.tables.estimates import SCATTER_MIN, estimate
+
+
+def logs(points: int, scatter: float = 0.05, runs: int = 6, seed: int = 1) -> np.ndarray:
+    """Logarithms of values about 300, alike in all points: (points, runs)."""
+    dice = np.random.default_rng(seed)
+    return np.asarray(np.log(300) + scatter * dice.standard_normal((points, runs)))
+
+
+def test_without_disturbed_runs_the_location_is_about_the_mean_of_the_logarithms() -> None:
+    y = logs(3, 0.01)
+    found = estimate(np.exp(y))
+    assert found.is_log
+    assert found.location == pytest.approx(y.mean(axis=1), abs=0.005)
+
+
+@pytest.mark.parametrize("points", [3, 8])
+@pytest.mark.parametrize("disturbed", [3.0, 100.0, math.inf])
+def test_one_disturbed_run_moves_a_point_little(points: int, disturbed: float) -> None:
+    values = np.exp(logs(points, 0.02))
+    before = estimate(values).location
+    values[0, 2] *= disturbed
+    found = estimate(values)
+    assert abs(found.location[0] - before[0]) < 0.05
+    assert found.variance[0] > 2 * found.variance[1]
+
+
+def test_what_drifts_falls_on_all_points_alike() -> None:
+    """Block k takes longer for all: that is no scatter of the points."""
+    y, drift = logs(8, 0.01), 0.3 * np.arange(6)
+    still, drifting = estimate(np.exp(y)), estimate(np.exp(y + drift))
+    assert np.diff(drifting.location) == pytest.approx(np.diff(still.location), abs=0.003)
+    assert drifting.variance == pytest.approx(still.variance, rel=0.3)
+    # of three points the effect of a block is not known
+    assert estimate(np.exp((y + drift)[:3])).variance.min() > 100 * still.variance.max()
+
+
+def test_effects_of_blocks_do_not_make_the_scatter_look_small() -> None:
+    """Of four points they take a good part of it, which the variance has to make good."""
+    ratios = []
+    for seed in range(200):
+        found = estimate(np.exp(logs(4, 0.1, seed=seed)))
+        ratios.append(float(np.mean(found.variance)) / (0.1**2 / 6))
+    assert 0.95 < float(np.mean(ratios)) < 1.35
+
+
+def test_a_point_that_scatters_more_has_a_larger_error() -> None:
+    y = logs(8, 0.01)
+    y[0] = np.log(300) + (y[0] - np.log(300)) * 20
+    found = estimate(np.exp(y))
+    assert found.variance[0] > 5 * np.median(found.variance)
+
+
+def test_values_without_any_scatter_have_some_error() -> None:
+    found = estimate(np.full((2, 6), 7.0))
+    assert found.variance.min() > 0.4 * SCATTER_MIN**2 / 6
+    assert found.may_be_worse(0.05, [0])[0] < 0.02
+
+
+def test_missing_runs_are_no_values() -> None:
+    values = np.exp(logs(5, 0.02))
+    values[0, 1] = math.nan
+    found = estimate(values)
+    assert np.isfinite(found.location).all() and np.isfinite(found.variance).all()
+    assert found.freedom[0] < found.freedom[1]
+
+
+def test_a_value_of_zero_has_no_logarithm() -> None:
+    values = np.array([[0.0] * 6, [0.1] * 6, [0.1, 0.0, 0.1, 0.1, 0.1, 0.1]])
+    found = estimate(values)
+    assert (found.is_log, found.unit) == (False, pytest.approx(0.1))
+    assert found.location == pytest.approx([0, 1, 1], abs=0.2)
+    assert found.is_worse(0, 0.05).tolist() == [False, True, True]
+    # the best is zero: nothing is a fraction worse than it
+    assert found.may_be_worse(0.05, [0, 1]).tolist() == [0, math.inf]
+
+
+def test_nothing_but_zeros_is_all_the_same() -> None:
+    found = estimate(np.zeros((3, 6)))
+    assert not found.is_worse(0, 0.05).any()
+    assert np.isfinite(found.variance).all()
+
+
+def test_a_smaller_tail_is_a_wider_interval() -> None:
+    found = estimate(np.exp(logs(3)))
+    one, many = found.half_width(0, 1, 0.025), found.half_width(0, 1, 0.025 / 100)
+    assert 0 < one < many
+    assert found.half_width(1, 0, 0.025) == pytest.approx(one)
+
+
+def test_the_bound_of_the_best_is_smaller_than_that_of_others() -> None:
+    y = logs(3, 0.02) + np.array([0.0, 0.1, 0.5])[:, None]
+    found = estimate(np.exp(y))
+    bounds = found.may_be_worse(0.025, [0, 1, 2])
+    assert found.best == 0 and bounds[0] == 0
+    assert math.expm1(0.1) < bounds[1] < bounds[2]
+    assert found.near(0.05) == [0] and found.near(0.2) == [0, 1]
+
+
+@pytest.mark.parametrize("points", [1, 2, 5])
+def test_a_point_alone_is_no_worse_than_itself(points: int) -> None:
+    found = estimate(np.exp(logs(points)))
+    assert found.is_worse(0, 0.05)[0] == False  # noqa: E712
+    if points == 1:
+        assert found.may_be_worse(0.05, [0]).tolist() == [0]

@@ -1,0 +1,453 @@
+"""Published results: one clear error for a wrong file, and what was measured beside each point."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from builders import REPOSITORY, raw_config, write_failure, write_record
+from rows import published_row
+from snakemake.utils import update_config
+from tfscaling.study import configuration, manifest
+from tfscaling.study.configuration import ConfigError
+from tfscaling.tables import published, runs_table
+from tfscaling.tables.comparison import comparison_table
+
+STUDY = REPOSITORY / "resources/published_results.csv"
+
+
+def write_csv(path: Path, *rows: dict[str, Any], columns: tuple[str, ...] = ()) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns or published.COLUMNS, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def error_of(call: Callable[..., Any], *arguments: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        call(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_rows_are_read_with_numbers_as_numbers(tmp_path: Path) -> None:
+    rows = [published_row(), published_row(nodes=2, tasks_per_node="2+1")]
+    assert published.read(write_csv(tmp_path / "p.csv", *rows)) == rows
+
+
+def test_further_columns_and_another_order_do_no_harm(tmp_path: Path) -> None:
+    columns = ("note", *reversed(published.COLUMNS))
+    path = write_csv(tmp_path / "p.csv", published_row(note="x"), columns=columns)
+    assert published.read(path) == [published_row(note="x")]
+
+
+def test_a_file_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "p.csv", published_row())
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert published.read(path) == [published_row()]
+
+
+@pytest.mark.parametrize("path", [None, ""])
+def test_without_a_file_there_are_no_rows(path: str | None) -> None:
+    assert published.read(path) == []
+
+
+def test_a_missing_file_is_named_with_the_configuration_that_names_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "nowhere.csv")
+    sources = [("config.yaml", {}), ("overlay.yaml", {"published": {"path": path}})]
+    message = error_of(published.check, path, sources)
+    start = f'overlay.yaml: published.path: "{path}" is not allowed; there is no such file in '
+    assert message == start + str(Path.cwd())
+    assert error_of(published.read, path).startswith(f"{path}: cannot be read: ")
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    assert "there is no such file" in error_of(published.check, str(tmp_path))
+
+
+def test_nothing_configured_is_nothing_wrong() -> None:
+    assert published.check(None) is None
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_bytes(b"\xff\xfe\x00\x01")
+    message = error_of(published.check, str(tmp_path / "p.csv"))
+    assert message.startswith(f"{tmp_path}/p.csv: cannot be read: ")
+
+
+@pytest.mark.parametrize("missing", published.COLUMNS)
+def test_a_missing_column_is_named(tmp_path: Path, missing: str) -> None:
+    columns = tuple(name for name in published.COLUMNS if name != missing)
+    path = write_csv(tmp_path / "p.csv", published_row(), columns=columns)
+    assert error_of(published.check, str(path)) == f"{path}: columns {missing} are missing"
+
+
+def test_an_empty_file_lacks_all_columns(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("")
+    message = error_of(published.read, tmp_path / "p.csv")
+    assert message == f"{tmp_path}/p.csv: columns {', '.join(published.COLUMNS)} are missing"
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("nodes", "two"), ("nodes", "2.5"), ("nodes", ""), ("gpus_per_node", "none"),
+        ("epochs", "8 epochs"), ("global_batch_size", "64k"), ("learning_rate", "0,2"),
+        ("execution_time_s", "6 min"), ("loss", "low"), ("accuracy", "99 %"),
+        ("accuracy", "nan"), ("execution_time_s", "inf"), ("execution_time_s", "0"),
+    ],
+)  # fmt: skip
+def test_a_word_where_a_number_belongs_is_named_with_line_and_column(
+    tmp_path: Path, column: str, value: str
+) -> None:
+    rows = [published_row(), published_row(nodes=2) | {column: value}]
+    path = write_csv(tmp_path / "p.csv", *rows)
+    assert error_of(published.check, str(path)) == (
+        f"{path}: line 3: {column}: {value!r} is not allowed; allowed: a number"
+        + (" above 0" if column == "execution_time_s" else "")
+    )
+
+
+def test_a_line_that_is_too_short_is_named(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "p.csv", published_row())
+    path.write_text(path.read_text() + "cluster,mnist_cnn\n")
+    assert re.match(rf"{path}: line 3: \w+: None is not allowed", error_of(published.read, path))
+
+
+def test_the_line_is_that_of_the_file_even_after_empty_lines(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "p.csv", published_row(), published_row(nodes="two"))
+    header, first, second = path.read_text().splitlines()
+    path.write_text("\n".join([header, first, "", "", second, ""]))
+    assert error_of(published.read, path).startswith(f"{path}: line 5: nodes: 'two' ")
+
+
+def test_the_same_point_twice_is_named_with_its_line_and_values(tmp_path: Path) -> None:
+    rows = [published_row(), published_row(nodes=2), published_row(execution_time_s=1.0)]
+    path = write_csv(tmp_path / "p.csv", *rows)
+    assert error_of(published.check, str(path)) == (
+        f"{path}: line 4: platform cluster, model mnist_cnn, strategy multi_worker_mirrored, "
+        "nodes 1, gpus_per_node 0, tasks_per_node 1: the point stands in an earlier line already"
+    )
+
+
+def expected_of(*blocks: dict[str, Any], **platform: Any) -> dict[str, Any]:
+    usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1}
+    raw = raw_config((("grid",), [{**usual, **block} for block in blocks]))
+    raw["platforms"]["cluster"].update(platform)
+    raw["recipes"]["longer"] = {**raw["recipes"]["weak"], "epochs": 3}
+    return manifest.expected_runs(configuration.validate(raw))
+
+
+def table(
+    expected: dict[str, Any], runs_dir: Path, *rows: dict[str, Any], tolerance: float = 0.25
+) -> list[dict[str, Any]]:
+    runs, _ = runs_table.run_tables(expected, runs_dir)
+    comparison = comparison_table(runs, expected, None, rows)
+    found = published.table(rows, comparison, runs, expected, tolerance)
+    return [{str(key): value for key, value in row.items()} for row in found.to_dict("records")]
+
+
+def test_one_row_for_each_published_point_measured_or_not(tmp_path: Path) -> None:
+    expected = expected_of({"nodes": [1, 2, 4], "repeats": 2})
+    for entry in expected["runs"][:4]:
+        write_record(tmp_path, entry, 40.0)
+    write_failure(tmp_path, expected["runs"][4])
+    rows = [published_row(nodes=n, global_batch_size=64 * n) for n in (8, 4, 2, 1)]
+    found = table(expected, tmp_path, *rows)
+    assert [(row["nodes"], row["status"], row["runs"]) for row in found] == [
+        (8, "not measured", 0),
+        (4, "not measured", 0),
+        (2, "measured", 2),
+        (1, "measured", 2),
+    ]
+    assert found[2]["execution_time_s"] == 40.0
+    assert found[2]["execution_time_ratio"] == 0.5
+    assert pd.isna(found[0]["execution_time_s"]) and pd.isna(found[0]["execution_time_ratio"])
+    assert {row["published_execution_time_s"] for row in found} == {80.0}
+    assert {row["source"] for row in found} == {"a paper, p. 3"}
+
+
+def test_the_same_point_with_another_training_is_not_measured(tmp_path: Path) -> None:
+    expected = expected_of({"recipe": "longer"})
+    write_record(tmp_path, expected["runs"][0], 40.0)
+    (row,) = table(expected, tmp_path, published_row())
+    assert (row["status"], row["runs"], row["training_runs"]) == ("not measured", 0, 0)
+    assert (row["loss_verdict"], row["accuracy_verdict"]) == ("not measured", "not measured")
+    assert pd.isna(row["loss_median"])
+
+
+def test_the_measured_platform_may_have_another_name(tmp_path: Path) -> None:
+    expected = expected_of({}, published_as="gcp-n1")
+    write_record(tmp_path, expected["runs"][0], 40.0)
+    first, second = table(expected, tmp_path, published_row(platform="gcp-n1"), published_row())
+    assert (first["platform"], first["status"]) == ("gcp-n1", "measured")
+    assert second["status"] == "not measured"
+
+
+def test_loss_and_accuracy_are_compared_with_the_same_training_anywhere(tmp_path: Path) -> None:
+    # one task with a batch of 128 here, two nodes with 64 each there
+    other = {"platform": "laptop", "recipe": "both", "strategy": "single", "repeats": 6}
+    raw = raw_config((("grid", 0), {"model": "mnist_cnn", "nodes": 1, **other}))
+    both = {"global_batch_size": 128, "learning_rate": 0.1, "epochs": 2}
+    raw["recipes"]["both"] = both
+    expected = manifest.expected_runs(configuration.validate(raw))
+    for entry in expected["runs"]:
+        write_record(tmp_path, entry, 40.0)
+    (row,) = table(expected, tmp_path, published_row(nodes=2, global_batch_size=128))
+    assert (row["status"], row["training_runs"]) == ("not measured", 6)
+    assert (row["loss_median"], row["loss_low"], row["loss_high"]) == (0.25, 0.25, 0.25)
+    assert (row["loss_verdict"], row["accuracy_verdict"]) == ("within", "within")
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [{"model": "resnet50"}, {"nodes": 3, "strategy": "parameter_server"}],
+    ids=["other_model", "asynchronous"],
+)
+def test_runs_that_give_another_model_do_not_count(tmp_path: Path, axes: dict[str, Any]) -> None:
+    raw = raw_config((("recipes", "weak", "dataset"), "mnist"))
+    raw["grid"] = [
+        {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1, "repeats": 1}
+    ]
+    raw["grid"][0].update(axes)
+    expected = manifest.expected_runs(configuration.validate(raw))
+    (entry,) = expected["runs"]
+    assert entry["global_batch_size"] == 64
+    write_record(tmp_path, entry, 40.0)
+    (row,) = table(expected, tmp_path, published_row())
+    assert (row["training_runs"], row["loss_verdict"]) == (0, "not measured")
+
+
+def test_a_published_strategy_that_nobody_here_knows_is_compared_with_itself_only() -> None:
+    training = {**published_row(), **published.USUAL, "strategy": "horovod"}
+    assert published.same_training(published_row(strategy="horovod"), training)
+    assert not published.same_training(published_row(), training)
+
+
+#: Three runs of the same training; the tolerance widens their range.
+LOSSES, ACCURACIES = (0.2, 0.3, 0.4), (0.80, 0.88, 0.90)
+
+
+def verdicts(tmp_path: Path, loss: float, accuracy: float, tolerance: float) -> tuple[str, str]:
+    expected = expected_of({"repeats": 3})
+    for entry in expected["runs"]:
+        write_record(tmp_path, entry, 40.0)
+    runs, _ = runs_table.run_tables(expected, tmp_path)
+    runs["loss"], runs["accuracy"] = LOSSES, ACCURACIES
+    rows = [published_row(loss=loss, accuracy=accuracy)]
+    comparison = comparison_table(runs, expected, None, rows)
+    (row,) = published.table(rows, comparison, runs, expected, tolerance).to_dict("records")
+    assert (row["loss_min"], row["loss_median"], row["loss_max"]) == LOSSES
+    assert (row["accuracy_min"], row["accuracy_median"], row["accuracy_max"]) == ACCURACIES
+    assert row["loss_low"] is None  # three runs are too few for an interval
+    return row["loss_verdict"], row["accuracy_verdict"]
+
+
+# with 0.25: losses from 0.15 to 0.5; errors from 0.075 to 0.25, accuracies from 0.75 to 0.925
+EDGES = [
+    (0.25, 0.1501, 0.7501, True), (0.25, 0.1499, 0.7499, False),
+    (0.25, 0.4999, 0.9249, True), (0.25, 0.5001, 0.9251, False),
+    (0.25, 0.3, 0.85, True),
+    (0.0, 0.2, 0.9, True), (0.0, 0.1999, 0.9001, False),
+    (1.0, 0.0, 1.0, True), (1.0, 0.7999, 0.6001, True), (1.0, 0.8001, 0.5999, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tolerance", "loss", "accuracy", "within"), EDGES)
+def test_verdicts_at_the_edges_of_the_tolerance(
+    tmp_path: Path, tolerance: float, loss: float, accuracy: float, within: bool
+) -> None:
+    verdict = "within" if within else "outside"
+    assert verdicts(tmp_path, loss, accuracy, tolerance) == (verdict, verdict)
+
+
+def test_loss_and_accuracy_are_judged_apart(tmp_path: Path) -> None:
+    assert verdicts(tmp_path, 0.3, 0.99, 0.25) == ("within", "outside")
+
+
+def table_of_losses(tmp_path: Path, *rows: dict[str, Any], tolerance: float = 0.25) -> pd.DataFrame:
+    """The table of these rows beside three runs with `LOSSES` and `ACCURACIES` on one node."""
+    expected = expected_of({"repeats": 3})
+    for entry in expected["runs"]:
+        write_record(tmp_path, entry, 40.0)
+    runs, _ = runs_table.run_tables(expected, tmp_path)
+    runs["loss"], runs["accuracy"] = LOSSES, ACCURACIES
+    comparison = comparison_table(runs, expected, None, rows)
+    return published.table(rows, comparison, runs, expected, tolerance)
+
+
+def test_a_value_outside_has_a_remark_and_others_have_none(tmp_path: Path) -> None:
+    table = table_of_losses(tmp_path, published_row(loss=0.8), published_row(nodes=2))
+    assert tuple(table.columns) == published.TABLE_COLUMNS
+    assert table["remark"].tolist() == [
+        "a single published run: its loss is 2.00 times the nearest of our 3 runs",
+        "",
+    ]
+    assert table_of_losses(tmp_path, published_row(loss=0.3))["remark"].tolist() == [""]
+
+
+def test_a_value_outside_that_is_published_twice_is_probably_a_slip(tmp_path: Path) -> None:
+    table = table_of_losses(
+        tmp_path,
+        published_row(loss=0.8),
+        published_row(loss=0.8, nodes=3, global_batch_size=192),
+        published_row(loss=0.8, nodes=4, global_batch_size=256, platform="other"),
+    )
+    assert table["remark"].tolist() == [
+        "loss and accuracy are published for 3 nodes as well, to the last digit: "
+        "one of the two is probably a slip",
+        *["", ""],  # not measured, so not outside
+    ]
+
+
+def test_what_people_see_of_published_against_measured(tmp_path: Path) -> None:
+    rows = [published_row(loss=0.8), published_row(nodes=2, global_batch_size=128)]
+    shown = published.shown(table_of_losses(tmp_path, *rows), 0.25)
+    first, second = (dict(row) for row in shown.cells.to_dict("records"))
+    assert first["execution_time_s"] == "40.000" and first["execution_time_ratio"] == "0.50"
+    assert (first["published_loss"], first["loss"]) == ("0.8000", "0.3000 (0.2000–0.4000)")
+    assert (first["loss_verdict"], first["accuracy_verdict"]) == ("outside", "within")
+    assert (first["nodes"], first["training_runs"]) == ("1", "3")
+    assert (second["execution_time_s"], second["loss"], second["remark"]) == ("–", "–", "")
+    assert shown.notes[0] == (
+        "Of 2 published points, 1 are measured here as well; "
+        "loss and accuracy of 1 can be compared, 1 lie outside."
+    )
+    assert "widened by 25% of the loss" in shown.notes[2]
+
+
+def test_without_a_remark_there_is_no_column_of_remarks(tmp_path: Path) -> None:
+    shown = published.shown(table_of_losses(tmp_path, published_row(loss=0.3)), 0.25)
+    assert "remark" not in shown.cells
+
+
+def test_published_against_measured_is_the_same_after_a_file(tmp_path: Path) -> None:
+    rows = [published_row(loss=0.8), published_row(nodes=2, global_batch_size=128)]
+    table = table_of_losses(tmp_path, *rows)
+    table.to_csv(tmp_path / "published.csv", index=False)
+    back = published.shown(runs_table.read_table(tmp_path / "published.csv"), 0.25)
+    assert back.cells.to_numpy().tolist() == published.shown(table, 0.25).cells.to_numpy().tolist()
+
+
+@functools.cache
+def study(overlay: str) -> dict[str, Any]:
+    """What snakemake expects with this overlay over the configuration of the repository."""
+    merged: dict[str, Any] = {}
+    for name in ("config.yaml", "platforms.yaml", overlay):
+        update_config(merged, yaml.safe_load((REPOSITORY / "config" / name).read_text()))
+    config = configuration.validate(merged)
+    assert config["published"]["path"] == str(STUDY.relative_to(REPOSITORY))
+    return manifest.expected_runs(config)
+
+
+def points_of(expected: dict[str, Any]) -> list[tuple[Any, ...]]:
+    names = {
+        name: platform["published_as"] or name for name, platform in expected["platforms"].items()
+    }
+    axes = [entry["axes"] for entry in expected["runs"]]
+    return [published.point_of(point, names[point["platform"]]) for point in axes]
+
+
+def test_the_published_study_is_read() -> None:
+    rows = published.read(STUDY)
+    assert len(rows) == 41
+    assert len(published.by_point(rows)) == 41
+    assert {row["cloud"] for row in rows} == {"gcp", "aws"}
+    slowest = max(rows, key=lambda row: row["execution_time_s"])
+    assert (slowest["platform"], slowest["nodes"]) == ("aws-m4-large", 2)
+    assert (slowest["execution_time_s"], slowest["loss"]) == (750.046, 0.0156)
+
+
+@pytest.mark.parametrize(("overlay", "repeats"), [("published.yaml", 6), ("virtual-study.yaml", 1)])
+def test_the_studies_run_exactly_the_published_points(overlay: str, repeats: int) -> None:
+    points = points_of(study(overlay))
+    assert len(points) == 41 * repeats
+    assert {point: points.count(point) for point in points} == dict.fromkeys(
+        published.by_point(published.read(STUDY)), repeats
+    )
+    assert study(overlay)["excluded"] == []
+
+
+def test_the_published_study_trains_as_was_published_and_the_virtual_one_does_less() -> None:
+    rows = published.by_point(published.read(STUDY))
+    for overlay, same in {"published.yaml": True, "virtual-study.yaml": False}.items():
+        expected = study(overlay)
+        for entry, point in zip(expected["runs"], points_of(expected), strict=True):
+            training = published.training_of(entry)
+            assert published.same_training(rows[point], training) is same
+            assert entry["global_batch_size"] == rows[point]["global_batch_size"]
+
+
+def test_the_platforms_of_the_study_are_on_the_published_clouds() -> None:
+    expected = study("published.yaml")
+    clouds = {row["platform"]: row["cloud"] for row in published.read(STUDY)}
+    assert {name: shown["cloud"] for name, shown in expected["platforms"].items()} == clouds
+
+
+def test_the_accuracy_study_trains_all_published_global_batches() -> None:
+    merged: dict[str, Any] = {}
+    for name in ("config.yaml", "platforms.yaml", "accuracy-study.yaml"):
+        update_config(merged, yaml.safe_load((REPOSITORY / "config" / name).read_text()))
+    trainings = [
+        published.training_of(entry)
+        for entry in manifest.expected_runs(configuration.validate(merged))["runs"]
+    ]
+    for row in published.read(STUDY):
+        assert sum(published.same_training(row, training) for training in trainings) == 6
+
+
+DIVERGENCE = "diverged: loss is NaN from epoch 2"
+
+
+def of_diverged(tmp_path: Path, *repeats: int, loss: float = 0.25) -> dict[str, Any]:
+    """The row of a point of six runs, of which these repeats diverged."""
+    expected = expected_of({"repeats": 6})
+    for entry in expected["runs"]:
+        divergence = DIVERGENCE if entry["axes"]["repeat"] in repeats else ""
+        write_record(tmp_path, entry, 40.0, divergence)
+    (row,) = table(expected, tmp_path, published_row(loss=loss))
+    return row
+
+
+@pytest.mark.parametrize("loss", [0.25, 0.8])
+def test_the_verdict_does_not_depend_on_which_repeat_diverged(tmp_path: Path, loss: float) -> None:
+    found = [of_diverged(tmp_path / str(repeat), repeat, loss=loss) for repeat in range(1, 7)]
+    kept = [{name: row[name] for name in row if not pd.isna(row[name])} for row in found]
+    assert kept == [kept[0]] * 6
+    row = found[0]
+    assert (row["training_runs"], row["training_runs_diverged"]) == (5, 1)
+    assert row["loss_verdict"] == ("within" if loss == 0.25 else "outside")
+    assert row["remark"].startswith("1 of 6 runs of this training diverged")
+
+
+def test_a_point_of_which_all_runs_diverged_is_outside(tmp_path: Path) -> None:
+    row = of_diverged(tmp_path, *range(1, 7))
+    assert (row["status"], row["runs"], row["training_runs"]) == ("diverged", 0, 0)
+    assert (row["loss_verdict"], row["accuracy_verdict"]) == ("outside", "outside")
+    assert row["remark"] == "6 of 6 runs of this training diverged"
+    assert pd.isna(row["loss_median"]) and pd.isna(row["execution_time_s"])
+
+
+def test_a_published_loss_of_zero_leaves_the_point_measured(tmp_path: Path) -> None:
+    row = of_diverged(tmp_path, loss=0.0)
+    assert (row["status"], row["runs"], row["loss_verdict"]) == ("measured", 6, "outside")
+
+
+def test_a_measured_loss_of_zero_has_no_ratio_and_says_so(tmp_path: Path) -> None:
+    expected = expected_of({"repeats": 3})
+    for entry in expected["runs"]:
+        write_record(tmp_path, entry, 40.0)
+    runs, _ = runs_table.run_tables(expected, tmp_path)
+    runs["loss"] = 0.0
+    rows = [published_row(loss=0.8)]
+    comparison = comparison_table(runs, expected, None, rows)
+    (remark,) = published.table(rows, comparison, runs, expected, 0.25)["remark"]
+    assert remark.endswith("has no ratio to the nearest of our 3 runs, which is 0")

@@ -1,0 +1,128 @@
+"""Two points differ only if their runs show it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from measured import around, measured
+from tfscaling.tables.significance import (
+    INCONCLUSIVE,
+    NOT_MEASURED,
+    SUPPORTED,
+    TOO_FEW,
+    Difference,
+    Samples,
+    difference,
+    point_of,
+    weakest,
+)
+
+
+def compared(
+    times: dict[tuple[str, int], list[float]],
+    accuracies: dict[tuple[str, int], list[float]] | None = None,
+    metric: str = "execution_time_s",
+    comparisons: int = 1,
+) -> Difference | None:
+    """How much worse the second of two points is."""
+    comparison, runs, _ = measured(times, accuracies)
+    one, two = (point_of(row) for row in comparison.to_dict("records"))
+    (found,) = Samples(runs).differences(metric, [(one, two)], comparisons)
+    return found
+
+
+def test_a_clear_difference_is_supported() -> None:
+    found = compared({("east", 1): around(10.0), ("east", 2): around(20.0)})
+    assert found is not None and found.interval is not None and found.ratio is not None
+    assert found.ratio == pytest.approx(2.0)
+    assert found.interval[0] < 2.0 < found.interval[1]
+    assert (found.support, found.is_worse) == (SUPPORTED, True)
+
+
+def test_overlapping_samples_are_inconclusive() -> None:
+    found = compared({("east", 1): around(10.0, 0.2), ("east", 2): around(10.3, 0.2)})
+    assert found is not None
+    assert found.support == INCONCLUSIVE
+
+
+def test_more_comparisons_have_wider_intervals() -> None:
+    times = {("east", 1): around(10.0, 0.015), ("east", 2): around(10.3, 0.015)}
+    one, many = compared(times), compared(times, comparisons=100)
+    assert one and many and one.interval and many.interval
+    assert many.interval[0] < one.interval[0] < one.interval[1] < many.interval[1]
+    assert (one.support, many.support) == (SUPPORTED, INCONCLUSIVE)
+
+
+def test_five_runs_are_too_few_whatever_they_show() -> None:
+    found = difference(around(10.0), around(99.0, runs=5))
+    assert found is not None
+    assert (found.support, found.interval) == (TOO_FEW, None)
+    assert found.ratio == pytest.approx(9.9)
+    found = compared({("east", 1): around(10.0), ("east", 2): around(99.0, runs=5)})
+    assert found is not None
+    assert (found.support, found.interval) == (TOO_FEW, None)
+
+
+def test_nothing_measured_is_no_difference() -> None:
+    assert difference([], around(10.0)) is None
+    assert difference(around(10.0), []) is None
+
+
+def test_accuracies_are_compared_by_their_errors() -> None:
+    times = {("east", 1): [1.0], ("east", 2): [1.0]}
+    found = compared(times, {("east", 1): [0.99], ("east", 2): [0.96]}, "accuracy")
+    assert found is not None
+    assert found.ratio == pytest.approx(4.0)
+
+
+def test_where_a_value_is_zero_there_is_a_difference_instead_of_a_ratio() -> None:
+    times = {("east", 1): around(1.0), ("east", 2): around(1.0)}
+    accuracies = {("east", 1): [1.0] * 6, ("east", 2): around(0.9, 0.001)}
+    found = compared(times, accuracies, "accuracy")
+    assert found is not None and found.interval is not None
+    assert (found.ratio, found.support, found.is_worse) == (None, SUPPORTED, True)
+    assert found.gap == pytest.approx(0.1)
+    assert 0.09 < found.interval[0] <= found.gap <= found.interval[1] < 0.11
+
+
+@pytest.mark.parametrize("zeros", range(1, 7))
+def test_values_of_which_some_are_zero_have_a_finite_interval(zeros: int) -> None:
+    times = {("east", 1): around(1.0), ("east", 2): around(1.0)}
+    accuracies = {("east", 1): [1.0] * zeros + [0.9] * (6 - zeros), ("east", 2): around(0.9, 0.01)}
+    found = compared(times, accuracies, "accuracy")
+    assert found is not None and found.interval is not None
+    assert all(math.isfinite(end) for end in found.interval)
+
+
+def test_a_run_that_diverged_counts_as_one_that_never_ended() -> None:
+    comparison, runs, _ = measured({("east", 1): around(10.0), ("east", 2): around(10.0)})
+    one, two = (point_of(row) for row in comparison.to_dict("records"))
+    gone = (runs["nodes"] == 2) & (runs["repeat"] > 4)
+    runs.loc[gone, ["status", "execution_time_s"]] = "diverged", None
+    samples = Samples(runs)
+    assert len(samples.values(two, "execution_time_s")) == 4
+    assert samples.has_enough("execution_time_s", two)
+    assert samples.diverged() == {two}
+    found = samples.estimates("execution_time_s", [one, two])
+    assert found.location[1] > found.location[0]
+    assert found.variance[1] > found.variance[0]
+
+
+def test_failed_runs_are_no_samples() -> None:
+    comparison, runs, _ = measured({("east", 1): around(5.0), ("east", 2): [4.0]})
+    point = point_of(comparison.to_dict("records")[1])
+    assert Samples(runs).values(point, "execution_time_s") == [4.0]
+
+
+@pytest.mark.parametrize(
+    ("supports", "expected"),
+    [
+        ([], SUPPORTED),
+        ([SUPPORTED, INCONCLUSIVE], INCONCLUSIVE),
+        ([INCONCLUSIVE, TOO_FEW, SUPPORTED], TOO_FEW),
+        ([NOT_MEASURED, TOO_FEW], NOT_MEASURED),
+    ],
+)
+def test_a_chain_is_as_strong_as_its_weakest_link(supports: list[str], expected: str) -> None:
+    assert weakest(supports) == expected

@@ -1,0 +1,97 @@
+"""Points, values and differences in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tfscaling.tables.significance import SUPPORTED, Difference
+from tfscaling.tables.wording import (
+    axis_text,
+    counted,
+    listed,
+    percent,
+    place,
+    times,
+    value,
+    worse,
+)
+
+ROW: dict[str, Any] = {
+    "nodes": 1, "gpus_per_node": 0, "devices": "GPU", "platform_title": "A cluster",
+    "model": "mnist_cnn", "recipe": "weak", "strategy": "single", "tasks_per_node": "2+1",
+    "runs": 6, "execution_time_s": 21.26, "execution_time_s_low": 20.94,
+    "execution_time_s_high": 22.18, "test_accuracy": 0.98,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "start"),
+    [
+        (1, 0, "1 node of"), (2, 0, "2 nodes of"), (1, 1, "1 node with 1 GPU of"),
+        (2, 1, "2 nodes with 1 GPU each of"), (2, 4, "2 nodes with 4 GPUs each of"),
+    ],
+)  # fmt: skip
+def test_a_point_is_named_by_nodes_gpus_and_platform(nodes: int, gpus: int, start: str) -> None:
+    row = {**ROW, "nodes": nodes, "gpus_per_node": gpus}
+    assert place(row) == f"{start} A cluster (mnist_cnn, weak)"
+
+
+def test_logical_devices_are_called_so() -> None:
+    row = {**ROW, "nodes": 2, "gpus_per_node": 4, "devices": "logical"}
+    assert place(row).startswith("2 nodes with 4 logical devices each of")
+    assert "GPU" not in place(row)
+
+
+@pytest.mark.parametrize(
+    ("axis", "changes", "text"),
+    [
+        ("nodes", {}, "1 node"), ("nodes", {"nodes": 4}, "4 nodes"), ("recipe", {}, "weak"),
+        ("gpus_per_node", {}, "CPU"), ("tasks_per_node", {}, "2+1 tasks per node"),
+        ("gpus_per_node", {"gpus_per_node": 2}, "2 GPUs per node"),
+        ("gpus_per_node", {"gpus_per_node": 1, "devices": "logical"}, "1 logical device per node"),
+    ],
+)  # fmt: skip
+def test_an_axis_of_a_point_is_said_in_words(axis: str, changes: Any, text: str) -> None:
+    assert axis_text(axis, {**ROW, **changes}) == text
+
+
+def test_further_axes_are_named_where_they_are_asked_for() -> None:
+    also = ["strategy", "tasks_per_node"]
+    end = "(mnist_cnn, weak, strategy single, tasks_per_node 2+1)"
+    assert place(ROW, also).endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"), [("a", "a"), ("abc", "a; b; c"), ("abcde", "a; b; c and 2 more")]
+)
+def test_long_lists_end_with_a_count(names: str, text: str) -> None:
+    assert listed(list(names)) == text
+
+
+def test_points_are_counted() -> None:
+    assert counted("a", "has", "have") == "1 point has"
+    assert counted("ab", "has", "have") == "2 points have"
+
+
+def test_values_have_their_unit_if_there_is_one() -> None:
+    assert value("execution_time_s", ROW) == "21.3 (20.9–22.2) s"
+    assert value("test_accuracy", ROW) == "0.9800"
+
+
+def test_ratios_have_their_interval_if_there_is_one() -> None:
+    assert times(Difference(1.5, None, SUPPORTED)) == "1.50 times"
+    assert times(Difference(1.5, (1.4, 1.6), SUPPORTED)) == "1.50 times (1.40–1.60)"
+
+
+def test_without_a_ratio_the_difference_is_told() -> None:
+    gap = Difference(None, (0.09, 0.11), SUPPORTED, 0.1)
+    assert worse(gap, "error", "accuracy") == "0.1000 (0.0900–0.1100) more error"
+    assert worse(Difference(1.5, None, SUPPORTED), "time", "execution_time_s") == (
+        "1.50 times the time"
+    )
+
+
+@pytest.mark.parametrize(("fraction", "text"), [(0.0, "0.0%"), (0.0201, "2.1%"), (0.05, "5.0%")])
+def test_bounds_are_rounded_up(fraction: float, text: str) -> None:
+    assert percent(fraction) == text

@@ -1,0 +1,203 @@
+"""Which packages of the library may import which, and what each may load."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from builders import SCRIPTS, run_python
+
+LIBRARY = SCRIPTS / "tfscaling"
+
+
+class Allowed(NamedTuple):
+    """What the modules of a package may import: packages, and libraries when they are loaded."""
+
+    packages: frozenset[str]
+    libraries: frozenset[str]
+
+
+def allowed(packages: str = "", libraries: str = "") -> Allowed:
+    return Allowed(frozenset(packages.split()), frozenset(libraries.split()))
+
+
+#: The house: no package imports one that is not in its row; so there is no circle either.
+PACKAGES = {
+    "files": allowed(),
+    "cluster": allowed(libraries="hostlist"),
+    "study": allowed("files", "yaml jsonschema referencing"),
+    "records": allowed("files study", "fastjsonschema jsonschema"),
+    "datasets": allowed("files study records", "numpy"),
+    "jobs": allowed("files cluster study records"),
+    "training": allowed("files cluster study records datasets jobs", "numpy"),
+    "tables": allowed("files study records", "pandas numpy scipy"),
+    "analysis": allowed("files study records tables", "pandas numpy scipy"),
+    "sweep": allowed("files study records tables analysis", "pandas"),
+    "report": allowed("files study records tables analysis", "pandas numpy"),
+}
+HEAVY = ("tensorflow", "keras", "matplotlib")
+
+
+class Import(NamedTuple):
+    """An import: its full name, and whether it takes place when the module is loaded."""
+
+    name: str
+    at_once: bool
+
+
+def modules() -> dict[str, Path]:
+    """`package.module` → file."""
+    paths = sorted(LIBRARY.glob("*/*.py"))
+    return {f"{path.parent.name}.{path.stem}": path for path in paths if path.stem != "__init__"}
+
+
+MODULES = modules()
+
+
+def imports(path: Path) -> Iterator[Import]:
+    tree = ast.parse(path.read_text())
+    late = {
+        id(node)
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.FunctionDef) or is_type_checking(outer)
+        for node in ast.walk(outer)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (Import(name.name, id(node) not in late) for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            whole = [f"{node.module}.{name.name}" for name in node.names]
+            yield from (Import(name, id(node) not in late) for name in whole)
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+
+
+def house_imports(path: Path) -> set[tuple[str, str]]:
+    """(package, module) that a file imports anywhere, even inside functions."""
+    words = [found.name.split(".") for found in imports(path)]
+    return {(w[1], w[2]) for w in words if w[0] == "tfscaling" and len(w) > 2}
+
+
+def exported(package: str) -> set[str]:
+    """`__all__` of a package: its modules that others may import."""
+    tree = ast.parse((LIBRARY / package / "__init__.py").read_text())
+    (value,) = [node.value for node in tree.body if isinstance(node, ast.Assign)]
+    return set(ast.literal_eval(value))
+
+
+def test_the_table_names_all_packages() -> None:
+    assert {path.parent.name for path in LIBRARY.glob("*/__init__.py")} == set(PACKAGES)
+    assert {path.name for path in LIBRARY.glob("*.py")} == {"__init__.py"}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_imports_only_what_its_package_may(name: str) -> None:
+    package = name.split(".")[0]
+    others = {other for other, _ in house_imports(MODULES[name])} - {package}
+    assert others <= PACKAGES[package].packages
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_exports_what_others_use_and_no_more(package: str) -> None:
+    files = [*SCRIPTS.rglob("*.py"), *(SCRIPTS.parent / "rules").glob("*.smk")]
+    outside = [path for path in files if path.parent.name != package]
+    used = {
+        module
+        for path in outside
+        for other, module in (
+            house_imports(path) if path.suffix == ".py" else rule_file_imports(path)
+        )
+        if other == package
+    }
+    products = {"tensorflow_resolver", "tf_config_from_slurm"}  # of `cluster`, for any training
+    assert used <= exported(package) <= used | products
+    assert exported(package) <= {path.stem for path in (LIBRARY / package).glob("*.py")}
+
+
+def rule_file_imports(path: Path) -> set[tuple[str, str]]:
+    """The same of a rule file, which is not Python as a whole."""
+    lines = [line.split() for line in path.read_text().splitlines() if line.startswith("from tfs")]
+    found = set()
+    for line in lines:
+        words, names = line[1].split("."), " ".join(line[3:]).strip("()").split(", ")
+        found |= {(words[1], words[2])} if len(words) > 2 else {(words[1], n) for n in names}
+    return found
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_of_a_package_do_not_import_each_other_in_a_circle(name: str) -> None:
+    package, module = name.split(".")
+    seen: set[str] = set()
+    ahead = [module]
+    while ahead:
+        path = MODULES.get(f"{package}.{ahead.pop()}")
+        inside = {m for p, m in house_imports(path) if p == package} if path else set()
+        ahead += inside - seen
+        seen |= inside
+    assert module not in seen
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_loads_only_the_libraries_of_its_package(name: str) -> None:
+    loaded = {found.name.split(".")[0] for found in imports(MODULES[name]) if found.at_once}
+    package = PACKAGES[name.split(".")[0]]
+    below = set().union(*(PACKAGES[other].libraries for other in package.packages))
+    assert loaded - {"tfscaling"} - set(sys.stdlib_module_names) <= package.libraries | below
+
+
+def test_no_module_shares_its_name_with_another_or_with_the_standard_library() -> None:
+    names = [name.split(".")[1] for name in MODULES]
+    names += [path.stem for path in SCRIPTS.glob("*.py")] + list(PACKAGES)
+    assert sorted(set(names)) == sorted(names)
+    assert not set(names) & set(sys.stdlib_module_names)
+
+
+SCRIPT_FILES = sorted(SCRIPTS.glob("*.py"))
+#: Loads modules, then scripts; prints for each what of HEAVY it was the first to load.
+LOADER = f"""
+import importlib, json, runpy, sys
+modules, scripts = map(json.loads, sys.argv[1:])
+sys.path.insert(0, {str(SCRIPTS)!r})
+heavy, found = set({HEAVY}), {{}}
+def note(name):
+    found[name] = sorted(heavy & set(sys.modules))
+    heavy.difference_update(found[name])
+for name in modules:
+    importlib.import_module(f"tfscaling.{{name}}")
+    note(name)
+for path in scripts:
+    runpy.run_path(path, run_name="loaded")
+    note(path)
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, list[str]]:
+    """Module or script → the heavy packages that it was the first to load; all in one process."""
+    scripts = [str(path) for path in SCRIPT_FILES]
+    done = run_python(LOADER, json.dumps(sorted(MODULES)), json.dumps(scripts))
+    found: dict[str, list[str]] = json.loads(done.stdout or "null") or pytest.fail(done.stderr)
+    return found
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_loading_a_module_loads_neither_tensorflow_nor_plotting(
+    name: str, loaded: dict[str, list[str]]
+) -> None:
+    assert loaded[name] == []
+
+
+@pytest.mark.parametrize("script", SCRIPT_FILES, ids=lambda path: path.name)
+def test_no_script_loads_tensorflow_before_it_knows_what_to_do(
+    script: Path, loaded: dict[str, list[str]]
+) -> None:
+    assert not {"tensorflow", "keras"} & set(loaded[str(script)])

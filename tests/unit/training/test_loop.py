@@ -1,0 +1,152 @@
+"""What all ways of training share: the order of the examples, the optimizer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from tfscaling.records import events
+from tfscaling.records.events import EventLog
+from tfscaling.training.loop import (
+    Result,
+    TrainingLoop,
+    make_optimizer,
+    order_of_epoch,
+    scaled_learning_rate,
+)
+from train_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, synthetic_arrays
+
+
+@pytest.mark.parametrize(
+    ("scaling", "replicas", "rate"),
+    [
+        ("none", 1, 0.2),
+        ("none", 8, 0.2),
+        ("linear", 1, 0.2),
+        ("linear", 8, 1.6),
+        ("sqrt", 1, 0.2),
+        ("sqrt", 4, 0.4),
+    ],
+)
+def test_learning_rate_follows_the_replicas(scaling: str, replicas: int, rate: float) -> None:
+    parameters = {"learning_rate": 0.2, "learning_rate_scaling": scaling}
+    assert scaled_learning_rate(parameters, replicas) == pytest.approx(rate)
+
+
+def test_order_of_an_epoch_has_each_example_and_pads_the_last_batch() -> None:
+    order = order_of_epoch(1, 1, examples=103, batch=10)
+    assert order.shape == (11, 10)
+    assert order.dtype == np.int32
+    np.testing.assert_array_equal(np.sort(order.ravel()[:103]), np.arange(103))
+    # padding is the beginning of the epoch
+    np.testing.assert_array_equal(order.ravel()[103:], order.ravel()[:7])
+
+
+def test_order_of_an_epoch_without_rest_is_a_permutation() -> None:
+    order = order_of_epoch(1, 1, examples=60, batch=20)
+    np.testing.assert_array_equal(np.sort(order.ravel()), np.arange(60))
+    assert order.ravel().tolist() != list(range(60))
+
+
+def test_order_of_an_epoch_is_always_the_same() -> None:
+    np.testing.assert_array_equal(order_of_epoch(5, 2, 100, 10), order_of_epoch(5, 2, 100, 10))
+
+
+@pytest.mark.parametrize(("seed", "epoch"), [(5, 3), (6, 2), (2, 5)])
+def test_other_epochs_and_seeds_have_other_orders(seed: int, epoch: int) -> None:
+    first, second = order_of_epoch(5, 2, 100, 10), order_of_epoch(seed, epoch, 100, 10)
+    assert (first != second).mean() > 0.9
+
+
+def test_order_does_not_depend_on_how_a_global_batch_is_split() -> None:
+    # the replicas slice the rows; the rows are of the global batch only
+    np.testing.assert_array_equal(
+        order_of_epoch(5, 1, 96, 16).ravel(), order_of_epoch(5, 1, 96, 8).ravel()
+    )
+
+
+def test_sgd_has_the_recipes_momentum_and_the_scaled_rate() -> None:
+    optimizer = make_optimizer({**PARAMETERS, "learning_rate_scaling": "linear"}, 4)
+    assert isinstance(optimizer, keras.optimizers.SGD)
+    assert float(optimizer.learning_rate) == pytest.approx(0.4)
+    assert optimizer.momentum == pytest.approx(0.9)
+
+
+def test_adam_has_the_scaled_rate() -> None:
+    optimizer = make_optimizer({**PARAMETERS, "optimizer": "adam"}, 4)
+    assert isinstance(optimizer, keras.optimizers.Adam)
+    assert float(optimizer.learning_rate) == pytest.approx(0.1)
+
+
+def test_small_gradients_of_float16_are_scaled() -> None:
+    optimizer = make_optimizer({**PARAMETERS, "precision": "mixed_float16"}, 1)
+    assert isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
+    assert isinstance(optimizer.inner_optimizer, keras.optimizers.SGD)
+
+
+class Scripted(TrainingLoop):
+    """A loop whose sums over all replicas are given: one per epoch, one per evaluation."""
+
+    def __init__(self, losses: Sequence[float], held_out: Sequence[float], **changes: Any) -> None:
+        arrays = synthetic_arrays()
+        super().__init__(None, arrays, GLOBAL_BATCH, 1, {**PARAMETERS, **changes})
+        self.found = {"train": iter(losses), "evaluate": iter(held_out)}
+        self.now = ""
+
+    def _reset(self) -> None:
+        pass
+
+    def _sums(self) -> tuple[float, float, float]:
+        examples = self.train_examples if self.now == "train" else self.test_examples
+        return next(self.found[self.now]), 8.0, float(examples)
+
+    def _train_epoch(self, epoch: int, order: Any, result: Result, events: EventLog) -> None:
+        self.now = "train"
+        result.steps.append((epoch, 0, len(order), 0.1))
+
+    def _evaluate(self, indices: Any) -> None:
+        self.now = "evaluate"
+
+
+@pytest.mark.parametrize(
+    ("losses", "held_out", "epochs", "diverged"),
+    [
+        ([8.0, math.nan, 8.0], [1.0], 2, "loss is NaN from epoch 2"),
+        ([math.inf, 8.0, 8.0], [], 1, "loss is infinite from epoch 1"),
+        ([8.0, 8.0, 8.0], [math.nan], 2, "held-out loss is NaN from epoch 2"),
+        ([8.0, 8.0, 8.0], [1.0], 3, ""),
+    ],
+)  # the model is evaluated after the second of three epochs
+def test_a_loss_that_is_not_finite_ends_the_training_after_its_epoch(
+    tmp_path: Path, losses: list[float], held_out: list[float], epochs: int, diverged: str
+) -> None:
+    lines: list[str] = []
+    loop = Scripted(losses, held_out)
+    result = loop.train(EventLog(tmp_path / "e", 0), lines.append)
+    assert (len(result.epochs), result.diverged) == (epochs, diverged)
+    assert result.examples_trained == TRAIN_EXAMPLES * epochs
+    told = [event for event in events.read(tmp_path / "e") if event["event"] == "epoch"]
+    assert [event["loss"] for event in told] == [epoch["loss"] for epoch in result.epochs]
+    values = [value for epoch in result.epochs for value in epoch.values() if value is not None]
+    assert all(math.isfinite(value) for value in values)
+    assert events.read(tmp_path / "e")[-1]["event"] == "trained"
+    if diverged:
+        assert (result.test_loss, result.test_accuracy) == (None, None)
+        name = "test_loss" if "held-out" in diverged else "loss"
+        assert result.epochs[-1][name] is None
+
+
+def test_a_held_out_loss_that_is_not_finite_after_the_last_epoch_is_a_divergence(
+    tmp_path: Path,
+) -> None:
+    loop, log = Scripted([8.0], [math.nan], epochs=1), EventLog(tmp_path / "e", 0)
+    result = loop.train(log, lambda line: None)
+    assert result.diverged == ""
+    loop.evaluate(result, log, "evaluated")
+    assert result.diverged == "held-out loss is NaN from epoch 1"
+    assert result.test_loss is None and result.epochs[-1]["test_loss"] is None

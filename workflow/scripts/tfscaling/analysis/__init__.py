@@ -1,0 +1,13 @@
+"""Conclusions: decision, findings, clouds, methodology, communication, scaling laws."""
+
+#: Modules that other packages may import.
+__all__ = [
+    "clouds",
+    "communication",
+    "contest",
+    "decision",
+    "eligibility",
+    "findings",
+    "methodology",
+    "scaling_laws",
+]

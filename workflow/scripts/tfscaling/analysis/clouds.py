@@ -1,0 +1,216 @@
+"""Clouds against each other, point by point."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.analysis import eligibility
+from tfscaling.records.metrics import METRICS
+from tfscaling.study import costs
+from tfscaling.study.grid import POINT_AXES
+from tfscaling.tables.display import MISSING, Shown
+from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.significance import SUPPORTED, Difference, Samples, difference, point_of
+
+METRICS_COMPARED = ("execution_time_s", "loss", "accuracy", "cost_usd")
+AXES = POINT_AXES[1:]
+COLUMNS = (
+    *("source", "platform_a", "cloud_a", "platform_b", "cloud_b"),
+    *AXES,
+    *("metric", "value_a", "value_b", "winner", "margin_kind", "margin", "low", "high"),
+    *("verdict", "comparisons"),
+)
+#: What `margin` is: how many times worse the other is, or where one value is zero by how much.
+RATIO, GAP = "ratio", "difference"
+
+Row = Mapping[Any, Any]
+
+
+def table(
+    comparison: pd.DataFrame,
+    runs: pd.DataFrame,
+    expected: Mapping[str, Any],
+    published_rows: Sequence[Mapping[str, Any]] = (),
+) -> pd.DataFrame:
+    """One row per metric of every point that two platforms of different clouds have both.
+
+    `winner` is the cloud with the better median, `margin` how many times worse the other one is
+    (its error, for accuracy) with the interval `low` to `high`; where one of the two is zero it is
+    their difference (`margin_kind`). `verdict` says whether the runs support that, with CONFIDENCE
+    for all `comparisons` of the table together. `source` is measured or published; published points
+    are single runs. Points that do other work, or of which half the runs diverged, take no part.
+    """
+    samples = Samples(runs)
+    out = {point_of(row) for row, _ in eligibility.unfit_points(comparison, samples)}
+    measured = [
+        row for row in comparison.to_dict("records") if row["runs"] > 0 and point_of(row) not in out
+    ]
+    rows = _measured(measured, samples)
+    for a, b in _pairs([_as_point(row, expected) for row in published_rows]):
+        for metric in METRICS_COMPARED:
+            if ordered := _ordered(a, b, metric):
+                values = [[row[metric]] for row in ordered]
+                if METRICS[metric].direction == "higher":
+                    values = [[1 - value for value in own] for own in values]
+                rows.append(_row(a, b, metric, "published", difference(*values), 0))
+    return pd.DataFrame([row for row in rows if row], columns=list(COLUMNS))
+
+
+def _measured(points: Sequence[Row], samples: Samples) -> list[dict[str, Any] | None]:
+    """The rows of what was measured: the metrics of a pair of points one below the other."""
+    pairs = _pairs(points)
+    asked = {
+        metric: [(a, b, ordered) for a, b in pairs if (ordered := _ordered(a, b, metric))]
+        for metric in METRICS_COMPARED
+    }
+    comparisons = sum(
+        all(samples.has_enough(metric, point_of(row)) for row in ordered)
+        for metric, pairs_of in asked.items()
+        for _, _, ordered in pairs_of
+    )
+    found: dict[tuple[int, int, str], dict[str, Any] | None] = {}
+    for metric, pairs_of in asked.items():
+        # estimated together: points of the same two platforms
+        platforms: dict[tuple[str, str], list[tuple[Row, Row, tuple[Row, Row]]]] = {}
+        for a, b, ordered in pairs_of:
+            platforms.setdefault((a["platform"], b["platform"]), []).append((a, b, ordered))
+        for own in platforms.values():
+            differences = samples.differences(
+                metric,
+                [(point_of(better), point_of(other)) for _, _, (better, other) in own],
+                max(1, comparisons),
+            )
+            for (a, b, _), one in zip(own, differences, strict=True):
+                found[id(a), id(b), metric] = _row(a, b, metric, "measured", one, comparisons)
+    return [found.get((id(a), id(b), metric)) for a, b in pairs for metric in METRICS_COMPARED]
+
+
+def _pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """Points of different clouds with the same axes otherwise, in the order of the platforms."""
+    alike: dict[tuple[Any, ...], list[Row]] = {}
+    for row in points:
+        if isinstance(row["cloud"], str):
+            alike.setdefault(tuple(str(row[axis]) for axis in AXES), []).append(row)
+    pairs = [
+        (a, b)
+        for group in alike.values()
+        for a, b in itertools.combinations(group, 2)
+        if a["cloud"] != b["cloud"]
+    ]
+    order = {(a["platform"], b["platform"]): None for a, b in pairs}
+    rank = {names: number for number, names in enumerate(order)}
+    return sorted(pairs, key=lambda pair: rank[pair[0]["platform"], pair[1]["platform"]])
+
+
+def _as_point(row: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
+    """A published row with the axes of a point, its cost at the configured price."""
+    prices = {p["published_as"] or name: p for name, p in expected["platforms"].items()}
+    platform = prices.get(row["platform"])
+    price = costs.node_price_usd(platform, row["gpus_per_node"]) if platform else None
+    cost = costs.run_cost_usd(price, row["nodes"], row["execution_time_s"])
+    return {**row, "recipe": "published", "cost_usd": cost}
+
+
+def _ordered(a: Row, b: Row, metric: str) -> tuple[Row, Row] | None:
+    """(the point with the better median, the other); None where one has no value."""
+    value_a, value_b = a[metric], b[metric]
+    if pd.isna(value_a) or pd.isna(value_b):
+        return None
+    higher = METRICS[metric].direction == "higher"
+    return (a, b) if (value_a > value_b) == higher else (b, a)
+
+
+def _row(
+    a: Row, b: Row, metric: str, source: str, found: Difference | None, comparisons: int
+) -> dict[str, Any] | None:
+    ordered = _ordered(a, b, metric)
+    if ordered is None or found is None:
+        return None
+    low, high = found.interval or (None, None)
+    return {
+        "source": source,
+        **{"platform_a": a["platform"], "cloud_a": a["cloud"]},
+        **{"platform_b": b["platform"], "cloud_b": b["cloud"]},
+        **{axis: a[axis] for axis in AXES},
+        **{"metric": metric, "value_a": a[metric], "value_b": b[metric]},
+        "winner": "equal" if a[metric] == b[metric] else ordered[0]["cloud"],
+        "margin_kind": GAP if found.ratio is None else RATIO,
+        "margin": found.gap if found.ratio is None else found.ratio,
+        **{"low": low, "high": high, "verdict": found.support, "comparisons": comparisons},
+    }
+
+
+def shown(table: pd.DataFrame, source: str, first: str, second: str) -> Shown:
+    """The winners of one pair of platforms: one row per point, one column per metric."""
+    own = table[
+        (table["source"] == source)
+        & (table["platform_a"] == first)
+        & (table["platform_b"] == second)
+    ]
+    varying = [a for a in AXES if a in ("nodes", "gpus_per_node") or own[a].nunique() > 1]
+    points: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in own.to_dict("records"):
+        axes = tuple(str(row[axis]) for axis in AXES)
+        points.setdefault(axes, {})[row["metric"]] = row
+    rows = [
+        [
+            *(text for axis, text in zip(AXES, axes, strict=True) if axis in varying),
+            *(_winner(by_metric.get(name)) for name in METRICS_COMPARED),
+        ]
+        for axes, by_metric in points.items()
+    ]
+    clouds = f"{own['cloud_a'].iloc[0]} against {own['cloud_b'].iloc[0]}"
+    return Shown(
+        f"{clouds}: {first}, {second} ({source})",
+        pd.DataFrame(rows, columns=[*varying, *METRICS_COMPARED], dtype=object),
+        texts=frozenset(METRICS_COMPARED),
+    )
+
+
+def all_shown(table: pd.DataFrame) -> list[Shown]:
+    """One table for each pair of platforms, measured ones first."""
+    pairs = table[["source", "platform_a", "platform_b"]].drop_duplicates()
+    return [shown(table, *pair) for pair in pairs.itertuples(index=False)]
+
+
+def _winner(row: Row | None) -> str:
+    if row is None:
+        return MISSING
+    is_gap = row["margin_kind"] == GAP
+    digits = METRICS[row["metric"]].digits if is_gap else 2
+    margin = f"{'by ' * is_gap}{row['margin']:.{digits}f}"
+    if pd.notna(row["low"]):
+        margin += f", {row['low']:.{digits}f}–{row['high']:.{digits}f}"
+    doubt = "" if row["verdict"] == SUPPORTED else f": {row['verdict']}"
+    return f"{row['winner']} ({margin}){doubt}"
+
+
+def notes(table: pd.DataFrame, comparison: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
+    """How to read the tables, for how many comparisons they hold, which points take no part."""
+    told = list(NOTES)
+    comparisons = table.loc[table["source"] == "measured", "comparisons"].max()
+    if pd.notna(comparisons) and comparisons > 0:
+        told.append(
+            f"Intervals, and winners without a word of doubt, hold with {CONFIDENCE:.0%} for all "
+            f"{comparisons:.0f} comparisons of measured points together."
+        )
+    unfit = [
+        (row, reason)
+        for row, reason in eligibility.unfit_points(comparison, Samples(runs))
+        if isinstance(row["cloud"], str)
+    ]
+    return told + [eligibility.barred(unfit)] * bool(unfit)
+
+
+#: How to read the tables.
+NOTES = (
+    "The cloud with the better median, and in brackets how many times worse the other one is, "
+    "with the interval where there is one; for accuracy, how many times larger its error "
+    "1 - accuracy is. Where one of the two is zero: “by” how much they differ.",
+    "A winner is a finding only where no word of doubt stands beside it. Published points are "
+    "single runs; their costs are at the prices in config/platforms.yaml.",
+)

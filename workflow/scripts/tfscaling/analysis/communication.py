@@ -1,0 +1,198 @@
+"""The table of communication: what a step takes beside what computing and communicating take.
+
+One row per point. The all-reduce was timed alone (`all_reduce`), the computation
+alone too (`Trainer.compute_steps`): their sum is what a step takes if nothing overlaps and nothing
+else takes time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.analysis import latency_bandwidth
+from tfscaling.records import benchmark_record, run_record
+from tfscaling.study import parameters
+from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE, SINGLE
+from tfscaling.study.grid import POINT_AXES
+from tfscaling.tables import runs_table
+from tfscaling.tables.display import MISSING, Shown, one_line
+from tfscaling.tables.intervals import CONFIDENCE, median_interval
+
+#: What there is of a point's yardstick; others are those of `tables.why_no_record`.
+OK, STALE, EXCLUDED = "ok", "stale", "excluded"
+_ENDS = ("min", "max", "low", "high")
+COLUMNS = (
+    *POINT_AXES,
+    *("status", "reason", "runs", "replicas", "gradient_bytes", "repetitions"),
+    *("all_reduce_time_s", *(f"all_reduce_time_s_{end}" for end in _ENDS)),
+    *(f"latency_s{end}" for end in ("", "_min", "_max")),
+    *(f"bandwidth_mb_per_s{end}" for end in ("", "_min", "_max")),
+    *("fit_misfit_max", "fit_reason"),
+    *("step_time_s", "compute_time_s", "step_bound_s", "step_time_over_bound", "record"),
+)
+WHOLE = ("runs", "replicas", "gradient_bytes", "repetitions")
+REASONS = {
+    SINGLE: "nothing to communicate: the bound is the computation alone",
+    NO_ALL_REDUCE: "the strategy updates parameter servers: an all-reduce is no bound of it",
+}
+NOTES = (
+    "all_reduce_time_s: the sum over all replicas of tensors shaped like the model's gradient, "
+    "timed alone by the training's own strategy and call; in each repetition that of the slowest "
+    f"rank, of all repetitions the median, in brackets its {CONFIDENCE:.0%} interval, or the range "
+    "of too few.",
+    "latency_s and bandwidth_mb_per_s (10^6 bytes per s): an all-reduce of so many bytes takes "
+    "t = latency + bytes / bandwidth (Hockney 1994), fitted to the median of each size of a sweep "
+    "by relative errors (loss soft-l1). Both are of the whole operation, not of a link. In "
+    "brackets the range of the fits that each leave one size out; fit_misfit_max is the largest "
+    "factor between a size's time and the fit's.",
+    "step_bound_s = compute_time_s + all_reduce_time_s: a yardstick without overlap, each part "
+    "measured alone. A step below it (step_time_over_bound < 1) overlaps communication with "
+    "computation; what a step takes above it is something else: the update of the variables (and "
+    "nothing else with a single replica), waiting for the slowest rank of the step, ranks that "
+    "disturb each other. The yardstick is a job of its own: if machines or network were busier "
+    "then than during the runs, or less busy, the ratio is off by that.",
+)
+
+Row = dict[str, Any]
+
+
+def table(
+    comparison: pd.DataFrame, expected: Mapping[str, Any], yardsticks_dir: Path
+) -> pd.DataFrame:
+    """COLUMNS: one row per point of the comparison; no rows if yardsticks are not enabled."""
+    entries = {_key(entry["axes"]): entry for entry in expected.get("yardsticks", ())}
+    rows = [
+        _row(point, entries.get(_key(point)), yardsticks_dir)
+        for point in comparison.to_dict("records")
+        if entries
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(WHOLE, "Int64"))
+
+
+def _key(axes: Mapping[Any, Any]) -> tuple[str, ...]:
+    return tuple(str(axes[axis]) for axis in POINT_AXES)
+
+
+def _row(point: Mapping[Any, Any], entry: Mapping[str, Any] | None, folder: Path) -> Row:
+    names = (*POINT_AXES, "runs", "replicas", "step_time_s", "compute_time_s")
+    row: Row = {name: point[name] if pd.notna(point[name]) else None for name in names}
+    if entry is None:
+        return row | {"status": EXCLUDED, "reason": point["reason"]}
+    if entry["refusal"]:
+        row |= {"status": entry["refusal"], "reason": REASONS[entry["refusal"]]}
+        return row | (_bound(row, 0.0) if entry["refusal"] == SINGLE else {})
+    status, reason, record = read(entry, folder)
+    row |= {"status": status, "reason": reason}
+    if record is None:
+        return row
+    gradient = next(r for r in record["all_reduces"] if r["payload"] == "gradient")
+    times = gradient["slowest_s"]
+    low, high = median_interval(times) or (None, None)
+    row |= {"gradient_bytes": gradient["bytes"], "repetitions": len(times)}
+    row |= {"all_reduce_time_s": median(times), "record": str(_path(entry, folder))}
+    for end, value in zip(_ENDS, (min(times), max(times), low, high), strict=True):
+        row[f"all_reduce_time_s_{end}"] = value
+    return row | _fit(record) | _bound(row, median(times))
+
+
+def _path(entry: Mapping[str, Any], folder: Path) -> Path:
+    return folder / entry["path"] / benchmark_record.RECORD
+
+
+def read(entry: Mapping[str, Any], folder: Path) -> tuple[str, str, dict[str, Any] | None]:
+    """(status, reason, record) of an expected yardstick; the record only if it counts."""
+    path = _path(entry, folder)
+    try:
+        record = benchmark_record.read(path)
+    except run_record.RecordError as error:
+        return "failed", str(error), None
+    if record is None:
+        why = runs_table.why_no_record(path.parent)
+        return why["status"], why["reason"], None
+    if record["parameters_hash"] != entry["parameters_hash"]:
+        asked = {**entry["axes"], **entry["parameters"]}
+        changes = parameters.differences(asked, {**record["axes"], **record["parameters"]})
+        return STALE, f"made with other parameters: {changes}", None
+    return OK, "", record
+
+
+def to_do(expected: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """The expected yardsticks that have no record that counts."""
+    wanted = [entry for entry in expected["yardsticks"] if not entry["refusal"]]
+    return [entry for entry in wanted if read(entry, folder)[0] != OK]
+
+
+def _fit(record: Mapping[str, Any]) -> Row:
+    """Latency and bandwidth of the sweep, or why there are none."""
+    sweep = [row for row in record["all_reduces"] if row["payload"] == "sweep"]
+    found = latency_bandwidth.fit(
+        [row["bytes"] for row in sweep], [median(row["slowest_s"]) for row in sweep]
+    )
+    if isinstance(found, latency_bandwidth.Refusal):
+        return {"fit_reason": found.reason}
+    row: Row = {"latency_s": found.latency_s, "fit_misfit_max": found.misfit_max, "fit_reason": ""}
+    row["bandwidth_mb_per_s"] = found.bandwidth_bytes_per_s / 1e6
+    for place, end in enumerate(("min", "max")):
+        row[f"latency_s_{end}"] = found.latency_range_s[place]
+        row[f"bandwidth_mb_per_s_{end}"] = found.bandwidth_range_bytes_per_s[place] / 1e6
+    return row
+
+
+def _bound(row: Row, all_reduce_time_s: float) -> Row:
+    """The bound, and the measured step over it; nothing where no run was measured."""
+    if row["compute_time_s"] is None:
+        return {}
+    bound_s = row["compute_time_s"] + all_reduce_time_s
+    step_s = row["step_time_s"]
+    over = step_s / bound_s if step_s is not None and bound_s > 0 else None
+    return {"step_bound_s": bound_s, "step_time_over_bound": over}
+
+
+def shown(table: pd.DataFrame) -> Shown:
+    """`table` for people: times in seconds, intervals and ranges in brackets, what is missing."""
+    if table.empty:
+        note = "Not measured: `yardstick.enabled` is false in the configuration."
+        return Shown("Communication", pd.DataFrame(), (note,))
+    axes = [axis for axis in POINT_AXES if axis == "nodes" or table[axis].astype(str).nunique() > 1]
+    fixed = [f"{axis} {table[axis].iloc[0]}" for axis in POINT_AXES if axis not in axes]
+    cells = pd.DataFrame([_cells(row, axes) for row in table.to_dict("records")], dtype=object)
+    above = f"All points: {', '.join(fixed)}." if fixed else ""
+    texts = frozenset({*POINT_AXES[:4], "tasks_per_node", "status", "reason"})
+    return Shown("Communication", cells, NOTES, above, texts)
+
+
+def _cells(row: Mapping[Any, Any], axes: list[str]) -> dict[str, str]:
+    cells = {axis: one_line(str(row[axis])) for axis in axes} | {"status": row["status"]}
+    cells |= {name: _text(row[name], 0) for name in ("replicas", "gradient_bytes")}
+    ends = ("low", "high") if pd.notna(row["all_reduce_time_s_low"]) else ("min", "max")
+    cells["all_reduce_time_s"] = _text(
+        row["all_reduce_time_s"], 4, *_pair(row, "all_reduce_time_s", ends)
+    )
+    for name, digits in (("latency_s", 6), ("bandwidth_mb_per_s", 0)):
+        cells[name] = _text(row[name], digits, *_pair(row, name, ("min", "max")))
+    cells["fit_misfit_max"] = _text(row["fit_misfit_max"], 2)
+    cells |= {
+        name: _text(row[name], 4) for name in ("step_time_s", "compute_time_s", "step_bound_s")
+    }
+    cells["step_time_over_bound"] = _text(row["step_time_over_bound"], 2)
+    refused = row["fit_reason"] if isinstance(row["fit_reason"], str) else ""
+    refused = refused and f"no latency and bandwidth: {refused}"
+    reasons = [row["reason"] if isinstance(row["reason"], str) else "", refused]
+    cells["reason"] = one_line("; ".join(filter(None, reasons)))
+    return cells
+
+
+def _pair(row: Mapping[Any, Any], name: str, ends: tuple[str, str]) -> list[Any]:
+    return [row[f"{name}_{end}"] for end in ends]
+
+
+def _text(value: Any, digits: int, low: Any = None, high: Any = None) -> str:
+    if pd.isna(value):
+        return MISSING
+    spread = "" if pd.isna(low) else f" ({low:.{digits}f}–{high:.{digits}f})"
+    return f"{value:.{digits}f}{spread}"

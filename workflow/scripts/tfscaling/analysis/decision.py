@@ -1,0 +1,243 @@
+"""Which point to take: for time, cost and accuracy, as far as the runs show it.
+
+A point is compared with those of the same model and recipe only: the others do other work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.analysis.contest import COSTS, INDIFFERENCE, Contest
+from tfscaling.analysis.eligibility import WORK_AXES, barred, remark, split
+from tfscaling.records.metrics import METRICS
+from tfscaling.study.grid import POINT_AXES
+from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
+from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.significance import (
+    INCONCLUSIVE,
+    NOT_COMPARED,
+    NOT_MEASURED,
+    TOO_FEW,
+    Point,
+    Samples,
+    point_of,
+    weakest,
+)
+from tfscaling.tables.wording import Row, counted, listed, percent, place, value
+
+#: Columns that say how sure a choice is.
+_SURE = ("bound", "indifference", "comparisons")
+COLUMNS = ("work", "goal", "title", "text", "support", *POINT_AXES, "alike", *_SURE)
+#: Axes that the name of a point gives only where its rivals differ in them.
+_OTHER_AXES = ("strategy", "tasks_per_node")
+#: Metric → what the choice is for.
+GOALS = {
+    "execution_time_s": "Shortest time",
+    "cost_usd": "Lowest cost",
+    "test_accuracy": "Best accuracy on held-out examples",
+    "time_to_accuracy_s": "Shortest time to held-out accuracy",
+    "cost_to_accuracy_usd": "Lowest cost to held-out accuracy",
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to take for a goal, a metric; `point` is None where there are too few runs.
+
+    `bound`: by what fraction the point may be worse than the best, with CONFIDENCE for that many
+    `comparisons`; supported if it is no more than the `indifference`. `alike` are the points that
+    are not shown to be worse than the best estimate.
+    """
+
+    work: str
+    goal: str
+    title: str
+    text: str
+    support: str
+    point: Point | None = None
+    alike: tuple[Point, ...] = ()
+    bound: float | None = None
+    indifference: float = INDIFFERENCE
+    comparisons: int = 0
+
+
+def table(choices: Sequence[Choice]) -> pd.DataFrame:
+    """COLUMNS: one row for each choice; the axes are those of the point to take, if there is one.
+
+    `alike` is the number of points that are not shown to be worse than the best estimate.
+    """
+    rows = []
+    for choice in choices:
+        row: dict[str, Any] = {"work": choice.work, "goal": choice.goal, "title": choice.title}
+        row |= {"text": choice.text, "support": choice.support, "alike": len(choice.alike)}
+        row |= {name: getattr(choice, name) for name in _SURE}
+        rows.append(row | dict(zip(POINT_AXES, choice.point or (), strict=False)))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def decide(
+    comparison: pd.DataFrame, runs: pd.DataFrame, indifference: float = INDIFFERENCE
+) -> list[Choice]:
+    """A choice for each goal and each work of which anything was measured."""
+    samples = Samples(runs)
+    found = []
+    for work, rows in works(comparison):
+        measured, unfit = split(rows, samples)
+        targets = [row["target_accuracy"] for row in rows if pd.notna(row["target_accuracy"])]
+        also = varying(rows)
+        for goal, title in GOALS.items() if measured or unfit else ():
+            if goal in OF_ALL_RUNS and not targets:
+                continue
+            named = f"{title} {targets[0]:g}" if goal in OF_ALL_RUNS else title
+            choice = Choice(work, goal, named, "", NOT_MEASURED, indifference=indifference)
+            if measured:
+                choice = _choice(work, goal, named, measured, samples, also, indifference)
+            text = _joined(choice.text, barred(unfit, also))
+            found.append(replace(choice, text=text))
+    return found
+
+
+def works(comparison: pd.DataFrame) -> Iterator[tuple[str, list[Row]]]:
+    """(model and recipe, points) of each work."""
+    found: dict[str, list[Row]] = {}
+    for row in comparison.to_dict("records"):
+        found.setdefault(", ".join(str(row[axis]) for axis in WORK_AXES), []).append(row)
+    yield from found.items()
+
+
+def varying(rows: Sequence[Row]) -> list[str]:
+    """The axes that the name of a point must give, because its rivals differ in them."""
+    return [axis for axis in _OTHER_AXES if len({str(row[axis]) for row in rows}) > 1]
+
+
+def _choice(
+    work: str,
+    goal: str,
+    title: str,
+    measured: Sequence[Row],
+    samples: Samples,
+    also: Sequence[str],
+    indifference: float,
+) -> Choice:
+    known = [row for row in measured if pd.notna(row[goal])]
+    without = _without(goal, [row for row in measured if pd.isna(row[goal])], len(known), also)
+    if not known:
+        return Choice(work, goal, title, without, NOT_MEASURED, indifference=indifference)
+    sign = -1 if METRICS[goal].direction == "higher" else 1
+    known.sort(key=lambda row: (sign * row[goal], row["nodes"]))
+    enough = [row for row in known if samples.has_enough(goal, point_of(row))]
+    few = [row for row in known if not any(row is other for other in enough)]
+    if not any(row is known[0] for row in enough):
+        best = known[0]
+        made = f"{best['runs']} run{'s' if best['runs'] > 1 else ''}"
+        extreme = "greatest" if sign < 0 else "smallest"
+        text = (
+            f"Too few runs to decide; the {extreme} median has {place(best, also)}: "
+            f"{value(goal, best)}, of {made}{remark(best, samples)}."
+        )
+        text = _joined(text, without)
+        return Choice(work, goal, title, text, TOO_FEW, indifference=indifference)
+    contest = Contest.of(goal, enough, samples, indifference)
+    among = " with enough runs" if few else ""
+    text = _joined(
+        _taken_text(goal, contest, samples, also, indifference, among),
+        _rivals_text(goal, contest, samples, also, indifference),
+    )
+    if few:
+        text += f" {_points(few, also, 'has', 'have')} too few runs to be compared."
+    support = weakest(
+        [NOT_COMPARED] * (not contest.comparisons)
+        + [TOO_FEW] * bool(few)
+        + [INCONCLUSIVE] * (not contest.is_decided)
+    )
+    return Choice(
+        work,
+        goal,
+        title,
+        _joined(text, without),
+        support,
+        point_of(contest.taken),
+        tuple(point_of(row) for row in contest.alike),
+        contest.bound,
+        indifference,
+        contest.comparisons,
+    )
+
+
+def _taken_text(
+    goal: str,
+    contest: Contest,
+    samples: Samples,
+    also: Sequence[str],
+    indifference: float,
+    among: str,
+) -> str:
+    """Which point to take, with its value and how far it may be from the best.
+
+    `among`: which points it is compared with, if not with all.
+    """
+    taken = contest.taken
+    told = dict.fromkeys((goal, COSTS.get(goal, goal)) if len(contest.near) > 1 else (goal,))
+    values = ", ".join(value(name, taken) for name in told if pd.notna(taken[name]))
+    named = f"{place(taken, also)}: {values}{remark(taken, samples)}"
+    if not contest.comparisons:
+        return f"The only point with enough runs is {named}; it is compared with none."
+    held = f"({CONFIDENCE:.0%}, {contest.comparisons} comparison{'s' * (contest.comparisons > 1)})"
+    if contest.is_best:
+        return f"Use {named}. Every other point{among} is shown to be worse {held}."
+    of_what = "the least error" if METRICS[goal].direction == "higher" else "the best"
+    within = f"no bound {held}, as the best may be zero"
+    if contest.bound is not None:
+        within = f"within {percent(contest.bound)} of {of_what} {held}"
+    if contest.is_decided:
+        return f"Use {named}; {within}."
+    limit = f"{100 * indifference:g}%"
+    return f"Not decided to within {limit}. The best estimate has {named}; {within}."
+
+
+def _rivals_text(
+    goal: str, contest: Contest, samples: Samples, also: Sequence[str], indifference: float
+) -> str:
+    """What else is as good, or may be, or comes next."""
+    if len(contest.near) > 1:
+        others = [
+            f"{place(row, also)}{remark(row, samples)}"
+            for row in contest.near
+            if row is not contest.taken
+        ]
+        return (
+            f"{listed(others)} {'is' if len(others) == 1 else 'are'} shown to be within "
+            f"{100 * indifference:g}% as well: {contest.how}."
+        )
+    if contest.alike:
+        names = listed([place(row, also) for row in contest.alike])
+        return f"{counted(contest.alike, 'is', 'are')} not shown to be worse: {names}."
+    after = contest.after
+    return f"The next is {place(after, also)}, {value(goal, after)}." if after else ""
+
+
+def _without(goal: str, rows: Sequence[Row], known: int, also: Sequence[str]) -> str:
+    """Why measured points take no part in the choice; nothing if all do."""
+    short = [row for row in rows if goal in OF_ALL_RUNS and not all_at_target(row)]
+    unpriced = [row for row in rows if not any(row is other for other in short)]
+    if not known and not unpriced:
+        return "No point reached the target in all its runs."
+    if not known and not short:
+        return "No point has a price."
+    return _joined(
+        f"{_points(short, also, 'did', 'did')} not reach the target in all runs." * bool(short),
+        f"{_points(unpriced, also, 'has', 'have')} no price." * bool(unpriced),
+    )
+
+
+def _points(rows: Sequence[Row], also: Sequence[str], one: str, several: str) -> str:
+    named = f"({listed([place(row, also) for row in rows])})"
+    return counted(rows, f"{named} {one}", f"{named} {several}")
+
+
+def _joined(*parts: str) -> str:
+    return " ".join(part for part in parts if part)

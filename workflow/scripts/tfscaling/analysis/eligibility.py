@@ -1,0 +1,99 @@
+"""Which points may be compared and recommended, and what must be said of them.
+
+A point that trained another number of examples than the others, or of which half the runs or more
+diverged, takes no part in decisions, findings, scaling laws and clouds. A point with fewer diverged
+runs, or with failed ones, does, and every sentence that recommends it says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.tables.comparison import OTHER_WORK, OWN_RUNS, SAME_WORK_TOLERANCE
+from tfscaling.tables.significance import DIVERGED, Samples, point_of
+from tfscaling.tables.wording import counted, listed, place
+
+Row = Mapping[Any, Any]
+
+#: Points that share these do the same work.
+WORK_AXES = ("model", "recipe")
+
+
+def split(rows: Sequence[Row], samples: Samples) -> tuple[list[Row], list[tuple[Row, str]]]:
+    """(points that take part, those that do not, with the reason), of points of one work."""
+    most = examples_of_work(rows)
+    fit: list[Row] = []
+    unfit: list[tuple[Row, str]] = []
+    for row in rows:
+        reason = why_not(row, samples.statuses(point_of(row)), most)
+        if reason:
+            unfit.append((row, reason))
+        elif row["runs"] > 0:
+            fit.append(row)
+    return fit, unfit
+
+
+def examples_of_work(rows: Sequence[Row]) -> float | None:
+    """The most examples that a point of these trained: what the whole work is."""
+    trained = (row["examples_trained"] for row in rows if _is_known(row, "examples_trained"))
+    return max(trained, default=None)
+
+
+def why_not(row: Row, statuses: Counter[str], examples_max: float | None = None) -> str:
+    """Why the point takes no part in comparisons; nothing if it does, or was not measured.
+
+    `examples_max` is what the whole work is. A point that did all of it takes part, though its
+    baseline did less and it has no speed-up for that; not one whose own runs differ.
+    """
+    if examples_max is not None and _is_known(row, "examples_trained"):
+        own = row["examples_trained"]
+        if examples_max - own > SAME_WORK_TOLERANCE * examples_max:
+            return f"{OTHER_WORK}: trained {own:,.0f} examples, another point {examples_max:,.0f}"
+    told = [part for part in str(row["reason"]).split("; ") if part.startswith(OTHER_WORK)]
+    is_flagged = _is_known(row, "same_work") and not row["same_work"]
+    if is_flagged and (examples_max is None or any(OWN_RUNS in part for part in told)):
+        return told[0] if told else OTHER_WORK
+    diverged, ended = statuses[DIVERGED], statuses[DIVERGED] + statuses["ok"]
+    if diverged and 2 * diverged >= ended:
+        return f"{diverged} of {ended} runs diverged"
+    return ""
+
+
+def remark(row: Row, samples: Samples) -> str:
+    """`; 2 of 6 runs diverged, 1 of 6 runs failed`: what a recommendation must not hide."""
+    statuses = samples.statuses(point_of(row))
+    asked = sum(statuses.values())
+    told = [
+        f"{count} of {asked} runs {status}"
+        for status, count in sorted(statuses.items(), key=lambda item: item[0] != DIVERGED)
+        if count and status != "ok"
+    ]
+    return f"; {', '.join(told)}" if told else ""
+
+
+def barred(unfit: Sequence[tuple[Row, str]], also: Sequence[str] = ()) -> str:
+    """A sentence about the points that take no part: which, and why; nothing if there are none."""
+    if not unfit:
+        return ""
+    names = [f"{place(row, also)}: {reason}" for row, reason in unfit]
+    return f"{counted(names, 'takes', 'take')} no part: {listed(names)}."
+
+
+def unfit_points(comparison: pd.DataFrame, samples: Samples) -> list[tuple[Row, str]]:
+    """(point, why it takes no part) of all points of the comparison that do not."""
+    trained = comparison.get("examples_trained", pd.Series(dtype=float))
+    flagged = comparison.get("same_work", pd.Series(dtype=object)).eq(False).any()
+    if not (samples.diverged() or flagged or trained.nunique() > 1):
+        return []  # as nearly always: no need to look at thousands of points one by one
+    works: dict[tuple[Any, ...], list[Row]] = {}
+    for row in comparison.to_dict("records"):
+        works.setdefault(tuple(row[axis] for axis in WORK_AXES), []).append(row)
+    return [found for rows in works.values() for found in split(rows, samples)[1]]
+
+
+def _is_known(row: Row, name: str) -> bool:
+    return name in row and bool(pd.notna(row[name]))

@@ -1,0 +1,346 @@
+"""Findings in words, each with what supports it: where nodes stop paying, what they cost.
+
+A sentence claims no more than the intervals of the runs allow; `support` says how
+far it can be trusted. What is supported is right with CONFIDENCE for all comparisons that sentences
+of its kind make in this sweep together (Bonferroni); `comparisons` is their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tfscaling.analysis import stragglers
+from tfscaling.analysis.contest import INDIFFERENCE
+from tfscaling.analysis.eligibility import barred, remark, split
+from tfscaling.records.metrics import METRICS
+from tfscaling.tables.display import Shown
+from tfscaling.tables.estimates import Estimates
+from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.significance import (
+    INCONCLUSIVE,
+    NOT_COMPARED,
+    SUPPORTED,
+    TOO_FEW,
+    Difference,
+    Samples,
+    point_of,
+    weakest,
+)
+from tfscaling.tables.wording import Row, axis_text, percent, place, times, value, worse
+
+TIME = "execution_time_s"
+TOPICS = ("accuracy", "scaling", "stragglers", "clouds")
+COLUMNS = ("topic", "subject", "text", "support", "comparisons")
+#: Points that share these are compared by their number of nodes.
+LINE_AXES = ("platform", "model", "strategy", "recipe", "gpus_per_node", "tasks_per_node")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`subject` is what the sentence is about: a line of points, a point, or two clouds.
+
+    If it is supported, it is so together with all `comparisons` of sentences of its kind.
+    """
+
+    topic: str
+    subject: str
+    text: str
+    support: str
+    comparisons: int = 0
+
+
+#: Number of a line → each further point with how much longer it takes than the fewest nodes.
+Against = dict[int, list[tuple[Row, Difference]]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points that differ in the number of nodes only, fewest first; `unfit` take no part.
+
+    Lines are told apart by their `number`: platforms may have the same title.
+    """
+
+    number: int
+    subject: str
+    points: tuple[Row, ...]
+    unfit: tuple[tuple[Row, str], ...]
+
+
+def find(
+    comparison: pd.DataFrame,
+    runs: pd.DataFrame,
+    clouds: pd.DataFrame | None = None,
+    indifference: float = INDIFFERENCE,
+) -> pd.DataFrame:
+    """All findings: columns COLUMNS. Which point to take: `decision`."""
+    samples = Samples(runs)
+    rows = [dict(row) for row in comparison.to_dict("records")]
+    lines = []
+    for number, (subject, line) in enumerate(_lines(rows)):
+        fit, unfit = split(line, samples)
+        points = sorted(fit, key=lambda row: row["nodes"])
+        lines.append(Line(number, subject, tuple(points), tuple(unfit)))
+    found = [*_scaling(lines, samples, indifference), *_accuracy(lines, samples)]
+    by_point = {point_of(row): row for row in rows}
+    fit_points = {point_of(row) for line in lines for row in line.points}
+    for axes, text, support, comparisons in stragglers.find(runs, fit_points):
+        subject = place(by_point[point_of(axes)])
+        found.append(Finding("stragglers", subject, text, support, comparisons))
+    if clouds is not None:
+        found += _clouds(clouds)
+    return pd.DataFrame([asdict(finding) for finding in found], columns=list(COLUMNS))
+
+
+def shown(findings: pd.DataFrame, topic: str) -> Shown:
+    """The findings of one topic as a table of subject, finding, support."""
+    own = findings.loc[findings["topic"] == topic]
+    cells = own[["subject", "text", "support"]].rename(columns={"text": "finding"}).astype(object)
+    notes: tuple[str, ...] = ()
+    if (own["support"] == SUPPORTED).any():
+        notes = (
+            f"What is supported is right with {CONFIDENCE:.0%} for all comparisons together that "
+            "sentences of its kind make here; so do intervals in brackets hold.",
+        )
+    return Shown(topic.capitalize(), cells, notes, texts=frozenset(cells.columns))
+
+
+def _lines(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """(name, points) of the points that differ in the number of nodes only."""
+    lines: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        lines.setdefault(tuple(row[axis] for axis in LINE_AXES), []).append(row)
+    varying = [a for a in LINE_AXES[1:] if len({str(row[a]) for row in rows}) > 1]
+    for line in lines.values():
+        words = [str(line[0]["platform_title"]), *(axis_text(a, line[0]) for a in varying)]
+        yield ", ".join(words), line
+
+
+def _scaling(lines: Sequence[Line], samples: Samples, indifference: float) -> Iterator[Finding]:
+    """Where more nodes help, and where they stop to; what takes no part."""
+    against, comparisons = _against_first(lines, samples, TIME)
+    slower = _slower(lines, samples, against, comparisons)
+    pays = _last_that_pays(lines, samples, against, indifference)
+    for line in lines:
+        yield from slower.get(line.number, ())
+        yield from pays.get(line.number, ())
+        if line.unfit:
+            yield Finding("scaling", line.subject, barred(line.unfit), NOT_COMPARED)
+
+
+def _against_first(lines: Sequence[Line], samples: Samples, metric: str) -> tuple[Against, int]:
+    """(subject → how much worse each point is than that of the fewest nodes, comparisons)."""
+    pairs = [(point_of(line.points[0]), point_of(row)) for line in lines for row in line.points[1:]]
+    made = sum(all(samples.has_enough(metric, point) for point in pair) for pair in pairs)
+    found: Against = {}
+    for line in lines:
+        own = [(point_of(line.points[0]), point_of(row)) for row in line.points[1:]]
+        differences = samples.differences(metric, own, max(1, made))
+        found[line.number] = [
+            (row, difference)
+            for row, difference in zip(line.points[1:], differences, strict=True)
+            if difference is not None
+        ]
+    return found, made
+
+
+def _slower(
+    lines: Sequence[Line], samples: Samples, against: Against, comparisons: int
+) -> dict[int, list[Finding]]:
+    """The numbers of nodes that take longer than the fewest: shown, and by their medians only."""
+    found: dict[int, list[Finding]] = {}
+    for line in lines:
+        by_support: dict[str, list[str]] = {}
+        for row, difference in against[line.number]:
+            if difference.is_worse:
+                text = f"{row['nodes']}: {worse(difference, 'time', TIME)}"
+                by_support.setdefault(difference.support, []).append(text + remark(row, samples))
+        for support, named in by_support.items():
+            first = line.points[0]["nodes"]
+            text = f"More nodes are slower than {first} at {', '.join(named)}."
+            if support != SUPPORTED:
+                text = f"More nodes than {first} are slower by their medians at {', '.join(named)}."
+            text = _together(text, support, comparisons)
+            finding = Finding("scaling", line.subject, text, support, comparisons)
+            found.setdefault(line.number, []).append(finding)
+    return found
+
+
+def _last_that_pays(
+    lines: Sequence[Line], samples: Samples, against: Against, indifference: float
+) -> dict[int, list[Finding]]:
+    """The fewest nodes beyond which no measured number of nodes is faster."""
+    enough = {
+        line.number: [row for row in line.points if samples.has_enough(TIME, point_of(row))]
+        for line in lines
+        if len(line.points) > 1
+    }
+    comparisons = sum(len(rows) for rows in enough.values() if len(rows) > 1)
+    found = {}
+    for line in lines:
+        if len(line.points) < 2:
+            continue
+        rows = enough[line.number]
+        few = [row for row in line.points if not any(row is other for other in rows)]
+        if len(rows) < 2:
+            finding = _by_medians(line, against)
+        else:
+            finding = _by_estimates(line, rows, samples, against, indifference, comparisons)
+            if few:
+                names = ", ".join(str(row["nodes"]) for row in few)
+                text = f"{finding.text} Too few runs to be compared: {names} nodes."
+                finding = replace(finding, text=text, support=TOO_FEW)
+        found[line.number] = [replace(finding, text=finding.text + _not_counting(line, samples))]
+    return found
+
+
+def _not_counting(line: Line, samples: Samples) -> str:
+    """The points of the line some of whose runs do not count, so that none is taken for sound."""
+    told = [
+        f"{row['nodes']} node{'s' * (row['nodes'] > 1)}{remark(row, samples)}"
+        for row in line.points
+        if remark(row, samples)
+    ]
+    return f" Not all runs count of {', '.join(told)}." if told else ""
+
+
+def _by_medians(line: Line, against: Against) -> Finding:
+    """What the medians say where there are too few runs to compare."""
+    last = line.points[-1]
+    knee = min(line.points, key=lambda row: (row[TIME], row["nodes"]))
+    named = f"{knee['nodes']} ({value(TIME, knee)}{_gain(line, knee, against)})"
+    text = f"By the medians alone the time is least at {named}; too few runs show no more."
+    if knee is last:
+        text = (
+            f"By the medians alone more nodes pay up to the largest number measured, {named}; too "
+            "few runs show no more, and where they stop paying lies beyond."
+        )
+    return Finding("scaling", line.subject, text, TOO_FEW)
+
+
+def _by_estimates(
+    line: Line,
+    rows: Sequence[Row],
+    samples: Samples,
+    against: Against,
+    indifference: float,
+    comparisons: int,
+) -> Finding:
+    together = samples.estimates(TIME, [point_of(row) for row in rows])
+    tail = (1 - CONFIDENCE) / comparisons
+    last = len(rows) - 1
+    may_be_worse = together.may_be_worse(tail, range(len(rows)))
+
+    def told(place: int) -> str:
+        row = rows[place]
+        return f"{value(TIME, row)}{_gain(line, row, against)}"
+
+    def finding(text: str, support: str) -> Finding:
+        text = _together(text, support, comparisons)
+        return Finding("scaling", line.subject, text, support, comparisons)
+
+    near = [n for n in range(last) if may_be_worse[n] <= indifference]
+    if near:
+        knee = near[0]
+        return finding(
+            f"More nodes than {rows[knee]['nodes']} do not pay: {told(knee)}, and no larger number "
+            f"measured is more than {percent(may_be_worse[knee])} faster.",
+            SUPPORTED,
+        )
+    if np.delete(together.is_worse(last, tail), last).all():
+        return finding(
+            f"More nodes pay up to the largest number measured, {rows[last]['nodes']} "
+            f"({told(last)}); where they stop paying lies beyond.",
+            SUPPORTED,
+        )
+    # the fewest nodes than which no more are shown to be faster
+    knee = next(n for n in range(last + 1) if not _is_beaten(together, n, tail))
+    if knee == last:
+        return finding(
+            f"More nodes look faster up to the largest number measured, {rows[last]['nodes']} "
+            f"({told(last)}); that it is the fastest is not shown.",
+            INCONCLUSIVE,
+        )
+    at_most = ""
+    if np.isfinite(may_be_worse[knee]):
+        at_most = f"; a larger number may be up to {percent(may_be_worse[knee])} faster"
+    return finding(
+        f"More nodes than {rows[knee]['nodes']} are not shown to pay: {told(knee)}{at_most}.",
+        INCONCLUSIVE,
+    )
+
+
+def _is_beaten(together: Estimates, place: int, tail: float) -> bool:
+    """Whether a point further along the line is shown to be faster."""
+    later = np.arange(place + 1, len(together.location))
+    ahead = together.location[place] - together.location[later]
+    return bool((ahead > together.half_width(later, place, tail)).any())
+
+
+def _gain(line: Line, row: Row, against: Against) -> str:
+    """How much faster a point is than that of the fewest nodes; nothing where it is not."""
+    for other, found in against[line.number]:
+        if other is row and found.ratio is not None and found.ratio < 1:
+            ends = found.interval and (1 / found.interval[1], 1 / found.interval[0])
+            gain = Difference(1 / found.ratio, ends, found.support)
+            return f", {times(gain)} as fast as {line.points[0]['nodes']}"
+    return ""
+
+
+def _together(text: str, support: str, comparisons: int) -> str:
+    """A sentence, with the number of comparisons for which it holds if it is supported."""
+    if support != SUPPORTED:
+        return text
+    several = "comparisons together" if comparisons > 1 else "comparison"
+    return f"{text.removesuffix('.')} ({CONFIDENCE:.0%}, {comparisons} {several})."
+
+
+def _accuracy(lines: Sequence[Line], samples: Samples) -> Iterator[Finding]:
+    """What the fastest point of a line costs in accuracy."""
+    against, comparisons = _against_first(lines, samples, "accuracy")
+    for line in lines:
+        if len(line.points) < 2:
+            continue
+        first, fastest = line.points[0], min(line.points, key=lambda row: row[TIME])
+        for row, lost in against[line.number]:
+            if row is fastest and lost.is_worse:
+                text = (
+                    f"The fastest, {fastest['nodes']} nodes, ends with training accuracy "
+                    f"{value('accuracy', fastest)} against {value('accuracy', first)} on "
+                    f"{first['nodes']}: {worse(lost, 'error', 'accuracy')}, with a global batch of "
+                    f"{fastest['global_batch_size']:.0f} against {first['global_batch_size']:.0f}"
+                    f"{remark(fastest, samples)}."
+                )
+                text = _together(text, lost.support, comparisons)
+                yield Finding("accuracy", line.subject, text, lost.support, comparisons)
+
+
+def _clouds(clouds: pd.DataFrame) -> list[Finding]:
+    """For two platforms of two clouds: who wins how many points by what."""
+    found = []
+    measured = clouds[clouds["source"] == "measured"]
+    pairs = measured.groupby(["platform_a", "platform_b", "metric"], sort=False)
+    for (first, second, metric), group in pairs:
+        sure = group[group["verdict"] == SUPPORTED]
+        wins = group["winner"].value_counts()
+        wins_text = "; ".join(
+            f"{cloud} at {count} of {len(group)} points (margin "
+            f"{_range(group.loc[group['winner'] == cloud, 'margin'])})"
+            for cloud, count in wins.items()
+        )
+        title = METRICS[str(metric)].title
+        support = weakest(list(group["verdict"]))
+        comparisons = int((measured["verdict"] != TOO_FEW).sum())
+        text = f"Better {title}: {wins_text}; {len(sure)} of them supported."
+        text = _together(text, support, comparisons)
+        found.append(Finding("clouds", f"{first} against {second}", text, support, comparisons))
+    return found
+
+
+def _range(values: pd.Series) -> str:
+    low, high = f"{values.min():.2f}", f"{values.max():.2f}"
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,142 @@
+"""The table of scaling laws: every line of points by every law, fitted or refused.
+
+The laws and why they are refused: `scaling_models`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.analysis import eligibility
+from tfscaling.analysis.scaling_fits import Estimate, Fit, Refusal
+from tfscaling.analysis.scaling_models import MODELS, best, fit, statement
+from tfscaling.study.grid import POINT_AXES
+from tfscaling.tables.display import MISSING, Shown, one_line
+from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.significance import Point, Samples, point_of
+
+FITTED, REFUSED = "fitted", "refused"
+#: Points that share these differ in the number of nodes only.
+LINE_AXES = (*(axis for axis in POINT_AXES if axis != "nodes"), "batch_scaling")
+FIT_VALUES = ("residual_standard_error", "lack_of_fit", "loo_error_median", "loo_error_max")
+COLUMNS = (
+    *(*LINE_AXES, "law", "status", "reason", "n_min", "n_max", "points", "runs", "t1_s"),
+    *(f"{name}{end}" for name in ("sigma", "kappa") for end in ("", "_low", "_high")),
+    *(*FIT_VALUES, "knee", "knee_low", "knee_high", "knee_place"),
+    *("best_n", "best_low", "best_high", "best", "best_time_s", "statement", "left_out"),
+)
+
+NOTES = (
+    *(f"{law.name}: {law.title}, {law.formula}, n replicas." for law in MODELS.values()),
+    "S(n) = t(1) / t(n) of the execution time; each line trains the same number of examples, in "
+    "weak and in strong scaling; points that do not are left out. sigma: share of the time that "
+    "more replicas do not shorten; kappa: cost of each pair of replicas. In brackets: "
+    f"{CONFIDENCE:.0%} intervals (profile likelihood), each by itself; error if left out: of a "
+    "point that the fit has not seen, median and largest. "
+    "sigma and kappa are relative to t(1), which is the law's own where it was not measured.",
+    "A law holds within the measured range of n only: nothing here is a statement outside it.",
+)
+
+
+def table(runs: pd.DataFrame, comparison: pd.DataFrame | None = None) -> pd.DataFrame:
+    """COLUMNS: one row for each line of points and each law, fitted or refused.
+
+    After a refusal there is a row for the fit from more replicas on, if one holds. `runs` as
+    `tables.read_table` gives it; runs that are not ok take no part, nor do points that `comparison`
+    has as doing other work, or of which half the runs diverged: `left_out` says which. n is the
+    number of replicas; every line trains the same number of examples, so that the speed-up is a
+    ratio of times in weak and in strong scaling. Laws of one line that contradict each other say
+    so in their `statement`.
+    """
+    unfit: dict[Point, str] = {}
+    if comparison is not None:
+        found_unfit = eligibility.unfit_points(comparison, Samples(runs))
+        unfit = {point_of(row): reason for row, reason in found_unfit}
+    valid = (runs["status"] == "ok") & runs["execution_time_s"].notna()
+    rows, refits = [], []
+    for axes, line in runs.groupby(list(LINE_AXES), sort=False, dropna=False):
+        own = line[valid[line.index]]
+        points = list(zip(*(own[axis].tolist() for axis in POINT_AXES), strict=True))
+        fit_runs = [point not in unfit for point in points]
+        left_out = {
+            n: unfit[point]
+            for n, point in zip(own["replicas"].tolist(), points, strict=True)
+            if point in unfit
+        }
+        own = own[pd.Series(fit_runs, index=own.index, dtype=bool)]
+        n, times = own["replicas"].tolist(), own["execution_time_s"].tolist()
+        of_line = dict(zip(LINE_AXES, axes, strict=True))
+        of_line["left_out"] = "; ".join(f"n = {n:g}: {why}" for n, why in left_out.items())
+        of_whole = []
+        for law in MODELS:
+            found = fit(law, n, times)
+            of_whole.append({**of_line, "law": law, **_columns(found)})
+            if isinstance(found, Refusal) and found.later is not None:
+                refits.append({**of_line, "law": law, **_columns(found.later)})
+        rows += _with_contradictions(of_whole)
+    return pd.DataFrame(rows + refits, columns=list(COLUMNS))
+
+
+def _with_contradictions(laws: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The laws of a line; fits whose least times exclude each other say that one does not hold."""
+    said = []
+    for law in laws:
+        others = [
+            other
+            for other in laws
+            if law["status"] == other["status"] == FITTED
+            and (law["best_low"] > other["best_high"] or other["best_low"] > law["best_high"])
+        ]
+        told = "".join(
+            f" It contradicts {MODELS[other['law']].title}, whose least time is at n = "
+            f"{other['best']}: at most one of the two holds."
+            for other in others
+        )
+        said.append({**law, "statement": law["statement"] + told} if told else law)
+    return said
+
+
+def _columns(found: Fit | Refusal) -> dict[str, Any]:
+    row: dict[str, Any] = asdict(found.extent)
+    if isinstance(found, Refusal):
+        return row | {"status": REFUSED, "reason": found.reason}
+    row |= {"status": FITTED, "reason": "", "knee_place": found.knee_place}
+    row |= {name: getattr(found, name) for name in ("t1_s", *FIT_VALUES)}
+    known = {**found.parameters, **({"knee": found.knee} if "kappa" in found.parameters else {})}
+    for name, estimate in known.items():
+        row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+    least = best(found)
+    row |= {"best_n": least.n, "best_low": least.low, "best_high": least.high, "best": least.text}
+    return row | {"best_time_s": least.time_s, "statement": statement(found)}
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def shown(laws: pd.DataFrame) -> Shown:
+    """`table` for people: what differs between lines, intervals, words."""
+    axes = [axis for axis in LINE_AXES if laws[axis].nunique() > 1]
+    rows = []
+    for row in laws.to_dict("records"):
+        fitted = row["status"] == FITTED
+        cells = {axis: one_line(str(row[axis])) for axis in axes} | {"law": row["law"]}
+        cells["n"] = f"{row['n_min']:g}–{row['n_max']:g}" if row["points"] else MISSING
+        cells["runs"] = str(row["runs"])
+        for name in ("sigma", "kappa"):
+            ends = Estimate(*(row[f"{name}{end}"] for end in ("", "_low", "_high")))
+            cells[name] = MISSING if pd.isna(ends.value) else str(ends)
+        errors = f"{row['loo_error_median']:.1%}, at most {row['loo_error_max']:.1%}"
+        cells["error if left out"] = errors if fitted else MISSING
+        cells["least time at n"] = row["best"] if fitted else MISSING
+        said = row["statement"] if fitted else f"Refused. {row['reason']}"
+        out = f" Left out: {row['left_out']}." if _is_text(row["left_out"]) else ""
+        cells["what it says"] = said + out
+        rows.append(cells)
+    fixed = [f"{axis} {laws[axis].iloc[0]}" for axis in LINE_AXES if axis not in axes and rows]
+    above = f"All lines: {', '.join(fixed)}." if fixed else ""
+    texts = frozenset({*axes, "law", "n", "what it says"})
+    return Shown("Scaling laws", pd.DataFrame(rows, dtype=object), NOTES, above, texts)

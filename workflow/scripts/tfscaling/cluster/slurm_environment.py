@@ -1,0 +1,266 @@
+"""Everything that is read from Slurm's environment variables; no other module reads them.
+
+Source of the variables: the manual pages of ``srun`` ("output environment variables") and
+``sbatch``.  An empty variable counts as missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tfscaling.cluster.gpu_allocation import visible_gpus
+from tfscaling.cluster.nodelist import NodeListError, expand, expand_task_counts
+from tfscaling.cluster.task_layout import ClusterError, Slot, check_unique
+
+# Between the ports of Slurm's own daemons (6817-6830) and the ephemeral ports that the kernel
+# hands out (from 32768).  A node runs at most 64 tasks before two slots touch.
+_FIRST_PORT = 20000
+_PORTS_PER_SLOT = 64
+_SLOTS = 156
+# Far from 1 and without a common divisor with _SLOTS: step 1 of a job does not take the slot of
+# step 0 of the next job, and the steps of one job all get slots of their own.
+_STEP_STRIDE = 79
+
+_SRUN_HINT = "start the program with srun, or set TF_CONFIG"
+
+
+def is_slurm(environ: Mapping[str, str]) -> bool:
+    """Whether this process was started inside a Slurm job, in a step or in its batch script."""
+    names = ("SLURM_PROCID", "SLURM_STEP_NODELIST", "SLURM_JOB_ID")
+    return any(environ.get(name) for name in names)
+
+
+def job_id(environ: Mapping[str, str]) -> str | None:
+    """Return SLURM_JOB_ID, or None outside a job."""
+    return environ.get("SLURM_JOB_ID") or None
+
+
+def own_rank(environ: Mapping[str, str]) -> int:
+    """Return SLURM_PROCID, the rank of this task in its step."""
+    return _number(environ, "SLURM_PROCID")
+
+
+def num_tasks(environ: Mapping[str, str]) -> int:
+    """Return SLURM_STEP_NUM_TASKS, the number of tasks of the step."""
+    return _number(environ, "SLURM_STEP_NUM_TASKS")
+
+
+def step_hosts(environ: Mapping[str, str]) -> list[str]:
+    """Return the nodes of SLURM_STEP_NODELIST, shape [nodes], in Slurm's order."""
+    return _nodes(environ, "SLURM_STEP_NODELIST")
+
+
+def step_tasks_on_host(environ: Mapping[str, str], hosts: list[str]) -> dict[str, int]:
+    """Return the number of tasks of each of ``hosts``, from SLURM_STEP_TASKS_PER_NODE.
+
+    Raises:
+        ClusterError: the variable is missing or broken, its length is not that of ``hosts``, or
+            its sum is not SLURM_STEP_NUM_TASKS where that is set.
+    """
+    name = "SLURM_STEP_TASKS_PER_NODE"
+    text = _required(environ, name)
+    try:
+        counts = expand_task_counts(text)
+    except NodeListError as error:
+        raise ClusterError(f"{name}: {error}") from error
+    if len(counts) != len(hosts):
+        raise ClusterError(
+            f"{name} is {text!r}, for {len(counts)} nodes, but there are {len(hosts)} nodes"
+            f" ({', '.join(hosts)}); expected one number per node"
+        )
+    total = environ.get("SLURM_STEP_NUM_TASKS")
+    if total and num_tasks(environ) != sum(counts):
+        raise ClusterError(
+            f"{name} is {text!r}, {sum(counts)} tasks in all, but SLURM_STEP_NUM_TASKS is"
+            f" {total!r}; expected equal numbers"
+        )
+    check_unique(hosts)
+    return dict(zip(hosts, counts, strict=True))
+
+
+def reserved_ports(environ: Mapping[str, str]) -> list[int] | None:
+    """Return the ports of SLURM_STEP_RESV_PORTS (``srun --resv-ports``), or None without them.
+
+    The variable holds ranges such as ``12000-12003,12007``; the ports are the same on all nodes.
+    """
+    name = "SLURM_STEP_RESV_PORTS"
+    text = environ.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        return [int(port) for port in expand(f"[{text.strip('[]')}]")]
+    except NodeListError as error:
+        raise ClusterError(
+            f"{name} is {text!r}; expected ranges of ports such as 12000-12003"
+        ) from error
+
+
+def job_port_base(environ: Mapping[str, str]) -> int:
+    """Return a port from 20000 to 29920 that follows from the job and step number.
+
+    156 jobs with consecutive numbers can share a node without sharing a port, as long as each
+    runs at most 64 tasks on it.
+    """
+    job = _number(environ, "SLURM_JOB_ID") if environ.get("SLURM_JOB_ID") else 0
+    step = _number(environ, "SLURM_STEP_ID") if environ.get("SLURM_STEP_ID") else 0
+    return _FIRST_PORT + _PORTS_PER_SLOT * ((job + _STEP_STRIDE * step) % _SLOTS)
+
+
+def distribution(environ: Mapping[str, str]) -> tuple[str, int]:
+    """Return how ``srun`` dealt tasks to nodes: ``block``, ``cyclic`` or ``plane``, and its size.
+
+    SLURM_DISTRIBUTION may carry levels below the node (``cyclic:block``), which do not matter
+    here.  What it does not tell (``arbitrary``) is taken as ``block``, which `check_place` tests.
+    """
+    name = environ.get("SLURM_DISTRIBUTION", "").strip().lower()
+    method = re.split(r"[:,=]", name)[0]
+    if method == "plane":
+        size = "SLURM_DIST_PLANESIZE"
+        return "plane", _number(environ, size) if environ.get(size) else _plane_size(name)
+    return ("cyclic", 1) if method == "cyclic" else ("block", 1)
+
+
+def check_place(environ: Mapping[str, str], slot: Slot) -> None:
+    """Check the place that was worked out for this task against what Slurm says about it.
+
+    A rank on another node than its address says would wait for its peers without end.
+
+    Raises:
+        ClusterError: SLURM_NODEID or SLURM_LOCALID is set and differs.
+    """
+    places = {"SLURM_NODEID": slot.node_index, "SLURM_LOCALID": slot.local_index}
+    for name, worked_out in places.items():
+        if environ.get(name) and _number(environ, name) != worked_out:
+            raise ClusterError(
+                f"{name} is {environ[name]!r}, but with SLURM_DISTRIBUTION="
+                f"{environ.get('SLURM_DISTRIBUTION', '')!r} and"
+                f" SLURM_STEP_TASKS_PER_NODE={environ.get('SLURM_STEP_TASKS_PER_NODE', '')!r}"
+                f" {worked_out} was expected for SLURM_PROCID={environ.get('SLURM_PROCID', '')};"
+                " start the step with srun --distribution=block"
+            )
+
+
+def gpus_are_bound(environ: Mapping[str, str], visible: int) -> bool | None:
+    """Whether Slurm says that each task sees only GPUs of its own; None: it does not say.
+
+    SLURM_GPUS_ON_NODE counts the GPUs of the step on this node, whereas SLURM_STEP_GPUS is cut
+    down to those of the task, just as CUDA_VISIBLE_DEVICES is (Slurm's gres_common.c).
+
+    Args:
+        visible: number of GPUs that this task sees.
+    """
+    binding = _gpu_binding(environ)
+    if binding.startswith("none"):
+        return False
+    on_node = "SLURM_GPUS_ON_NODE"
+    if binding == "closest":
+        if _were_more(environ, visible):
+            return True
+        # tasks near the same GPUs see all of these: fewer than the node's are not one task's own
+        return False if environ.get(on_node) and visible >= _number(environ, on_node) else None
+    if environ.get(on_node) and visible < _number(environ, on_node):
+        return True
+    if binding or environ.get("SLURM_NTASKS_PER_GPU"):
+        return True
+    # "2" or "v100:2".  Where Slurm does not bind, a task sees those of the other tasks, too.
+    if environ.get("SLURM_GPUS_PER_TASK", "").rpartition(":")[2] == str(visible):
+        return True
+    return False if environ.get(on_node) else None
+
+
+def check_gpu_sharing(environ: Mapping[str, str], visible: int, tasks_on_node: int) -> None:
+    """Refuse a binding under which a task cannot tell which of its GPUs others see as well.
+
+    Raises:
+        ClusterError: ``--gpu-bind=closest`` shows this task a part of the node's GPUs, and the
+            node runs other tasks.
+    """
+    on_node = environ.get("SLURM_GPUS_ON_NODE")
+    if _gpu_binding(environ) != "closest" or tasks_on_node == 1 or not visible:
+        return
+    if _were_more(environ, visible):
+        return
+    if on_node is None or visible < _number(environ, "SLURM_GPUS_ON_NODE"):
+        raise ClusterError(
+            f"SLURM_GPU_BIND is {environ['SLURM_GPU_BIND']!r}, and this task sees {visible} GPUs of"
+            f" {on_node or 'an unknown number'} on its node, which the other tasks near them see as"
+            " well; expected --gpu-bind=none or single:<n>, which tell a task's own GPUs"
+        )
+
+
+def _were_more(environ: Mapping[str, str], visible: int) -> bool:
+    """Whether this task was shown more GPUs, and has taken its own from them since.
+
+    SLURM_STEP_GPUS keeps what Slurm showed it.
+    """
+    return visible < len(list(filter(None, environ.get("SLURM_STEP_GPUS", "").split(","))))
+
+
+def _gpu_binding(environ: Mapping[str, str]) -> str:
+    """Return the binding of SLURM_GPU_BIND, such as ``closest`` or ``single:1``; empty: not set."""
+    return environ.get("SLURM_GPU_BIND", "").strip().lower().removeprefix("verbose,")
+
+
+def gpus_given(environ: Mapping[str, str]) -> int | None:
+    """Number of GPUs that Slurm lets this task see, to ask before the task takes its share.
+
+    None if the step has no GPUs (SLURM_GPUS_ON_NODE), or none that CUDA_VISIBLE_DEVICES names.
+    """
+    visible = visible_gpus(environ)
+    return None if visible is None or not environ.get("SLURM_GPUS_ON_NODE") else len(visible)
+
+
+def allocation(environ: Mapping[str, str]) -> tuple[list[str], str]:
+    """Return the nodes of the job, shape [nodes], and the name of this node.
+
+    From SLURM_JOB_NODELIST, SLURM_JOB_NUM_NODES and SLURMD_NODENAME.
+
+    Raises:
+        ClusterError: one of them is missing or broken, or they contradict each other.
+    """
+    hosts = _nodes(environ, "SLURM_JOB_NODELIST")
+    text = environ["SLURM_JOB_NODELIST"]
+    count = _number(environ, "SLURM_JOB_NUM_NODES")
+    if count != len(hosts):
+        raise ClusterError(
+            f"SLURM_JOB_NUM_NODES is {count}, but SLURM_JOB_NODELIST={text!r} names"
+            f" {len(hosts)} nodes; expected equal numbers"
+        )
+    own = _required(environ, "SLURMD_NODENAME")
+    if own not in hosts:
+        raise ClusterError(
+            f"SLURMD_NODENAME is {own!r}; expected one of the nodes of SLURM_JOB_NODELIST={text!r}"
+        )
+    return hosts, own
+
+
+def _required(environ: Mapping[str, str], name: str) -> str:
+    value = environ.get(name, "").strip()
+    if not value:
+        raise ClusterError(f"{name} is not set; expected inside a Slurm step: {_SRUN_HINT}")
+    return value
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    value = _required(environ, name)
+    if not re.fullmatch(r"[0-9]{1,18}", value):
+        raise ClusterError(f"{name} is {value!r}; expected a whole number, 0 or more")
+    return int(value)
+
+
+def _nodes(environ: Mapping[str, str], name: str) -> list[str]:
+    try:
+        return expand(_required(environ, name))
+    except NodeListError as error:
+        raise ClusterError(f"{name}: {error}") from error
+
+
+def _plane_size(distribution_name: str) -> int:
+    match = re.fullmatch(r"plane=([0-9]{1,9}).*", distribution_name)
+    if match is None:
+        raise ClusterError(
+            f"SLURM_DISTRIBUTION is {distribution_name!r} without SLURM_DIST_PLANESIZE;"
+            " expected a plane size"
+        )
+    return int(match[1])

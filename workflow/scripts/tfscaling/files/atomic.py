@@ -1,0 +1,37 @@
+"""Files that are whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+#: Of a host's name: what no file system refuses, and short enough beside the file's own name.
+_HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:32]
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A temporary file in the folder of `path`, which takes its place when the block has ended.
+
+    Readers see the old file or the new one, never half of it. An exception leaves the old one.
+    The temporary file's name belongs to this call alone: processes of the same number on two hosts
+    may write into a folder that they share.
+    """
+    unique = f"{_HOST}.{os.getpid()}.{secrets.token_hex(6)}"
+    temporary = path.with_name(f".{path.name[:128]}.{unique}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write the whole text file or nothing."""
+    with whole(path) as temporary:
+        temporary.write_text(text)

@@ -1,0 +1,47 @@
+"""JSON as the standard has it: NaN and infinity are neither written nor read.
+
+Python's own functions write `NaN` and `Infinity`, which no other reader takes, and read them back
+without a word: a number that is none would take part in a table.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+
+class NotFiniteError(ValueError):
+    """NaN or infinity where JSON has no such number."""
+
+
+def dumps(content: Any, **options: Any) -> str:
+    """The content as JSON. Raises ValueError if a number in it is NaN or infinite."""
+    return json.dumps(content, allow_nan=False, **options)
+
+
+def loads(text: str) -> Any:
+    """The content of JSON. Raises ValueError for anything else: NotFiniteError for NaN."""
+    content = json.loads(text, parse_constant=_refuse)
+    if not _is_finite(content):
+        json.loads(text, parse_float=_finite)  # says which: Python reads 1e999 as infinity
+    return content
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _refuse(digits)
+
+
+def _is_finite(content: Any) -> bool:
+    if type(content) is float:
+        return math.isfinite(content)
+    if type(content) is dict:
+        return all(map(_is_finite, content.values()))
+    if type(content) is list:
+        return all(map(_is_finite, content))
+    return True
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise NotFiniteError(f"{constant} is no number of JSON")

@@ -1,0 +1,14 @@
+"""What a job does around its ranks: start, watch, end and explain them.
+
+Launchers, attempts, heartbeats, failures, ports, and what Slurm and the hosts say of the job.
+"""
+
+#: Modules that other packages may import.
+__all__ = [
+    "attempt",
+    "heartbeat",
+    "host_facts",
+    "provenance",
+    "rank_files",
+    "slurm_job",
+]

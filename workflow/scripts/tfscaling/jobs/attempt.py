@@ -1,0 +1,207 @@
+"""One attempt at a job of ranks: its folder, its ranks started and watched, its failure.
+
+Training runs and yardsticks are launched alike; what is done with the ranks' reports
+is theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tfscaling.cluster.gpu_allocation import gpus_here
+from tfscaling.cluster.task_layout import ClusterError
+from tfscaling.jobs import failures, rank_files, supervisor
+from tfscaling.jobs.launchers import LAUNCHERS, LaunchError, Request, trainer_command
+from tfscaling.jobs.ports import ReservedPorts
+from tfscaling.records import clock, run_record
+from tfscaling.study import parameters
+from tfscaling.study.geometry import Geometry
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """`folder` takes the job's results, `scratch` below it the logs and reports of this attempt."""
+
+    folder: Path
+    number: int
+
+    @classmethod
+    def begin(cls, folder: Path) -> Attempt:
+        """The next attempt; an earlier one's failure no longer counts, its files stay."""
+        folder.mkdir(parents=True, exist_ok=True)
+        names = (re.fullmatch(r"attempt=(\d+)", path.name) for path in folder.iterdir())
+        number = 1 + max((int(name[1]) for name in names if name), default=0)
+        while True:
+            attempt = cls(folder, number)
+            try:
+                attempt.scratch.mkdir()
+            except FileExistsError:  # another launcher has just begun: both keep their files
+                number += 1
+                continue
+            (folder / run_record.FAILURE).unlink(missing_ok=True)
+            return attempt
+
+    @property
+    def scratch(self) -> Path:
+        return self.folder / f"attempt={self.number}"
+
+    def start_ranks(
+        self,
+        script: Path,
+        arguments: Sequence[str],
+        axes: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        jobs: Mapping[str, int],
+        stall_timeout_s: float,
+    ) -> dict[str, Any] | None:
+        """Start `script` on all ranks and wait for them; the cause of a failure, or None.
+
+        `arguments` are those of the script's own; axes, settings and the folder are added.
+        """
+        geometry, is_local = Geometry.of(axes), settings["launcher"] == "local"
+        flags = ["--folder", str(self.scratch), *parameters.to_arguments(axes, settings)]
+        on_gpus = geometry.gpus > 0 and settings["devices"] == "physical"
+        with contextlib.ExitStack() as stack:
+            own_host = "127.0.0.1" if is_local else socket.gethostname()
+            time_source = stack.enter_context(clock.served(own_host))
+            ports: list[int] = []
+            if is_local:
+                ports = stack.enter_context(ReservedPorts(geometry.tasks)).numbers
+            try:
+                here = (
+                    gpus_here({**os.environ, **settings["env"]}) if is_local and on_gpus else None
+                )
+            except ClusterError as error:
+                return _not_started(error)
+            request = Request(
+                trainer_command(script, [*arguments, *flags]),
+                geometry,
+                jobs,
+                parameters.cpus_per_task(axes, settings),
+                self.scratch,
+                gpus=on_gpus,
+                setup=settings["setup"],
+                env={**settings["env"], clock.VARIABLE: time_source},
+                ports=ports,
+                gpus_here=here,
+            )
+            try:
+                commands = LAUNCHERS[settings["launcher"]](request)
+            except LaunchError as error:
+                return _not_started(error)
+            print("$", " ".join(commands[0].argv), flush=True)
+            return supervisor.Supervisor(commands, self.scratch, stall_timeout_s).run()
+
+    def wait_for_files(self, tasks: int, limit_s: float) -> None:
+        """Wait until a shared file system shows all that the ranks have written.
+
+        Raises rank_files.IncompleteError after `limit_s`.
+        """
+        rank_files.wait(self.scratch, range(tasks), limit_s)
+
+    def reports(self) -> list[dict[str, Any]]:
+        """What the ranks left, in their order."""
+        found = (run_record.read_json(path) for path in self.scratch.glob("rank-*.json"))
+        return sorted((r for r in found if r is not None), key=lambda report: report["rank"])
+
+    def fail(
+        self, axes: Mapping[str, Any], parameters_hash: str, cause: dict[str, Any]
+    ) -> NoReturn:
+        """Say the cause, leave failure.json with it, and end with exit status 1."""
+        print(f"FAILED: {cause['kind']}: {cause['message']}", file=sys.stderr)
+        print("\n".join(f"    {line}" for line in cause.get("last_lines", [])), file=sys.stderr)
+        failure = {
+            "axes": dict(axes),
+            "attempt": self.number,
+            "cause": cause,
+            "parameters_hash": parameters_hash,
+        }
+        for folder in (self.folder, self.scratch):
+            try:
+                run_record.write_json(folder / run_record.FAILURE, failure)
+            except OSError as error:  # as when the disk is full: what is said above stays
+                print(f"{folder / run_record.FAILURE}: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that all launchers of ranks have: the limits of waiting."""
+    parser.add_argument(
+        "--stall-timeout-s", type=float, default=600.0, help="no sign of life so long: fail"
+    )
+    parser.add_argument(
+        "--latency-wait-s",
+        type=float,
+        default=rank_files.LATENCY_WAIT_S,
+        help="a shared file system may show the ranks' files so much later",
+    )
+
+
+def run(
+    folder: Path,
+    axes: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    work: Callable[[Attempt], dict[str, Any] | None],
+) -> None:
+    """An attempt at the job: `work`, which returns the cause if it failed.
+
+    Whatever goes wrong, a signal included, its cause is left in failure.json, and the exit status
+    is 1.
+    """
+    attempt = Attempt.begin(folder)
+    previous = {number: signal.signal(number, _cancel) for number in supervisor.SIGNALS}
+    try:
+        try:
+            cause = _cause(attempt, work)
+            _ignore_signals()
+        except _CancelledError as error:
+            cause = supervisor.cancelled(error.number)
+        if cause is not None:
+            attempt.fail(axes, parameters.parameters_hash(axes, settings), cause)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _cause(
+    attempt: Attempt, work: Callable[[Attempt], dict[str, Any] | None]
+) -> dict[str, Any] | None:
+    try:
+        return work(attempt)
+    except rank_files.IncompleteError as error:
+        return failures.incomplete(attempt.scratch, str(error), error.ranks[0])
+    except Exception as error:
+        return failures.of_exception(error)
+
+
+class _CancelledError(BaseException):
+    """A signal asked the launcher to end: no fault of the work, so no Exception."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _cancel(number: int, _: object) -> NoReturn:
+    _ignore_signals()
+    raise _CancelledError(number)
+
+
+def _ignore_signals() -> None:
+    """A further signal must not keep the cause from being written."""
+    for number in supervisor.SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _not_started(error: Exception) -> dict[str, Any]:
+    return {"kind": "launch_failed", "message": str(error), "rank": None, "last_lines": []}

@@ -1,0 +1,184 @@
+"""Why a launch failed: the first cause among many complaints.
+
+When one rank dies, its peers soon raise an error of the collective, and srun ends the rest. So a
+rank that fell silent comes before those that complained, and the earliest complaint before later.
+A stopped rank does not even end: it is known by its missing heartbeats. These may only be late, as
+a shared file system shows them: they count if the complaint is one that a lost peer can cause.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import traceback
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import Any
+
+from tfscaling.jobs.launchers import rank_log
+from tfscaling.records import events
+
+_LAST_LINES = 30
+#: Errors of a rank whose peer is gone: of TensorFlow's collectives, coordinator and servers, and of
+#: connections. Other errors, as a ValueError, are the rank's own.
+_ABOUT_A_PEER = {
+    *("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"),
+    *("InternalError", "UnknownError", "FailedPreconditionError"),
+    *("PSUnavailableError", "ClosureAbortedError", "ClosureInputError"),
+    *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError"),
+    *("TimeoutError", "CoordinatorSilentError"),
+}
+
+
+def rank_events(folder: Path) -> dict[int, list[dict[str, Any]]]:
+    """Rank → its events by the launcher's clock, of all ranks that wrote their first one."""
+    found = {
+        int(path.name.split(".")[0].removeprefix("rank-")): events.on_launcher_clock(
+            events.read(path)
+        )
+        for path in folder.glob("rank-*.events.jsonl")
+    }
+    return {rank: lines for rank, lines in sorted(found.items()) if lines}
+
+
+def find_cause(
+    folder: Path,
+    exits: Mapping[int, int | None],
+    srun: Mapping[int, str],
+    silent: Set[int] = frozenset(),
+) -> dict[str, Any]:
+    """The cause of a failure: kind, message, rank, host, exit_code, reached, last_lines.
+
+    `folder` has the ranks' events and logs, `exits` the exit codes of ranks that the launcher
+    started itself, `srun` its words about ranks that it started. `silent` are ranks that gave no
+    sign of life before the first complaint.
+    """
+    seen = rank_events(folder)
+    failed = {rank: e for rank, lines in seen.items() for e in lines if e["event"] == "failed"}
+    ended = {rank for rank, lines in seen.items() if lines[-1]["event"] == "end"}
+    mute = [rank for rank in seen if rank not in failed and rank not in ended]
+    # in srun's own order: the first that it speaks of came first, others it may have killed itself
+    named = [rank for rank in srun if rank in mute]
+    named += [rank for rank in mute if rank not in srun and exits.get(rank)]
+    died = named or ([] if failed else mute)
+    unheard = [
+        rank
+        for rank in {**exits, **srun}
+        if rank not in seen and (exits.get(rank) or srun.get(rank))
+    ]
+    complaint = min(failed, key=lambda r: failed[r]["time_s"], default=None)
+    # a rank that was stopped may go on when it is to be ended, and then complain last
+    stopped = [r for r in seen if r in silent - ended - {complaint} and not exits.get(r)]
+    if complaint is not None and not _is_about_a_peer(failed[complaint]):
+        stopped = []
+    if complaint is not None and stopped and set(named[:1]) <= set(stopped):
+        text = f"rank {stopped[0]} gave no sign of life until rank {complaint} complained: "
+        text += _words(failed[complaint])
+        return _details(folder, "stalled", stopped[0], exits, text, seen)
+    if died:
+        return _details(folder, "rank_died", died[0], exits, srun.get(died[0]), seen)
+    if unheard:
+        return _details(folder, "rank_died", unheard[0], exits, srun.get(unheard[0]), seen)
+    if complaint is not None:
+        text = _words(failed[complaint])
+        return _details(folder, "rank_failed", complaint, exits, text, seen)
+    lines = last_lines(folder / "srun.log")
+    text = lines[-1] if lines else "the launcher's command failed without a word"
+    return {"kind": "launch_failed", "message": text, "rank": None, "last_lines": lines}
+
+
+def _is_about_a_peer(failed: Mapping[str, Any]) -> bool:
+    # the other ranks of a collective raise the error of the first, in these words
+    return failed["error"] in _ABOUT_A_PEER or "Collective ops is aborted" in failed["message"]
+
+
+def _words(failed: Mapping[str, Any]) -> str:
+    return f"{failed['error']}: {failed['message']}"
+
+
+def stalled(folder: Path, message: str, silent: int | None = None) -> dict[str, Any]:
+    """The cause when ranks hang: the silent rank, or else the one whose last event is the oldest.
+
+    Parameter servers and workers that a coordinator drives have no events of their own to be late.
+    """
+    seen = rank_events(folder)
+    if silent is not None:
+        return _details(folder, "stalled", silent, {}, message, seen)
+    if not seen:
+        lines = last_lines(folder / "srun.log")
+        return {"kind": "stalled", "message": message, "rank": None, "last_lines": lines}
+    unfinished = [r for r in seen if seen[r][-1]["event"] != "end"] or list(seen)
+    rank = min(unfinished, key=lambda r: seen[r][-1]["time_s"])
+    return _details(folder, "stalled", rank, {}, message, seen)
+
+
+def incomplete(folder: Path, message: str, rank: int) -> dict[str, Any]:
+    """The cause when ranks ended well, but not all of what they wrote is there."""
+    return _details(folder, "incomplete", rank, {}, message, rank_events(folder))
+
+
+def of_exception(error: Exception) -> dict[str, Any]:
+    """The cause when the launcher itself fails, as when the disk is full."""
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return {
+        "kind": "launcher_failed",
+        "message": f"{type(error).__name__}: {error}",
+        "rank": None,
+        "last_lines": lines[-_LAST_LINES:],
+    }
+
+
+def _details(
+    folder: Path,
+    kind: str,
+    rank: int,
+    exits: Mapping[int, int | None],
+    message: str | None,
+    seen: Mapping[int, list[dict[str, Any]]],
+) -> dict[str, Any]:
+    lines = seen.get(rank, [{}])
+    return {
+        "kind": kind,
+        "message": message or exit_text(exits.get(rank)),
+        "rank": rank,
+        "host": lines[0].get("host"),
+        "exit_code": exits.get(rank),
+        "reached": lines[-1].get("event"),
+        "last_lines": last_lines(rank_log(folder, rank)),
+    }
+
+
+def last_lines(log: Path, count: int = _LAST_LINES) -> list[str]:
+    """The end of a log, for the failure's report."""
+    return log.read_text(errors="replace").splitlines()[-count:] if log.exists() else []
+
+
+def exit_text(code: int | None) -> str:
+    """An exit code in words; negative ones are signals, as subprocess has them."""
+    if code is None:
+        return "the rank ended without a report"
+    if code < 0:
+        try:
+            return f"killed by {signal.Signals(-code).name}"
+        except ValueError:  # most of the real-time signals have no name
+            return f"killed by signal {-code}"
+    return f"exit code {code}"
+
+
+def _ranks(text: str) -> list[int]:
+    """Slurm's short form of ranks: `0,2,4-5`."""
+    spans = [part.partition("-") for part in text.split(",") if part]
+    return [r for low, _, high in spans for r in range(int(low), int(high or low) + 1)]
+
+
+def srun_errors(log: Path) -> dict[int, str]:
+    """Rank → srun's own words, from lines such as `srun: error: node2: task 1: Killed`.
+
+    Ranks that srun itself terminated after the first failure are left out: they are no cause.
+    """
+    found: dict[int, str] = {}
+    for line in last_lines(log, 500):
+        match = re.search(r"error: (\S+): tasks? ([\d,-]+): (.+)", line)
+        if match and "Terminated" not in match[3]:
+            found |= dict.fromkeys(_ranks(match[2]), f"{match[3]} (on {match[1]})")
+    return found

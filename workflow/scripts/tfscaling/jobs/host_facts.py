@@ -1,0 +1,118 @@
+"""What a rank's host is: processor, memory, network, GPUs, versions.
+
+Everything is read from the running system; what it does not tell is null, never guessed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+#: Packages whose version can change a measurement.
+PACKAGES = ("tensorflow", "keras", "numpy")
+#: Facts that should be the same on all hosts of a comparison; the others may differ.
+COMPARED = ("cpu_model", "memory_gb", "network_mbit_per_s", "gpus", "gpu_driver", "kernel")
+
+
+def describe(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> dict[str, Any]:
+    """The facts of this host, by name; `machine` is the same for all hosts on one kernel."""
+    gpus, uuids, driver = _gpus()
+    return {
+        "machine": _text(proc / "sys/kernel/random/boot_id"),
+        "cpu_model": _cpu(proc, "model name") or platform.processor() or None,
+        "cpu_mhz": _number(_cpu(proc, "cpu MHz")),
+        "cpus_online": os.cpu_count(),
+        "memory_gb": _memory_gb(proc),
+        "network_mbit_per_s": _network(sys),
+        "gpus": gpus,
+        "gpu_uuids": uuids,
+        "gpu_driver": driver,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None
+
+
+def _cpu(proc: Path, field: str) -> str | None:
+    found = re.search(rf"^{field}\s*:\s*(.+)$", _text(proc / "cpuinfo") or "", re.MULTILINE)
+    return found[1].strip() if found else None
+
+
+def _memory_gb(proc: Path) -> float | None:
+    found = re.search(r"^MemTotal:\s*(\d+) kB$", _text(proc / "meminfo") or "", re.MULTILINE)
+    return round(int(found[1]) * 1024 / 1e9, 1) if found else None
+
+
+def _network(sys: Path) -> dict[str, float | None]:
+    """Interface → speed of all that are up but the loopback; null where the driver tells none."""
+    speeds: dict[str, float | None] = {}
+    for interface in sorted((sys / "class/net").glob("*")):
+        if interface.name != "lo" and _text(interface / "operstate") in ("up", "unknown"):
+            speed = _number(_text(interface / "speed"))
+            speeds[interface.name] = speed if speed and speed > 0 else None
+    return speeds
+
+
+def cpu_quota(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> float | None:
+    """CPUs' worth of time that control groups leave this process; None without a limit.
+
+    The CPUs on which a process may run say nothing of it: a container may see all 64 and get two.
+    """
+    quotas = []
+    for line in (_text(proc / "self/cgroup") or "").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = sys / "fs/cgroup" / controllers
+        place = root / group.lstrip("/")
+        # a container may not see the path of its group, but its limits at the root
+        while place != root.parent:
+            quotas.append(_quota(place))
+            place = place.parent
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def _quota(group: Path) -> float | None:
+    """The limit of one control group, as version 2 has it or version 1."""
+    words = (_text(group / "cpu.max") or "").split()
+    if len(words) != 2:
+        words = [_text(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+    quota, period = map(_number, words)
+    return quota / period if quota and period and quota > 0 else None
+
+
+def _gpus() -> tuple[list[str], list[str], str | None]:
+    """(names, UUIDs, driver version) of the GPUs that nvidia-smi lists, in its order."""
+    query = ["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"]
+    try:
+        shown = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return [], [], None
+    rows = [row for line in shown.stdout.splitlines() if len(row := line.split(", ")) == 3]
+    return [row[0] for row in rows], [row[1] for row in rows], rows[0][2] if rows else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

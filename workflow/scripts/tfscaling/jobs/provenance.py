@@ -1,0 +1,37 @@
+"""Where and from what a run was made."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def describe(
+    source: Path,
+    started_s: float,
+    slurm_job: Mapping[str, Any] | None,
+    slurm_settings: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    """The `environment` of a run record: host, start, commit of the checkout at `source`, Slurm."""
+    started = datetime.datetime.fromtimestamp(started_s, datetime.UTC)
+    return {
+        "launcher_host": socket.gethostname(),
+        "started": started.isoformat(timespec="milliseconds"),
+        "git_commit": git_commit(source),
+        "slurm_job": slurm_job,
+        "slurm_settings": slurm_settings,
+    }
+
+
+def git_commit(source: Path) -> str | None:
+    """The commit, with -dirty after local changes; None outside a checkout or without git."""
+    command = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return shown.stdout.strip() or None

@@ -1,0 +1,73 @@
+"""The files that each rank leaves in the attempt's folder, and waiting for them.
+
+A shared file system may show a node's files to the launcher some time after the rank has ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tfscaling.records import events, run_record
+
+#: How long a shared file system may take to show a file, as profiles/slurm's latency-wait has it.
+LATENCY_WAIT_S = 60.0
+_POLL_S = 0.25
+
+
+class IncompleteError(RuntimeError):
+    """Files of ranks that ended well are missing or cut; `ranks` are theirs."""
+
+    def __init__(self, message: str, ranks: list[int]) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+
+
+def report_path(folder: Path, rank: int) -> Path:
+    """What a rank reports when it has done its work."""
+    return folder / f"rank-{rank}.json"
+
+
+def events_path(folder: Path, rank: int) -> Path:
+    """The events of a rank."""
+    return folder / f"rank-{rank}.events.jsonl"
+
+
+def wait(folder: Path, ranks: Iterable[int], limit_s: float) -> None:
+    """Return when all ranks' reports and events are complete.
+
+    Raises IncompleteError after `limit_s`, with each rank and what of it is missing.
+    """
+    waiting, deadline_s = list(ranks), time.monotonic() + limit_s
+    while True:
+        # to list a folder opens it, which makes NFS ask the server whether it has changed
+        names = {path.name for path in folder.iterdir()}
+        missing = {rank: text for rank in waiting if (text := _missing(folder, rank, names))}
+        if not missing:
+            return
+        if time.monotonic() >= deadline_s:
+            text = "; ".join(f"rank {rank}: {what}" for rank, what in missing.items())
+            raise IncompleteError(f"after {limit_s:g} s {text}", list(missing))
+        waiting = list(missing)
+        time.sleep(min(_POLL_S, max(0.0, deadline_s - time.monotonic())))
+
+
+def _missing(folder: Path, rank: int, names: set[str]) -> str | None:
+    """What of a rank's files is missing or not yet whole."""
+    report, passed = report_path(folder, rank), events_path(folder, rank)
+    wrong = []
+    if report.name not in names:
+        wrong.append(f"no {report.name}")
+    else:
+        try:
+            run_record.read_json(report)
+        except (OSError, run_record.RecordError):
+            wrong.append(f"{report.name} is cut")
+    last: dict[str, Any] | None = events.last(passed) if passed.name in names else None
+    if last is None:
+        wrong.append(f"no {passed.name}")
+    elif last["event"] != "end":
+        wrong.append(f"{passed.name} ends with {last['event']!r}")
+    return " and ".join(wrong) or None

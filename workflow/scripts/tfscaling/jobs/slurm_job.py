@@ -1,0 +1,156 @@
+"""What Slurm knows of the job we are in: submission, allocation, start, nodes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from tfscaling.cluster.slurm_environment import job_id
+
+_WANTED = {
+    "JobId": "id",
+    "Partition": "partition",
+    "NodeList": "nodes",
+    "NumNodes": "nodes_allocated",
+    "NumCPUs": "cpus_allocated",
+    "SubmitTime": "submit",
+    "StartTime": "start",
+    "TRES": "tres",
+    "TresPerNode": "tres_per_node",
+}
+#: The same of `sacct`, which knows of no allocation apart from the start.
+_OF_ACCOUNTING = {
+    "JobIDRaw": "id",
+    "Partition": "partition",
+    "NodeList": "nodes",
+    "NNodes": "nodes_allocated",
+    "NCPUS": "cpus_allocated",
+    "Submit": "submit",
+    "Start": "start",
+    "AllocTRES": "tres",
+}
+#: Between the last look at a job and its start: what the scheduler may take, and no boot does.
+_SCHEDULING_S = 5.0
+#: Lines of `scontrol show job` that end in free text, in which anything may stand: only the first
+#: field of them is read.
+_FREE_TEXT = (
+    *("JobId", "Comment", "AdminComment", "SystemComment", "Extra", "Command", "WorkDir"),
+    *("StdErr", "StdIn", "StdOut", "SubmitLine"),
+)
+#: Slurm prints the local time without its zone, which jumps twice a year.
+_IN_UTC = {"TZ": "UTC0", "SLURM_TIME_FORMAT": "standard"}
+#: How tasks are placed, bound and traced, and which Slurm does it.
+SETTINGS = (
+    *("SLURM_VERSION", "SelectType", "SelectTypeParameters", "TaskPlugin", "TaskPluginParam"),
+    *("ProctrackType", "MpiDefault", "LaunchParameters", "PrologFlags"),
+)
+
+
+def describe(environ: Mapping[str, str]) -> dict[str, Any] | None:
+    """The job's facts, with queue_time_s and boot_time_s, or None.
+
+    From the controller or else, without boot_time_s, from accounting. None outside Slurm, and the
+    bare id if neither answers: a run is not lost for that.
+    """
+    number = job_id(environ)
+    if number is None:
+        return None
+    if shown := _answer("scontrol", "show", "job", number):
+        job = parse(shown)
+        if job["boot_time_s"] and (_config() or {}).get("ResumeProgram") == "(null)":
+            # this Slurm powers no nodes up: its scheduler was slow
+            job["queue_time_s"] += job["boot_time_s"]
+            job["boot_time_s"] = 0.0
+        return job
+    fields = ",".join(_OF_ACCOUNTING)
+    options = ("--allocations", "--noheader", "--parsable2", f"--format={fields}")
+    if shown := _answer("sacct", *options, f"--jobs={number}"):
+        return parse_accounting(shown)
+    return {"id": number}
+
+
+def settings(environ: Mapping[str, str]) -> dict[str, str] | None:
+    """Slurm's settings that can change how a run goes, `SETTINGS`; None outside Slurm."""
+    if job_id(environ) is None or (found := _config()) is None:
+        return None
+    return {name: found[name] for name in SETTINGS if name in found}
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The wanted fields of one `scontrol show job`, and the times that follow.
+
+    Slurm looks at a job for the last time when it allocates the nodes (LastSchedEval). If it has to
+    boot some of them, it sets the start (StartTime) anew once all are up.
+    """
+    fields: dict[str, str] = {}
+    for line in text.strip().partition("\n\n")[0].splitlines():
+        words = [word.split("=", 1) for word in line.split() if "=" in word]
+        for name, value in words[:1] if words and words[0][0] in _FREE_TEXT else words:
+            fields.setdefault(name, value)
+    job = _known({new: fields[old] for old, new in _WANTED.items() if old in fields})
+    waited = job["queue_time_s"]
+    boot = _seconds(fields.get("LastSchedEval"), fields.get("StartTime"))
+    if waited is not None and boot is not None:
+        # the scheduler reads the clock once for many jobs, perhaps before this one was submitted
+        boot = min(boot, waited) if boot > _SCHEDULING_S else 0.0
+        job["queue_time_s"] = waited - boot
+    return {**job, "boot_time_s": None if waited is None else boot}
+
+
+def parse_accounting(text: str) -> dict[str, Any]:
+    """The wanted fields of one line of `sacct`; its queue_time_s has the boot in it."""
+    values = text.splitlines()[0].split("|")
+    job = _known(dict(zip(_OF_ACCOUNTING.values(), values, strict=False)))
+    return {**job, "boot_time_s": None}
+
+
+def _known(facts: Mapping[str, str]) -> dict[str, Any]:
+    """The facts with `queue_time_s`, and where there is none, why; times with their zone."""
+    job: dict[str, Any] = dict(facts)
+    waited = _seconds(job.get("submit"), job.get("start"))
+    job["queue_time_s"] = waited
+    if waited is None:
+        job["queue_time_reason"] = "Slurm does not tell when the job was submitted or started"
+    elif waited < 0:
+        job["queue_time_s"] = None
+        job["queue_time_reason"] = f"Slurm's start is {-waited:g} s before the submission"
+    for name in ("submit", "start"):
+        if _moment(job.get(name)) is not None:
+            job[name] += "+00:00"
+    return job
+
+
+def _config() -> dict[str, str] | None:
+    shown = _answer("scontrol", "show", "config")
+    if shown is None:
+        return None
+    pairs = (line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def _answer(*command: str) -> str | None:
+    """What one of Slurm's programs prints; None if it is missing, fails, or is silent."""
+    environ = {**os.environ, **_IN_UTC}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=30, check=True, env=environ
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def _seconds(begin: str | None, end: str | None) -> float | None:
+    """Seconds between two of Slurm's times; None if one is not known."""
+    first, last = _moment(begin), _moment(end)
+    return None if first is None or last is None else (last - first).total_seconds()
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text or "")
+    except ValueError:
+        return None

@@ -1,0 +1,161 @@
+"""Starting the ranks, watching them, ending them together.
+
+What is started ends with the launcher, even if that is killed: a rank that goes on would take the
+cores of the next measurement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfscaling.jobs import failures, heartbeat
+from tfscaling.jobs.launchers import Command
+
+#: Ranks that outlive a failed one get this long to end by themselves, then SIGTERM, then SIGKILL.
+GRACE_S = 10.0
+#: What ends a launcher in an orderly way: scancel and time limits, Ctrl-C, a terminal that closes.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_POLL_S = 0.2
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# loaded before any fork; PyDLL keeps Python's lock, which a child of a fork cannot take anew
+_C = ctypes.PyDLL(None)
+
+
+class Supervisor:
+    """Runs the commands of one launch until all ended, one failed, or nothing moves.
+
+    `folder` has the ranks' events and heartbeats, `stall_timeout_s` is the limit for
+    `heartbeat.Watch`.
+    """
+
+    def __init__(self, commands: Sequence[Command], folder: Path, stall_timeout_s: float) -> None:
+        self.commands, self.folder, self.stall_timeout_s = commands, folder, stall_timeout_s
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._signal: int | None = None
+
+    def run(self) -> dict[str, Any] | None:
+        """Start everything and wait: None after success, else the cause of the failure.
+
+        Afterwards no process of the launch is left.
+        """
+        previous: dict[int, Any] = {}
+        for caught in SIGNALS:
+            previous[caught] = signal.signal(caught, self._remember)
+        try:
+            for command in self.commands:
+                self._processes.append(_start(command))
+            cause = self._watch()
+        except OSError as error:
+            cause = {"kind": "launch_failed", "message": str(error), "rank": None, "last_lines": []}
+        finally:
+            self._end_all()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        if cause is None and self._signal is not None:  # it came while the last processes ended
+            return cancelled(self._signal)
+        return cause
+
+    def _remember(self, number: int, _: Any) -> None:
+        self._signal = number
+
+    def _watch(self) -> dict[str, Any] | None:
+        now_s = time.monotonic()
+        watch, beats, heard_s = heartbeat.Watch(self.stall_timeout_s, now_s), {}, -math.inf
+        while True:
+            if self._signal is not None:
+                return cancelled(self._signal)
+            codes = [process.poll() for process in self._processes]
+            now_s = time.monotonic()
+            if now_s - heard_s >= heartbeat.READ_INTERVAL_S:
+                beats, heard_s = heartbeat.read(self.folder), now_s
+            watch.see(now_s, self._progress(), beats)
+            if any(codes):  # neither None nor 0
+                self._wait_for_the_others()
+                return self._why(watch.lately_silent())
+            if all(code == 0 for code in codes):
+                return None
+            if stall := watch.stall(self._ended):
+                return failures.stalled(self.folder, stall.message, stall.rank)
+            time.sleep(_POLL_S)
+
+    def _progress(self) -> int:
+        """Grows with every event of every rank."""
+        return sum(path.stat().st_size for path in self.folder.glob("rank-*.events.jsonl"))
+
+    def _ended(self) -> set[int]:
+        seen = failures.rank_events(self.folder)
+        return {rank for rank, lines in seen.items() if lines[-1]["event"] == "end"}
+
+    def _wait_for_the_others(self) -> None:
+        """Peers of a dead rank end by themselves within seconds and say why; let them."""
+        deadline = time.monotonic() + GRACE_S
+        while any(p.poll() is None for p in self._processes) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def _end_all(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in self._processes:
+                if process.poll() is None:
+                    _signal_group(process, number)
+            deadline = time.monotonic() + GRACE_S
+            while any(p.poll() is None for p in self._processes) and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+        for process in self._processes:
+            process.wait()
+            _signal_group(process, signal.SIGKILL)  # children that a dead rank left behind
+
+    def _why(self, silent: set[int]) -> dict[str, Any]:
+        exits = {
+            command.rank: process.poll()
+            for command, process in zip(self.commands, self._processes, strict=True)
+            if command.rank is not None
+        }
+        srun = {} if exits else failures.srun_errors(self.commands[0].log)
+        return failures.find_cause(self.folder, exits, srun, silent)
+
+
+def cancelled(number: int) -> dict[str, Any]:
+    """The cause when the launcher received a signal."""
+    name = signal.Signals(number).name
+    return {"kind": "cancelled", "message": f"the launcher received {name}"}
+
+
+def _start(command: Command) -> subprocess.Popen[bytes]:
+    # srun ends its step when it is asked to; a rank, as it may be stopped, is not asked
+    number = signal.SIGTERM if command.rank is None else signal.SIGKILL
+    with command.log.open("ab") as log:
+        return subprocess.Popen(
+            command.argv,
+            env={**os.environ, **command.env},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_ending_with_the_launcher(number),
+        )
+
+
+def _ending_with_the_launcher(number: int) -> Callable[[], None]:
+    """What a process that is about to become a rank does, to get this signal when we end."""
+    launcher = os.getpid()
+
+    def prepare() -> None:
+        _C.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+        if os.getppid() != launcher:  # it ended before we asked
+            os._exit(1)
+
+    return prepare
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

@@ -1,0 +1,15 @@
+"""What is measured: events and reports of ranks, their checks, records of runs and benchmarks.
+
+What is written in a job and read by the tables belongs here, with the list of metrics.
+"""
+
+#: Modules that other packages may import.
+__all__ = [
+    "benchmark_record",
+    "checks",
+    "clock",
+    "events",
+    "metrics",
+    "prepared_data",
+    "run_record",
+]

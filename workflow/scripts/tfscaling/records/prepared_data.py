@@ -1,0 +1,83 @@
+"""What the ranks of a run read: the prepared dataset, by the checksum of its arrays.
+
+`datasets.fetch` writes the checksum into the prepared file and into the JSON file beside it. Every
+rank reports that of the file which it read, so that a run whose ranks read other data than the
+launcher knows of does not count, and runs of other data are told apart wherever results are merged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfscaling.records import run_record
+
+SHA256 = "sha256"
+#: As many hexadecimal digits tell checksums apart for a reader.
+_SHOWN = 12
+
+
+class PreparedDataError(RuntimeError):
+    """The prepared file is missing, or an earlier version made it, without a checksum."""
+
+
+def describe(dataset_file: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The `dataset` of a record's environment: name, source, checksum, examples that are used."""
+    found = facts(dataset_file)
+    if found is None or not dataset_file.exists():
+        raise PreparedDataError(
+            f"{dataset_file} or {_beside(dataset_file).name} is missing, or was made by an earlier "
+            f"version, without a checksum: delete both, and rule `dataset` makes them"
+        )
+    examples = found["examples"]
+    return {
+        "name": found["dataset"],
+        "source": found["source"],
+        SHA256: found[SHA256],
+        "train_examples": _at_most(examples["y_train"], parameters["train_examples_max"]),
+        "test_examples": _at_most(examples["y_test"], parameters["test_examples_max"]),
+    }
+
+
+def facts(dataset_file: Path) -> dict[str, Any] | None:
+    """What was written beside a prepared file; None if nothing was, if it is broken or too old."""
+    try:
+        found = run_record.read_json(_beside(dataset_file))
+    except run_record.RecordError:
+        return None
+    is_whole = found and SHA256 in found and isinstance(found.get("examples"), dict)
+    return found if is_whole else None
+
+
+def other_data(used: Sequence[Mapping[str, Any] | None], datasets_dir: Path) -> list[str]:
+    """For what each run read (None: it has no record) why it is not what the others read, or "".
+
+    The data of a dataset is what is prepared here, in `datasets_dir`, or else that of most runs.
+    """
+    reasons = {}
+    for name in dict.fromkeys(data["name"] for data in used if data):
+        counts = Counter(data[SHA256] for data in used if data and data["name"] == name)
+        here = facts(datasets_dir / f"{name}.npz")
+        usual = here[SHA256] if here else counts.most_common(1)[0][0]
+        whose = "the file prepared here" if here else "most runs"
+        for found in set(counts) - {usual}:
+            reasons[name, found] = (
+                f"made of other data: the arrays of {name} have the checksum {found[:_SHOWN]}, "
+                f"those of {whose} {usual[:_SHOWN]}; to make the run again delete its run.json"
+            )
+    return [reasons.get((data["name"], data[SHA256]), "") if data else "" for data in used]
+
+
+def folder_beside(runs_dir: Path) -> Path:
+    """Where the prepared datasets lie, given where the runs do."""
+    return runs_dir.with_name("datasets")
+
+
+def _at_most(examples: int, limit: int | None) -> int:
+    return examples if limit is None else min(examples, limit)
+
+
+def _beside(dataset_file: Path) -> Path:
+    return dataset_file.with_suffix(".json")

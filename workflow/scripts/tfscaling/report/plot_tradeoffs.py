@@ -1,0 +1,190 @@
+"""Plots of what a point gives for its time: accuracy and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from tfscaling.records.metrics import METRICS
+from tfscaling.report import plot_style
+from tfscaling.report.plot_style import Tables, values
+from tfscaling.study.platforms import GPU, LOGICAL
+from tfscaling.tables.wording import axis_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NO_PRICES = "no prices in config/platforms.yaml"
+#: Pareto sets larger than this are not listed to the end.
+LISTED = 12
+_TIME = "execution_time_s"
+#: Where a label may stand: directions around its point, and distances in points, best first.
+_DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (-1, -1), (0, 1), (1, 0), (0, -1), (-1, 0))
+_AROUND = tuple((far * x, far * y) for far in (4, 8, 12, 17, 23) for x, y in _DIRECTIONS)
+
+Box = tuple[float, float, float, float]
+
+
+def accuracy_time(tables: Tables, title: str) -> Figure:
+    """Accuracy on held-out examples over execution time, with the Pareto set."""
+    return _against_time(tables, title, "test_accuracy", "test accuracy")
+
+
+def cost_time(tables: Tables, title: str) -> Figure:
+    """Cost of a run over execution time, with the Pareto set."""
+    return _against_time(tables, title, "cost_usd", "cost of one run (US dollars)")
+
+
+def pareto_set(times: Sequence[float], others: Sequence[float], direction: str) -> list[int]:
+    """Positions, by time, of the points that no other point beats in both values.
+
+    Equal points beat each other in nothing and are all kept.
+    """
+    sign = 1.0 if direction == "lower" else -1.0
+    points = [(time, sign * other) for time, other in zip(times, others, strict=True)]
+    kept = [
+        i
+        for i, (time, other) in enumerate(points)
+        if not any(t <= time and o <= other and (t, o) != (time, other) for t, o in points)
+    ]
+    return sorted(kept, key=lambda i: points[i])
+
+
+def _against_time(tables: Tables, title: str, name: str, y: str) -> Figure:
+    table = tables.comparison
+    figure, (axes,) = plot_style.panels(title, "execution time (s)", [y])
+    known = np.isfinite(values(table, _TIME)) & np.isfinite(values(table, name))
+    shown = table[known & (values(table, _TIME) > 0)]
+    axes.set(xscale="log", xmargin=0.08, ymargin=0.08)
+    figure.set_figheight(5.2)
+    for line in plot_style.series(table):
+        rows = line.rows[line.rows.index.isin(shown.index)]
+        if len(rows):
+            style = {**line.style, "linestyle": "none", "markersize": 6, "elinewidth": 0.8}
+            spreads = {
+                "xerr": plot_style.spread(rows, _TIME),
+                "yerr": plot_style.spread(rows, name),
+            }
+            axes.errorbar(
+                values(rows, _TIME), values(rows, name), label=line.label, **spreads, **style
+            )
+    _pareto_line(axes, table, shown[~plot_style.of_other_work(shown)], name)
+    plot_style.mark_absent(axes, table)
+    notes = []
+    if not len(shown):
+        nothing = not len(plot_style.measured(table))
+        missing = NO_PRICES if name == "cost_usd" else f"no {METRICS[name].title} measured"
+        plot_style.say(axes, plot_style.NOTHING if nothing else missing)
+        axes.set_xticks([])
+    else:
+        notes = _notes(table, shown, name)
+        plot_style.plain_log(axes, "x")
+        if name == "cost_usd" and (values(shown, name) > 0).all():
+            plot_style.plain_log(axes, "y")
+        else:
+            axes.ticklabel_format(axis="y", useOffset=False, style="plain")
+    plot_style.finish(figure, axes, tables, notes)
+    _label_points(figure, axes, table, shown, name)
+    return figure
+
+
+def _notes(table: pd.DataFrame, shown: pd.DataFrame, name: str) -> list[str]:
+    nouns = {LOGICAL: "logical devices", GPU: "GPUs"}
+    kinds = " or ".join(noun for kind, noun in nouns.items() if kind in set(shown["devices"]))
+    gpus = "gpus_per_node" in plot_style.varying(table)
+    notes = ["labels: nodes" + f" × {kinds} per node; of CPUs the nodes alone" * gpus]
+    notes.append(plot_style.INTERVAL_OF_MEDIAN)
+    without = set(plot_style.measured(table)["platform"]) - set(shown["platform"])
+    titles = plot_style.platform_titles(table)
+    if without:
+        names = [title for platform, title in titles.items() if platform in without]
+        reason = "no price" if name == "cost_usd" else f"no {METRICS[name].title}"
+        notes.append(f"not shown, {reason}: {', '.join(names)}")
+    return notes
+
+
+def _short(row: pd.Series, gpus: bool) -> str:
+    """The label of a point: its nodes, and its GPUs per node if points differ in them."""
+    more = gpus and row["gpus_per_node"] > 0
+    return f"{row['nodes']}×{row['gpus_per_node']}" if more else str(row["nodes"])
+
+
+def _pareto_line(axes: Any, table: pd.DataFrame, shown: pd.DataFrame, name: str) -> None:
+    """A line through the Pareto set, whose entry in the legend lists it."""
+    if not len(shown):
+        return
+    metric = METRICS[name]
+    times, others = values(shown, _TIME), values(shown, name)
+    best = pareto_set(times.tolist(), others.tolist(), metric.direction)
+    titles, vary = plot_style.platform_titles(table), plot_style.varying(table)
+    named = [axis for axis in vary if axis not in ("nodes", "gpus_per_node")]
+    what = "less cost" if name == "cost_usd" else "more accuracy"
+    lines = [f"Pareto set (less time, {what}):"]
+    for i in best[:LISTED]:
+        row = shown.iloc[i]
+        texts = [titles[str(row["platform"])], *(axis_text(a, row) for a in named)]
+        value = f"{'$' * (name == 'cost_usd')}{others[i]:.{metric.digits}f}"
+        label = _short(row, "gpus_per_node" in vary)
+        lines.append(f"{label} {', '.join(texts)}: {times[i]:.1f} s, {value}")
+    if len(best) > LISTED:
+        lines.append(f"and {len(best) - LISTED} more")
+    style = {"color": "0.35", "linewidth": 1.2, "zorder": 1}
+    axes.plot(times[best], others[best], label="\n".join(lines), **style)
+
+
+def _label_points(
+    figure: Figure, axes: Any, table: pd.DataFrame, shown: pd.DataFrame, name: str
+) -> None:
+    """The short label beside each point, where it hides the least."""
+    if not len(shown):
+        return
+    from matplotlib.colors import to_rgb
+
+    figure.draw_without_rendering()  # the layout decides where the points are
+    gpus, place = "gpus_per_node" in plot_style.varying(table), plot_style.places(table)
+    values_of = np.stack([values(shown, _TIME), values(shown, name)], 1)
+    unit = figure.dpi / 72
+    points = axes.transData.transform(values_of) / unit
+    inside = tuple(end / unit for end in axes.bbox.extents)
+    taken = [(x - 3.5, y - 3.5, x + 3.5, y + 3.5) for x, y in points]
+    for (_, row), at, (x, y) in zip(shown.iterrows(), values_of, points, strict=True):
+        text = _short(row, gpus)
+        size = 4.5 * len(text) + 2.5, 8.0
+        boxes = [_box((x, y), offset, size) for offset in _AROUND]
+        hidden = [
+            sum(_shared(box, other) for other in taken) + size[0] * size[1] - _shared(box, inside)
+            for box in boxes
+        ]
+        best = int(np.argmin(np.round(hidden, 3)))
+        taken.append(boxes[best])
+        (dx, dy), colours = _AROUND[best], plot_style.COLOURS
+        colour = colours[place[str(row["platform"])] % len(colours)]
+        axes.annotate(
+            text,
+            at,
+            (dx, dy),
+            textcoords="offset points",
+            fontsize=7,
+            color=[0.7 * part for part in to_rgb(colour)],  # pale colours make unreadable text
+            ha=("right", "center", "left")[int(np.sign(dx)) + 1],
+            va=("top", "center", "bottom")[int(np.sign(dy)) + 1],
+        )
+
+
+def _box(point: tuple[float, float], offset: tuple[int, int], size: tuple[float, float]) -> Box:
+    """(left, low, right, high) of a text of that size whose nearest edge is `offset` away."""
+    left, low = (
+        at + far - length * (0.5 - 0.5 * float(np.sign(far)))
+        for at, far, length in zip(point, offset, size, strict=True)
+    )
+    return left, low, left + size[0], low + size[1]
+
+
+def _shared(a: Box, b: Box) -> float:
+    """The area that two boxes share."""
+    wide = min(a[2], b[2]) - max(a[0], b[0])
+    high = min(a[3], b[3]) - max(a[1], b[1])
+    return max(wide, 0.0) * max(high, 0.0)

@@ -1,0 +1,261 @@
+"""The sections of the page around its tables and plots."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.records import checks
+from tfscaling.records.metrics import METRICS
+from tfscaling.report.interactive_tables import TONES, Table, constant, table
+from tfscaling.study.configuration import load_schema
+from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.platforms import SHOWN
+from tfscaling.tables.data_warnings import DataWarning, placed
+from tfscaling.tables.display import MISSING, Shown, one_line
+from tfscaling.tables.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
+
+#: Topic of findings → its heading.
+TOPICS = {
+    "accuracy": "What it costs in accuracy",
+    "scaling": "How far it scales",
+    "stragglers": "Slow ranks",
+    "clouds": "Which cloud",
+}
+STATUSES = {
+    "ok": "valid: counts in every median",
+    "diverged": "the loss became NaN or infinite: a result that counts in no median",
+    "failed": "ended with an error, or did not pass the checks",
+    "unfinished": "started, left neither a record nor a failure: still running, or killed",
+    "stale": "made with other parameters than those asked for now, or of other data",
+    "missing": "not run yet",
+    "excluded": "a point that no run is made of, because of a limit or by configuration",
+}
+CHECKS = {
+    "tasks": "Every task that was asked for reported, once.",
+    "nodes": "The tasks ran on as many different hosts as nodes were asked for, spread as asked.",
+    "jobs": "There were as many workers, parameter servers and coordinators as asked for.",
+    "devices": "TensorFlow had exactly the devices that were asked for on every worker.",
+    "gpus": "Slurm let every worker see the GPUs that were asked for, with logical devices too.",
+    "gpu_type": "The driver names every GPU as the platform does, if the platform names one.",
+    "gpu_sharing": "No two ranks shared a GPU.",
+    "cpus": "Every task had at least the CPUs that were asked for, and no limit of CPU time below.",
+    "threads": "TensorFlow used as many threads for an operation as CPUs were asked for.",
+    "replicas": "The strategy had as many replicas as asked for.",
+    "cluster": "All ranks agree on the cluster.",
+    "cluster_source": "All ranks were told the cluster in the same way.",
+    "tensorflow_version": "All ranks ran the same version of TensorFlow.",
+    "packages": "All ranks ran the same versions of TensorFlow, Keras and NumPy.",
+    "per_replica_batch_size": "Every replica trained batches of the size that was asked for.",
+    "global_batch_size": "All replicas together trained batches of the size that was asked for.",
+    "examples_per_step": "All ranks that train agree on the number of examples of a step.",
+    "data": "Every rank that trains read the prepared data, by its checksum.",
+    "train_examples": "Every rank that trains had as many training examples as asked for.",
+    "test_examples": "Every rank that trains had as many held-out examples as asked for.",
+    "examples_trained": "Every example was trained once in each epoch.",
+    "model": "All ranks that train agree on the number of the model's parameters.",
+    "epochs": "All epochs finished on every rank that trains.",
+    "learning": "All ranks that train have the same loss and accuracy in every epoch.",
+    "test_accuracy": "All ranks agree on the accuracy on held-out examples.",
+    "test_loss": "All ranks agree on the loss on held-out examples.",
+    "finite": "The loss is a number in every epoch and on held-out examples; else it diverged.",
+}
+#: What the schema of the records does not say, or says in too few words.
+MEANINGS = {
+    "accuracy": "Mean over the last epoch's batches while they are trained.",
+    "speedup": "How many times as fast as the baseline: see the formulae below.",
+    "steady_state_speedup": "Median throughput over that of the baseline: what more nodes bring "
+    "once training runs, without start, compilation and data.",
+    "scaling_efficiency": "Speed-up per replica, relative to the baseline: see below.",
+    "cost_usd": "nodes × price of a node and hour × execution_time_s / 3600: what the training "
+    "itself costs, prorated by the second, without minimum charges, queue or boot.",
+    "time_to_accuracy_s": "From the trainer's first line to the end of the first evaluation on "
+    "held-out examples whose accuracy is at least comparison.target_accuracy, evaluations so far "
+    "included. Without evaluation_interval_epochs in the recipe, the only evaluation is that after "
+    "the last epoch. MLPerf's clock is the same, but lets initialisation of up to 30 minutes out.",
+    "cost_to_accuracy_usd": "nodes × price of a node and hour × time_to_accuracy_s / 3600: "
+    "initialisation and evaluations are paid for; a point has a value only if all its valid runs "
+    "reached the target.",
+    "published_execution_time_s": "The published value of the same point.",
+    "published_loss": "The published value of the same point.",
+    "published_accuracy": "The published value of the same point.",
+    "execution_time_ratio": "Measured over published, if both did the same training.",
+    "loss_ratio": "Measured over published, if both did the same training.",
+    "accuracy_ratio": "Measured over published, if both did the same training.",
+}
+_UNKNOWN = "unknown"
+
+
+def summary(expected: Mapping[str, Any], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
+    """What was run, in one line."""
+    points = comparison[comparison["status"] != "excluded"]
+    valid = runs[runs["status"] == "ok"]
+    names = dict.fromkeys(str(name) for name in runs["platform"])
+    titles = ", ".join(expected["platforms"][name]["title"] for name in names)
+    days = sorted(str(started)[:10] for started in valid["started"].dropna())
+    dates = "no dates" if not days else " to ".join(dict.fromkeys((days[0], days[-1])))
+    commits = [str(commit)[:10] for commit in valid["git_commit"].dropna().unique()]
+    commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
+    diverged = int((runs["status"] == "diverged").sum())
+    count = f"{len(valid)} of {_count(len(runs), 'run')} valid"
+    return (
+        f"{_count(len(points), 'point')}, {count}{f', {diverged} diverged' if diverged else ''}, "
+        f"{_count(len(names), 'platform')} ({titles}), {dates}, {commit}."
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def warnings(found: Sequence[DataWarning]) -> dict[str, Any]:
+    """What must be known before any number is read: `first` at the top of the page, then `all`."""
+    first, others = placed(found)
+    return {
+        "first": [
+            {"text": text, "severity": warning.severity}
+            for text, warning in zip(first, found, strict=False)
+        ],
+        "more": _count(len(others), "more warning") if others else "",
+        "all": [
+            {"text": w.text, "tone": TONES.get(w.severity, "doubt"), "severity": w.severity}
+            for w in found
+        ],
+    }
+
+
+def answer(decision: pd.DataFrame, findings: pd.DataFrame) -> dict[str, Any]:
+    """The choice for each goal, by work, then the findings by topic.
+
+    Each has subject, text, support, and whether it is certain: only if it is supported.
+    """
+    works = {str(work): own for work, own in decision.groupby("work", sort=False)}
+    found = {topic: findings[findings["topic"] == topic] for topic in TOPICS}
+    return {
+        "works": [
+            {
+                "title": work if len(works) > 1 else "",
+                "choices": [_said(row, str(row["title"])) for row in own.to_dict("records")],
+            }
+            for work, own in works.items()
+        ],
+        "others": [
+            {
+                "title": TOPICS[topic],
+                "findings": [_said(row, str(row["subject"])) for row in own.to_dict("records")],
+            }
+            for topic, own in found.items()
+            if len(own)
+        ],
+    }
+
+
+def _said(row: Mapping[Any, Any], subject: str) -> dict[str, Any]:
+    support = str(row["support"])
+    return {
+        "subject": subject,
+        "text": str(row["text"]),
+        "support": support,
+        "is_certain": support == "supported",
+        "tone": TONES.get(support, "doubt"),
+    }
+
+
+def _shown(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Shown:
+    cells = pd.DataFrame([list(row) for row in rows], columns=list(header), dtype=object)
+    return Shown(title, cells, texts=frozenset(header) - {"runs"})
+
+
+def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> dict[str, Any]:
+    """What counts, how much of it there is, and what does not count, with the reason."""
+    counts = Counter(str(status) for status in runs["status"])
+    counts["excluded"] = int((comparison["status"] == "excluded").sum())
+    statuses = [
+        [s, str(counts[s]), STATUSES.get(s, "")] for s in dict.fromkeys([*STATUSES, *counts])
+    ]
+    sizes = comparison.loc[comparison["status"] != "excluded", "runs"]
+    enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
+    return {
+        "checks": [(name, CHECKS.get(name, name)) for name in checks.CHECKS],
+        "statuses": table(
+            "statuses", _shown("Runs by status", ["status", "runs", "what it means"], statuses)
+        ),
+        "left_out": _left_out(runs, comparison),
+        "samples": (
+            f"{_count(enough, 'point')} with at least {RUNS_FOR_INTERVAL} valid runs, "
+            f"{len(sizes) - enough - few} with fewer, {few} with none."
+        ),
+        "runs_for_interval": RUNS_FOR_INTERVAL,
+        "confidence": f"{CONFIDENCE:.0%}",
+    }
+
+
+def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
+    """One row per point, status and reason; None if every run counts."""
+    keys = [*POINT_AXES, "status", "reason"]
+    out = runs.loc[runs["status"] != "ok", [*keys, "repeat"]]
+    excluded = comparison.loc[comparison["status"] == "excluded", keys].assign(repeat="all")
+    both = pd.concat([out.astype(object), excluded.astype(object)]).fillna("").astype(str)
+    if both.empty:
+        return None
+    both["reason"] = both["reason"].map(one_line)
+    grouped = both.groupby(keys, sort=False)["repeat"].agg(", ".join).reset_index()
+    varying, above = constant(grouped, POINT_AXES)
+    cells = grouped.rename(columns={"repeat": "repeats"})[[*varying, "repeats", "status", "reason"]]
+    texts = frozenset(cells.columns) - {"nodes", "gpus_per_node"}
+    shown = Shown("What does not count, and why", cells.astype(object), (), above, texts)
+    return table("left-out", shown)
+
+
+def definitions() -> dict[str, Any]:
+    """Every metric, and how intervals are made."""
+    schema = load_schema("run_record")["properties"]
+    known = {**schema["phases"]["properties"], **schema["metrics"]["properties"]}
+    rows = []
+    for name, metric in METRICS.items():
+        described = known.get(name, {}).get("description", metric.title.capitalize() + ".")
+        meaning = MEANINGS.get(name, described)
+        rows.append([name, metric.title, metric.unit or MISSING, metric.direction, meaning])
+    header = ["metric", "title", "unit", "better", "meaning"]
+    return {
+        "metrics": table("metrics", _shown("Metrics", header, rows)),
+        "resamples": RESAMPLES,
+        "confidence": f"{CONFIDENCE:.0%}",
+        "runs_for_interval": RUNS_FOR_INTERVAL,
+    }
+
+
+def environment(expected: Mapping[str, Any], runs: pd.DataFrame, folder: Path) -> dict[str, Any]:
+    """On what the valid runs ran, and where their raw records are."""
+    valid = runs[runs["status"] == "ok"]
+    hosts: dict[str, None] = {}
+    for names in valid["hosts"].dropna():
+        hosts |= dict.fromkeys(str(names).split())
+    platforms = expected["platforms"]
+    keys = ["title", *SHOWN]
+    rows = [[name, *(_text(shown[key]) for key in keys)] for name, shown in platforms.items()]
+    cells = pd.DataFrame(rows, columns=["platform", *keys], dtype=object)
+    texts = frozenset(cells.columns) - {"cpus_per_node", "usd_per_node_hour", "usd_per_gpu_hour"}
+    paths = [os.path.relpath(path, folder) for path in valid["record"].dropna()]
+    return {
+        "versions": _counted(valid["tensorflow"]),
+        "commits": _counted(valid["git_commit"]),
+        "hosts": list(hosts),
+        "platforms": table("platforms", Shown("Platforms and prices", cells, texts=texts)),
+        "example": min(paths, default=None),
+    }
+
+
+def _text(value: Any) -> str:
+    return MISSING if value is None else str(value)
+
+
+def _counted(values: pd.Series[Any]) -> list[str]:
+    """Each value with the number of its runs, the most frequent first."""
+    counts = Counter(_UNKNOWN if pd.isna(value) else str(value) for value in values)
+    return [f"{value} ({_count(number, 'run')})" for value, number in counts.most_common()]

@@ -1,0 +1,20 @@
+"""What is asked: configuration, grid, runs, geometry, order, platforms, prices, manifest.
+
+What is known before anything runs belongs here. Nothing here imports TensorFlow or pandas.
+"""
+
+#: Modules that other packages may import.
+__all__ = [
+    "all_reduce_benchmark",
+    "config_files",
+    "configuration",
+    "costs",
+    "folders",
+    "geometry",
+    "grid",
+    "manifest",
+    "order",
+    "parameters",
+    "platforms",
+    "user_code",
+]

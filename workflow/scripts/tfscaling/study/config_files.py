@@ -1,0 +1,152 @@
+"""Configuration files read strictly: no value is another than it looks.
+
+Snakemake reads the same files by YAML 1.1, in which 064 is 52, 0x10 is 16, 1_000 is 1000 and 1:30
+is 90, `on` as a key is true, and of two equal keys the first is dropped. Here each of these is an
+error with file, line and key.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import yaml
+
+from tfscaling.study.configuration import ConfigError, key_of
+
+#: The parser of libyaml where PyYAML has it: ten times as quick.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TAG = "tag:yaml.org,2002:"
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)\Z")
+_FLOAT = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\Z")
+
+_Path = tuple[str | int, ...]
+
+
+def read(name: str) -> dict[str, Any]:
+    """The content of a configuration file, {} if it is empty.
+
+    Raises ConfigError for the first value that YAML reads as something else than it looks, and for
+    a key that stands there twice.
+    """
+    text = Path(name).read_text(encoding="utf-8")
+    try:
+        content = json.loads(text, object_pairs_hook=_pairs, parse_constant=_no_constant)
+    except _NotStrictError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    except ValueError:
+        content = _read_yaml(name, text)
+    if not isinstance(content, dict):
+        raise ConfigError(f"{name}: the whole file is not a mapping; allowed: keys with values")
+    return content
+
+
+class _NotStrictError(Exception):
+    """A JSON file has a key twice, or a number that is none."""
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            rule = "it stands in its mapping already"
+            raise _NotStrictError(f"{key}: the key once more is not allowed; {rule}")
+        found[key] = value
+    return found
+
+
+def _no_constant(text: str) -> Any:
+    raise _NotStrictError(f"{text} is not allowed; allowed: finite numbers")
+
+
+def _read_yaml(name: str, text: str) -> Any:
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return {}
+        for line, message in _problems(node, (), loader, set(), ()):
+            raise ConfigError(f"{name}: line {line}: {message}")
+        return loader.construct_document(node)
+    except ConfigError:
+        raise
+    except ValueError as error:  # a date that there is not
+        raise ConfigError(f"{name}: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark else ""
+        reason = getattr(error, "problem", None) or str(error)
+        raise ConfigError(f"{name}: {where}not valid YAML: {reason}") from None
+    finally:
+        loader.dispose()
+
+
+def _problems(
+    node: yaml.Node, path: _Path, loader: Any, done: set[int], above: tuple[yaml.Node, ...]
+) -> Iterator[tuple[int, str]]:
+    """(line, what is wrong) in the order of the file.
+
+    `done` has the ids of the nodes looked at: what an alias repeats is looked at once. `above` are
+    the nodes around this one.
+    """
+    if any(node is other for other in above):
+        yield _line(node), f"{key_of(path)}: not allowed; the alias stands inside what it repeats"
+    elif id(node) not in done:
+        done.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            yield from _problems_of_mapping(node, path, loader, done, (*above, node))
+        elif isinstance(node, yaml.SequenceNode):
+            for number, item in enumerate(node.value):
+                yield from _problems(item, (*path, number), loader, done, (*above, node))
+        elif _is_plain(node) and (rule := _rule(node, loader)) is not None:
+            yield _line(node), f"{key_of(path)}: {node.value} is not allowed; {rule}"
+
+
+def _problems_of_mapping(
+    node: yaml.MappingNode, path: _Path, loader: Any, done: set[int], above: tuple[yaml.Node, ...]
+) -> Iterator[tuple[int, str]]:
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        if key.tag not in (_TAG + "str", _TAG + "merge"):
+            scalar = isinstance(key, yaml.ScalarNode)
+            shown, example = (key.value, f', "{key.value}"') if scalar else ("of several parts", "")
+            rule = f"allowed: a text; write it in quotes{example}"
+            yield _line(key), f"{key_of(path)}: the key {shown} is not allowed; {rule}"
+        elif key.value in lines:
+            rule = f"it stands in line {lines[key.value]} already"
+            shown = key_of((*path, key.value))
+            yield _line(key), f"{shown}: the key once more is not allowed; {rule}"
+        else:
+            lines[key.value] = _line(key)
+            # what is merged (`<<: *other`) becomes part of this mapping
+            below = path if key.tag == _TAG + "merge" else (*path, key.value)
+            yield from _problems(value, below, loader, done, above)
+
+
+def _is_plain(node: yaml.Node) -> TypeGuard[yaml.ScalarNode]:
+    return isinstance(node, yaml.ScalarNode) and not node.style
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _rule(node: yaml.ScalarNode, loader: Any) -> str | None:
+    """What is allowed instead of a plain value that YAML does not read as it looks, or None."""
+    kind, text = node.tag.removeprefix(_TAG), node.value
+    if kind == "int" and not _INTEGER.match(text):
+        value = loader.construct_yaml_int(node)
+        digits = text.replace("_", "")
+        meant = int(digits) if digits.lstrip("+-").isdecimal() else value
+        return f"YAML reads {value} here; write {meant}, or quotes around it where text is meant"
+    if kind == "float":
+        value = loader.construct_yaml_float(node)
+        if not math.isfinite(value):
+            return "allowed: a finite number"
+        if not _FLOAT.match(text):
+            return f"YAML reads {value} here; write that, or quotes around it where text is meant"
+    return None

@@ -1,0 +1,319 @@
+"""Reading the configuration: closed schemas, defaults, and one clear error.
+
+The schemas in ``workflow/schemas`` are the only list of keys, units, defaults and
+bounds; nothing here repeats them.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import difflib
+import functools
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator, validators
+from jsonschema.exceptions import ValidationError
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+
+from tfscaling.study import user_code
+
+SCHEMA_DIR = Path(__file__).resolve().parents[3] / "schemas"
+
+#: Where a value of the merged configuration was read: (file name, content), later ones win.
+Sources = Sequence[tuple[str, Mapping[str, Any]]]
+
+
+#: The source of what was given with --config.
+COMMAND_LINE = "--config"
+
+
+class ConfigError(ValueError):
+    """The configuration is wrong: names the file, the key, the value and what is allowed."""
+
+
+@functools.cache
+def load_schema(name: str) -> dict[str, Any]:
+    """The schema ``workflow/schemas/<name>.schema.yaml``."""
+    schema: dict[str, Any] = yaml.safe_load((SCHEMA_DIR / f"{name}.schema.yaml").read_text())
+    return schema
+
+
+def _plain(name: str) -> dict[str, Any]:
+    """The schema without its dialect: jsonschema would fall back to the dialect's own types."""
+    return {key: value for key, value in load_schema(name).items() if key != "$schema"}
+
+
+@functools.cache
+def _registry() -> Registry:
+    return Registry().with_resources(
+        (path.name, DRAFT202012.create_resource(_plain(path.name.removesuffix(".schema.yaml"))))
+        for path in sorted(SCHEMA_DIR.glob("*.schema.yaml"))
+    )
+
+
+@functools.cache
+def validator(name: str) -> Draft202012Validator:
+    """A validator of the schema `name` that resolves references between the schema files."""
+    # JSON Schema takes 2.0 for an integer; a number of nodes is written without a point
+    types = Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {
+            "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
+            "number": lambda _, value: is_finite(value),
+        }
+    )
+    extend: Any = validators.extend  # has no type hints
+    strict = extend(Draft202012Validator, {"pattern": _pattern}, type_checker=types)
+    checker: Draft202012Validator = strict(_plain(name), registry=_registry())
+    return checker
+
+
+def is_finite(value: Any) -> bool:
+    """Whether it is a number that counts: not true or false, not NaN, no larger than a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
+
+
+def _pattern(_: Any, pattern: str, value: Any, schema: Any) -> Iterator[ValidationError]:
+    r"""JSON Schema's patterns: `$` is the end, not before a last newline, `\d` is ASCII."""
+    if isinstance(value, str) and not _compiled(pattern).search(value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    assert pattern.count("$") == pattern.endswith("$"), f"$ inside of {pattern}"
+    return re.compile(pattern.replace("$", r"\Z"), re.ASCII)
+
+
+def validate(config: Mapping[str, Any], sources: Sources = ()) -> dict[str, Any]:
+    """The configuration with every default filled in.
+
+    `config` is the merged configuration, `sources` the files it was merged from (for messages).
+    Raises ConfigError for the first key that the schema does not allow.
+    """
+    errors = sorted(
+        validator("config").iter_errors(dict(config)), key=lambda e: [str(p) for p in e.path]
+    )
+    if errors:
+        raise ConfigError(_describe(_innermost(errors[0]), sources))
+    complete = copy.deepcopy(dict(config))
+    _fill(complete, load_schema("config"), load_schema("config"))
+    return complete
+
+
+def check_names(
+    config: Mapping[str, Any],
+    metrics: Iterable[str],
+    plots: Iterable[str],
+    datasets: Iterable[str],
+    sources: Sources = (),
+) -> None:
+    """Names that are looked up in a registry must be in it; raises ConfigError.
+
+    A recipe's dataset may also be a function of the user's, which must be there.
+    """
+    named: list[tuple[list[str | int], str, Iterable[str]]] = [
+        (["comparison", "columns", n], column, metrics)
+        for n, column in enumerate(config["comparison"]["columns"])
+    ]
+    named += [(["plots", plot], plot, plots) for plot in config["plots"]]
+    named += [(["datasets", dataset], dataset, datasets) for dataset in config["datasets"]]
+    for path, name, registry in named:
+        if name not in registry:
+            raise ConfigError(problem(path, name, known(registry, name), sources))
+    for recipe, settings in config["recipes"].items():
+        if settings["dataset"] is not None:
+            check_function(["recipes", recipe, "dataset"], settings["dataset"], datasets, sources)
+
+
+def check_function(
+    path: Sequence[str | int], name: str, registry: Iterable[str], sources: Sources
+) -> None:
+    """`name` must be in the registry or a function of the user's; raises ConfigError."""
+    if user_code.is_reference(name):
+        try:
+            user_code.check(name)
+        except user_code.UserCodeError as error:
+            raise ConfigError(problem(path, name, str(error), sources)) from None
+    elif name not in registry:
+        allowed = f"{known(registry, name)} or {user_code.FORM}"
+        raise ConfigError(problem(path, name, allowed, sources))
+
+
+def properties(name: str) -> dict[str, dict[str, Any]]:
+    """Key → schema of the object schema `name`, in the order of the file."""
+    result: dict[str, dict[str, Any]] = load_schema(name)["properties"]
+    return result
+
+
+def known(names: Iterable[str], wanted: object) -> str:
+    """The end of an error message about an unknown name: what is allowed, the nearest first."""
+    names = list(names)
+    near = difflib.get_close_matches(str(wanted), names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}allowed: {', '.join(sorted(names)) or 'none defined'}"
+
+
+def problem(path: Sequence[str | int], value: Any, allowed: str, sources: Sources) -> str:
+    """One line: file, key, value, what is allowed."""
+    return f"{_origin(path, sources)}: {key_of(path)}: {_short(value)} is not allowed; {allowed}"
+
+
+def _innermost(error: ValidationError) -> ValidationError:
+    """The branch of an anyOf that the value was meant for: a list is not reported as a scalar."""
+    while error.context:
+        meant = [e for e in error.context if e.validator != "type" or e.relative_path]
+        if not meant:
+            return error
+        error = min(meant, key=lambda e: (-len(e.relative_path), str(e.validator)))
+    return error
+
+
+def _describe(error: ValidationError, sources: Sources) -> str:
+    path = list(error.absolute_path)
+    schema: Any = error.schema
+    value: Any = error.instance
+    if error.validator == "additionalProperties":
+        unknown = next(key for key in value if key not in schema.get("properties", {}))
+        return problem(
+            [*path, unknown], value[unknown], known(schema["properties"], unknown), sources
+        )
+    if error.validator == "required":
+        missing = next(key for key in schema["required"] if key not in value)
+        return f"{_origin(path, sources)}: {key_of([*path, missing])}: missing; it has no default"
+    allowed: dict[str, Callable[[Any], str]] = {
+        "enum": lambda v: "allowed: " + ", ".join(map(str, v)),
+        "type": lambda v: f"allowed: a value of type {' or '.join(_types(v))}",
+        "minimum": lambda v: f"allowed: {v} or more",
+        "maximum": lambda v: f"allowed: {v} or less",
+        "multipleOf": lambda v: f"allowed: multiples of {v}",
+        "exclusiveMinimum": lambda v: f"allowed: more than {v}",
+        "exclusiveMaximum": lambda v: f"allowed: less than {v}",
+        "minItems": lambda v: f"allowed: a list of at least {v}",
+        "minProperties": lambda v: f"allowed: at least {v} entry",
+        "minLength": lambda v: f"allowed: a text of {v} character or more",
+        "maxLength": lambda v: f"allowed: at most {v} characters, not {len(value)}",
+        "uniqueItems": lambda v: "allowed: each value once",
+        "pattern": lambda v: f"allowed: {schema.get('form') or f'text of the form {v}'}",
+        "anyOf": lambda v: (
+            f"allowed: a value of type {v[0].get('type', 'string')}, or a list of them"
+        ),
+    }
+    keyword = str(error.validator)
+    rule = allowed[keyword](schema[keyword]) if keyword in allowed else error.message
+    if keyword == "type":
+        rule += _hint(value, _types(schema[keyword]), _origin(path, sources) == COMMAND_LINE)
+    elif keyword == "anyOf":
+        types = {
+            kind for branch in schema["anyOf"] for kind in _types(branch.get("type", "string"))
+        }
+        rule += _hint(value, types, _origin(path, sources) == COMMAND_LINE)
+    return problem(path, value, rule, sources)
+
+
+def _types(types: str | Sequence[str]) -> Sequence[str]:
+    return [types] if isinstance(types, str) else types
+
+
+def _hint(value: Any, types: Collection[str], on_command_line: bool) -> str:
+    """How a value of the wrong type was probably meant, or an empty text."""
+    if isinstance(value, str) and {"integer", "number", "boolean", "null"} & set(types):
+        if on_command_line:
+            return "; --config takes nested values as texts: give them in a file to --configfile"
+        if "number" in types and (number := _number(value)) is not None:
+            return f"; YAML reads text here, write {number}"
+        if "integer" in types and value.lstrip("+-").isdecimal() and value.isascii():
+            return f"; write {int(value)}, without quotes"
+        if "boolean" in types and value.lower() in ("true", "false"):
+            return f"; write {value.lower()}, without quotes"
+        return ""
+    if "string" not in types:
+        return "; a number must be finite" if isinstance(value, float) and "number" in types else ""
+    if isinstance(value, bool):
+        return "; YAML reads yes, no, on and off as true and false: write the text in quotes"
+    if isinstance(value, datetime.date):
+        return "; YAML reads a date here: write the text in quotes"
+    if isinstance(value, int | float):
+        return "; YAML reads a number here: write the text in quotes"
+    return ""
+
+
+def _number(text: str) -> str | None:
+    """A number as YAML 1.1 reads it, such as 1.0e-3 for 1e-3, or None if it is none."""
+    found = re.fullmatch(r"([-+]?)(\d*)\.?(\d*)(?:[eE]([-+]?)(\d+))?", text, re.ASCII)
+    if found is None or not (found[2] or found[3]) or not is_finite(float(text)):
+        return None
+    exponent = f"e{found[4] or '+'}{found[5]}" if found[5] else ""
+    sign = found[1].replace("+", "")
+    return f"{sign}{found[2].lstrip('0') or '0'}.{found[3] or '0'}{exponent}"
+
+
+def _origin(path: Sequence[str | int], sources: Sources) -> str:
+    """The last source that sets the longest known part of `path`; the command line has no file."""
+    for end in range(len(path), 0, -1):
+        for name, content in reversed(sources):
+            if _contains(content, path[:end]):
+                return name
+    return sources[0][0] if sources else "configuration"
+
+
+def _contains(content: Any, path: Sequence[str | int]) -> bool:
+    for step in path:
+        try:
+            content = content[step]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return True
+
+
+def key_of(path: Sequence[str | int]) -> str:
+    """`grid[0].nodes`"""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text or "the whole file"
+
+
+def _short(value: Any, width: int = 200) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _fill(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> None:
+    """Fill defaults in place, depth first; JSON Schema itself only describes them."""
+    schema, root = _resolve(schema, root)
+    if isinstance(value, dict):
+        for key, sub in schema.get("properties", {}).items():
+            if key not in value and "default" in sub:
+                value[key] = copy.deepcopy(sub["default"])
+        for key, item in value.items():
+            sub = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
+            if isinstance(sub, Mapping):
+                _fill(item, sub, root)
+    elif isinstance(value, list) and "items" in schema:
+        for item in value:
+            _fill(item, schema["items"], root)
+
+
+def _resolve(
+    schema: Mapping[str, Any], root: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    reference = schema.get("$ref")
+    if reference is None:
+        return schema, root
+    if reference.startswith("#/$defs/"):
+        return root["$defs"][reference.removeprefix("#/$defs/")], root
+    other = load_schema(reference.removesuffix(".schema.yaml"))
+    return other, other

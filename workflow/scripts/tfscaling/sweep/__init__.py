@@ -1,0 +1,8 @@
+"""What to run next: the plan with its cost, the budget, extra repeats."""
+
+#: Modules that other packages may import.
+__all__ = [
+    "costed_plan",
+    "extra_repeats",
+    "submission",
+]

@@ -1,0 +1,18 @@
+"""One row per run, one row per point: medians, intervals, significance, published values, warnings.
+
+What conclusions are drawn from belongs here; the conclusions themselves belong to `analysis`.
+"""
+
+#: Modules that other packages may import.
+__all__ = [
+    "comparison",
+    "data_warnings",
+    "display",
+    "environments",
+    "estimates",
+    "intervals",
+    "published",
+    "runs_table",
+    "significance",
+    "wording",
+]

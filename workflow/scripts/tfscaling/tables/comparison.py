@@ -1,0 +1,313 @@
+"""The comparison: one row per point, with intervals, speed-up and published values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.records import run_record
+from tfscaling.records.metrics import METRICS
+from tfscaling.study import platforms
+from tfscaling.study.grid import POINT_AXES
+from tfscaling.tables import published
+from tfscaling.tables.intervals import median_interval, ratio_interval
+from tfscaling.tables.runs_table import RUN_METRICS, SERIES_AXES, SIZES
+
+Row = dict[str, Any]
+
+#: Metrics that come with minimum, maximum and the interval of the median over a point's runs.
+SPREAD = (
+    *("execution_time_s", "loss", "accuracy", "test_accuracy", "cost_usd"),
+    *("time_to_accuracy_s", "cost_to_accuracy_usd"),
+)
+#: Metrics that a point has only if all its valid runs have and none diverged: the others did not
+#: get so far, and a median without them would make the point look better than it is.
+OF_ALL_RUNS = ("time_to_accuracy_s", "cost_to_accuracy_usd")
+#: Metrics that come with a bootstrap interval.
+RATIOS = ("speedup", "scaling_efficiency", "steady_state_speedup")
+RATE = "throughput_examples_per_s"
+#: Speed-up → the seconds of a run that it is a ratio of: of the whole, and per example of training.
+TIMES: dict[str, Callable[[Row], float]] = {
+    "speedup": lambda run: run["execution_time_s"],
+    "steady_state_speedup": lambda run: 1 / run[RATE] if run[RATE] else math.nan,
+}
+WHOLE = (
+    *("runs_asked", "runs_at_target", "runs_diverged", "examples_trained"),
+    *(size for size in SIZES if size != "batch_scaling"),
+)
+#: Points whose numbers of examples trained differ by more than this fraction do not do the same.
+SAME_WORK_TOLERANCE = 0.001
+#: How the reason of such a point begins, and what follows where its own runs differ in that.
+OTHER_WORK, OWN_RUNS = "does not do the same work", "its runs trained"
+#: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
+COLUMNS = (
+    *POINT_AXES,
+    "devices",
+    "platform_title",
+    "cloud",
+    "status",
+    "runs",
+    "runs_asked",
+    "runs_diverged",
+    *SIZES,
+    "examples_trained",
+    "same_work",
+    *METRICS,
+    *(f"{name}_{end}" for name in SPREAD for end in ("min", "max", "low", "high")),
+    *(f"{name}_{end}" for name in RATIOS for end in ("low", "high")),
+    "baseline",
+    "baseline_execution_time_s",
+    "target_accuracy",
+    "runs_at_target",
+    "reason",
+)
+
+
+def comparison_table(
+    runs: pd.DataFrame,
+    expected: Mapping[str, Any],
+    baseline: Mapping[str, Any] | None = None,
+    published_rows: Sequence[Mapping[str, Any]] = (),
+) -> pd.DataFrame:
+    """One row per point, in the order of the grid; excluded points at the end.
+
+    Every metric is the median over the point's valid runs; time and cost to the target accuracy
+    only if all of them reached it, and `runs_at_target` counts those that did. Speed-up is relative
+    to the point that `baseline` names by values of axes; axes that it leaves open are the point's
+    own (platform, model, strategy, recipe) or those of the fewest replicas (the others), on the
+    same kind of device. Points that do not train as many examples as their baseline have none:
+    `same_work` says which, None where it is not known.
+    """
+    points = _by_point(runs)
+    target = expected.get("target_accuracy")
+    rows = [_point_row(axes, group, target) for axes, group in points.items()]
+    excluded = _excluded_rows(expected["excluded"], {_key(row) for row in rows})
+    for row in (*rows, *excluded):
+        platform = expected["platforms"][row["platform"]]
+        row |= {"platform_title": platform["title"], "cloud": platform["cloud"]}
+        row["devices"] = platforms.device_kind(row["gpus_per_node"], platform["devices"])
+    _add_speedup(rows, points, baseline or {})
+    rows += excluded
+    _add_published(rows, expected, published_rows)
+    # a point that was not run has no sizes: whole numbers stay whole beside it
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(WHOLE, "Int64"))
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[axis] for axis in POINT_AXES)
+
+
+def _by_point(runs: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:
+    points: dict[tuple[Any, ...], list[Row]] = {}
+    for run in runs.to_dict("records"):
+        points.setdefault(_key(run), []).append(run)  # type: ignore[arg-type]
+    return points
+
+
+def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None) -> Row:
+    valid = [run for run in group if run["status"] == "ok"]
+    others = [run for run in group if run["status"] != "ok"]
+    row: Row = dict(zip(POINT_AXES, axes, strict=True))
+    row |= {size: group[0][size] for size in SIZES}
+    diverged = [run for run in others if run["status"] == run_record.DIVERGED]
+    row |= {"runs": len(valid), "runs_asked": len(group), "status": _status(valid, others)}
+    reasons = [*_reasons(group, diverged)]
+    row["runs_diverged"] = len(diverged)
+    if trained := [int(run["examples_trained"]) for run in valid]:
+        row["examples_trained"] = round(median(trained))
+        if not _is_same(min(trained), max(trained)):
+            row["same_work"] = False
+            text = f"{OWN_RUNS} {min(trained):,} to {max(trained):,} examples"
+            reasons.append(f"{OTHER_WORK}: {text}")
+    if target is not None:
+        reached = sum(not pd.isna(run["time_to_accuracy_s"]) for run in valid)
+        row |= {"target_accuracy": target, "runs_at_target": reached}
+    for name in (*RUN_METRICS, "cost_usd", *OF_ALL_RUNS):
+        values = [run[name] for run in valid if not pd.isna(run[name])]
+        if name in OF_ALL_RUNS and len(values) < len(valid) + len(diverged):
+            values = []
+        if 0 < len(values) < len(valid):
+            reasons.append(f"{name} is known of {len(values)} of {len(valid)} runs")
+        row[name] = median(values) if values else None
+        if name in SPREAD and values:
+            low, high = median_interval(values) or (None, None)
+            row |= {f"{name}_min": min(values), f"{name}_max": max(values)}
+            row |= {f"{name}_low": low, f"{name}_high": high}
+    if of_examples_s := _known(valid, TIMES["steady_state_speedup"]):
+        # total examples over the median time, not a mean of rates in the middle
+        row[RATE] = 1 / median(of_examples_s)
+    if row["straggler_ratio"] is not None and row["compute_time_s"]:
+        # a ratio of medians, not a median of ratios: the slowest ranks' over the median ranks'
+        slowest = _known(valid, lambda run: run["straggler_ratio"] * run["compute_time_s"])
+        row["straggler_ratio"] = median(slowest) / row["compute_time_s"]
+    row["reason"] = "; ".join(reasons)
+    return row
+
+
+def _reasons(group: Sequence[Row], diverged: Sequence[Row]) -> Iterator[str]:
+    """Why runs of a point do not count."""
+    if diverged:
+        told = (
+            f"repeat {run['repeat']}: {run['reason'].removeprefix('diverged: ')}"
+            for run in diverged
+        )
+        yield f"{len(diverged)} of {len(group)} diverged ({', '.join(told)})"
+    for run in group:
+        if run["status"] not in (run_record.OK, run_record.DIVERGED):
+            yield f"repeat {run['repeat']} {run['status']}: {run['reason']}"
+
+
+def _status(valid: Sequence[Row], others: Sequence[Row]) -> str:
+    """ok, or incomplete, or with no valid run the most frequent status of the others."""
+    if not others:
+        return "ok"
+    statuses = [run["status"] for run in others]
+    return "incomplete" if valid else max(statuses, key=statuses.count)
+
+
+def all_at_target(row: Mapping[Any, Any]) -> bool:
+    """Whether all runs of a point with a target reached it; one that diverged did not."""
+    return bool(row["runs_at_target"] == row["runs"] + row["runs_diverged"])
+
+
+def baseline_of(row: Row, rows: Iterable[Row], baseline: Mapping[str, Any]) -> Row | None:
+    """The point that `row` is compared with; None if the grid has none.
+
+    It has the same kind of device, unless `baseline` says otherwise: it names gpus_per_node, or a
+    platform that has no such device. Where no point that `baseline` names has the kind of device,
+    it is the smallest of the row's own line that has.
+    """
+    own = {axis: row[axis] for axis in SERIES_AXES}
+    named = {axis: str(v) if axis == "tasks_per_node" else v for axis, v in baseline.items()}
+    everything = list(rows)
+
+    def matching(wanted: Mapping[str, Any]) -> list[Row]:
+        return [other for other in everything if all(other[a] == v for a, v in wanted.items())]
+
+    def alike(points: Iterable[Row]) -> list[Row]:
+        return [other for other in points if other["devices"] == row["devices"]]
+
+    found = matching(own | named)
+    if "gpus_per_node" not in named and found:
+        found = alike(found) or (found if "platform" in named else alike(matching(own)))
+    return min(found, key=lambda r: (r["replicas"], r["nodes"], r["gpus_per_node"]), default=None)
+
+
+def _add_speedup(
+    rows: Sequence[Row],
+    points: Mapping[tuple[Any, ...], list[Row]],
+    baseline: Mapping[str, Any],
+) -> None:
+    bases: dict[tuple[Any, ...], Row | None] = {}
+    most: dict[tuple[Any, ...], int] = {}
+    for row in rows:
+        line = tuple(row[axis] for axis in SERIES_AXES)
+        most[line] = max(most.get(line, 0), row.get("examples_trained", 0))
+    for row in rows:
+        line = tuple(row[axis] for axis in SERIES_AXES)
+        series = (*line, row["devices"])
+        if series not in bases:
+            bases[series] = baseline_of(row, rows, baseline)
+        base = bases[series]
+        _compare_work(row, base, most[line])
+        if base is None:
+            row["baseline"] = "no point of the grid"
+            continue
+        shown = [*baseline, *(a for a in POINT_AXES if a not in (*SERIES_AXES, *baseline))]
+        row["baseline"] = " ".join(f"{axis}={base[axis]}" for axis in shown)
+        row["baseline_execution_time_s"] = base["execution_time_s"]
+        of_base = base.get("examples_trained")
+        if not row.get("same_work") or of_base is None:
+            continue
+        if _is_same(row["examples_trained"], of_base):
+            _add_ratios(row, base, points)
+        else:
+            _say(row, f"no speedup: the baseline trained {of_base:,} examples")
+
+
+def _compare_work(row: Row, base: Row | None, most: int) -> None:
+    """Mark whether the point trains as many examples as its baseline, and say if it does not.
+
+    Without a measured baseline of the same model and recipe: as many as the point of its line that
+    trains the most.
+    """
+    own = row.get("examples_trained")
+    if own is None or row.get("same_work") is False:
+        return
+    is_alike = base is not None and all(base[axis] == row[axis] for axis in ("model", "recipe"))
+    of_base = base.get("examples_trained") if base and is_alike else None
+    other = of_base or most
+    row["same_work"] = _is_same(own, other)
+    if not row["same_work"]:
+        whose = "its baseline" if of_base else "another point of its line"
+        _say(row, f"{OTHER_WORK}: trained {own:,} examples, {whose} {other:,}")
+
+
+def _is_same(examples: int, others: int) -> bool:
+    """Whether two numbers of examples trained are the same work."""
+    return abs(examples - others) <= SAME_WORK_TOLERANCE * others
+
+
+def _say(row: Row, reason: str) -> None:
+    row["reason"] = "; ".join(filter(None, (row["reason"], reason)))
+
+
+def _add_ratios(row: Row, base: Row, points: Mapping[tuple[Any, ...], list[Row]]) -> None:
+    for name, seconds in TIMES.items():
+        of_base, own = (_known(points[_key(point)], seconds) for point in (base, row))
+        if not (of_base and own):
+            continue
+        if not (median(of_base) and median(own)):
+            _say(row, f"no {name}: a median time is 0")
+            continue
+        row[name] = median(of_base) / median(own)
+        interval = ratio_interval(of_base, own)
+        if interval is not None and row is not base:  # compared with itself: no uncertainty
+            row[f"{name}_low"], row[f"{name}_high"] = interval
+    share = base["replicas"] / row["replicas"]
+    for end in ("", "_low", "_high"):
+        if f"speedup{end}" in row:
+            row[f"scaling_efficiency{end}"] = row[f"speedup{end}"] * share
+
+
+def _known(group: Sequence[Row], value: Callable[[Row], float]) -> list[float]:
+    found = (value(run) for run in group if run["status"] == "ok")
+    return [number for number in found if not pd.isna(number)]
+
+
+def _add_published(
+    rows: Sequence[Row], expected: Mapping[str, Any], published_rows: Sequence[Mapping[str, Any]]
+) -> None:
+    if not published_rows:
+        return
+    known = published.by_point(published_rows)
+    training = {
+        _key({**entry["axes"], "tasks_per_node": str(entry["axes"]["tasks_per_node"])}): (
+            published.training_of(entry)
+        )
+        for entry in expected["runs"]
+    }
+    for row in rows:
+        name = expected["platforms"][row["platform"]]["published_as"]
+        result = known.get(published.point_of(row, name))
+        own = training.get(_key(row))  # an excluded point has none
+        same = result is not None and own is not None and published.same_training(result, own)
+        row |= published.beside(row, result, same)
+        if same and row["runs"]:
+            for name in published.without_ratio(row):
+                _say(row, f"no {name}: the published value is 0")
+
+
+def _excluded_rows(excluded: Iterable[Mapping[str, Any]], run: set[tuple[Any, ...]]) -> list[Row]:
+    """Points that no block of the grid runs, once each."""
+    rows: dict[tuple[Any, ...], Row] = {}
+    for point in excluded:
+        axes = {**point["axes"], "tasks_per_node": str(point["axes"]["tasks_per_node"])}
+        row = {**axes, "runs": 0, "status": "excluded", "reason": point["reason"]}
+        if _key(row) not in run:
+            rows.setdefault(_key(row), row)
+    return list(rows.values())

@@ -1,0 +1,373 @@
+"""What must be known before any number of a data set is read: one list for every output.
+
+The table of points and the table of runs say all of it; `warnings.json` carries the
+list to the outputs, so that none of them says less than another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.records import run_record
+from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.platforms import LOGICAL
+from tfscaling.tables import environments
+from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
+from tfscaling.tables.significance import Point, point_of
+from tfscaling.tables.wording import NAMED_MAX
+
+SCHEMA_VERSION = 1
+#: SERIOUS: the numbers do not mean what they seem to mean. LIMITED: there are fewer than asked for,
+#: or they are less sure.
+SERIOUS, LIMITED = "serious", "limited"
+#: Warnings before a table, at most: the table must stay in view. The others stand after it.
+BEFORE_MAX = 4
+
+Row = Mapping[Any, Any]
+
+
+@dataclass(frozen=True)
+class DataWarning:
+    """`text` is a sentence for tables, `short` a few words for the foot of a plot.
+
+    It concerns `points`, by their axes; `runs` counts the runs that it concerns, or all runs of
+    these points where it does not depend on the single run.
+    """
+
+    kind: str
+    severity: str
+    text: str
+    short: str
+    points: tuple[Point, ...]
+    runs: int
+
+
+#: What the warnings look at in the table of runs, where it is there.
+_OF_RUNS = (
+    *POINT_AXES,
+    *("status", "machines", "shared_with", "cpus_online", "dataset_sha256"),
+    *("warnings", "unchecked"),
+)
+
+
+class Tables:
+    """The table of points and the table of runs as the warnings look at them."""
+
+    def __init__(self, comparison: pd.DataFrame, runs: pd.DataFrame) -> None:
+        self.runs = runs
+        self.points: dict[Point, Row] = {
+            point_of(row): row for row in comparison.to_dict("records")
+        }
+        self.asked = {p: row for p, row in self.points.items() if row["status"] != "excluded"}
+        self.measured = {p: row for p, row in self.points.items() if row["runs"] > 0}
+        known = [name for name in _OF_RUNS if name in runs]
+        self.all_runs: Sequence[Row] = runs[known].to_dict("records")
+        self.valid = [run for run in self.all_runs if run["status"] == run_record.OK]
+        #: Those that have a record: what it warns of may explain why a run diverged.
+        self.ended = [
+            r for r in self.all_runs if r["status"] in (run_record.OK, run_record.DIVERGED)
+        ]
+
+    def title(self, platform: str) -> str:
+        titles = {row["platform"]: row["platform_title"] for row in self.points.values()}
+        return str(titles.get(platform, platform))
+
+    def of_points(self, points: Sequence[Point], among: Mapping[Point, Row], measured: str) -> str:
+        """`all 6 points`; `2 of 6 points (nodes 1; nodes 2)`; `9 of 20 points of A`."""
+        noun = f"{measured} point" if measured else "point"
+        if len(points) == len(among):
+            return _all(len(points), noun)
+        counted = f"{len(points)} of {len(among)} {noun}s"
+        if len(points) <= NAMED_MAX:
+            return f"{counted} ({'; '.join(self._name(point) for point in points)})"
+        return f"{counted}{self._of_platforms([self.points[point] for point in points])}"
+
+    def _name(self, point: Point) -> str:
+        """The axes in which the points of the data set differ, as the tables have them."""
+        every = zip(*self.points, strict=True)
+        varying = [len({str(value) for value in values}) > 1 for values in every]
+        named = zip(POINT_AXES, point, varying, strict=True)
+        return ", ".join(f"{axis} {value}" for axis, value, varies in named if varies)
+
+    def of_runs(self, some: Sequence[Row], among: Sequence[Row]) -> str:
+        """`all 24 runs` or `3 of 24 runs of A`."""
+        if len(some) == len(among):
+            return _all(len(some), "run")
+        return f"{len(some)} of {len(among)} runs{self._of_platforms(some)}"
+
+    def _of_platforms(self, rows: Sequence[Row]) -> str:
+        """On which platforms these are, where that tells something."""
+        names = dict.fromkeys(row["platform"] for row in rows)
+        if len(names) == len({row["platform"] for row in self.points.values()}):
+            return ""
+        return f" of {_listed([self.title(name) for name in names], 'and')}"
+
+
+def find(comparison: pd.DataFrame, runs: pd.DataFrame) -> list[DataWarning]:
+    """The warnings of these points and runs, serious ones first."""
+    tables = Tables(comparison, runs)
+    found = [warning for rule in RULES for warning in rule(tables)]
+    return sorted(found, key=lambda warning: warning.severity != SERIOUS)
+
+
+def _logical_devices(tables: Tables) -> Iterator[DataWarning]:
+    points = [point for point, row in tables.asked.items() if row["devices"] == LOGICAL]
+    every = len(points) == len(tables.asked)
+    counted = (
+        _all(len(points), "point") if every else f"{len(points)} of {len(tables.asked)} points"
+    )
+    if points:
+        yield DataWarning(
+            "logical_devices",
+            SERIOUS,
+            f"Logical devices, which are parts of a CPU, stand for GPUs at {counted}: no GPU took "
+            "part there, and the times say nothing of any GPU.",
+            f"logical devices, parts of a CPU, at {counted}",
+            tuple(points),
+            sum(int(tables.asked[point]["runs"]) for point in points),
+        )
+
+
+def _one_machine(tables: Tables) -> Iterator[DataWarning]:
+    """With the local launcher, or on a virtual cluster, whose nodes are processes."""
+    several = [run for run in tables.ended if run["nodes"] > 1 and _machines(run)]
+    runs = [run for run in several if len(_machines(run)) < run["nodes"]]
+    if runs:
+        machines = {machine for run in runs for machine in _machines(run)}
+        cpus = {f"{run['cpus_online']:.0f}" for run in runs if pd.notna(run.get("cpus_online"))}
+        with_cpus = f" with {cpus.pop()} CPUs" if len(cpus) == 1 else ""
+        one = f"one machine{with_cpus}" if len(machines) == 1 else "fewer machines than nodes"
+        yield DataWarning(
+            "one_machine",
+            SERIOUS,
+            f"{one[0].upper()}{one[1:]} stood for the nodes of {tables.of_runs(runs, several)} on "
+            "several nodes: they shared cores, and the times say nothing of a cluster.",
+            f"{one} stood for the nodes",
+            _points(runs),
+            len(runs),
+        )
+
+
+def _shared_machine(tables: Tables) -> Iterator[DataWarning]:
+    runs = [run for run in tables.ended if pd.notna(run["shared_with"]) and run["shared_with"] > 0]
+    if runs:
+        yield DataWarning(
+            "shared_machine",
+            SERIOUS,
+            f"Runs took each other's time: {tables.of_runs(runs, tables.ended)} shared a machine "
+            "with another of these runs at the same time (column shared_with of runs.csv).",
+            f"{_count(len(runs), 'run')} shared a machine with another at the same time",
+            _points(runs),
+            len(runs),
+        )
+
+
+def _other_work(tables: Tables) -> Iterator[DataWarning]:
+    measured = tables.measured
+    points = [point for point, row in measured.items() if not _is_same_work(row)]
+    if points:
+        yield DataWarning(
+            "other_work",
+            SERIOUS,
+            "Another number of examples than at the baseline was trained at "
+            f"{tables.of_points(points, measured, 'measured')}: they have no speed-up, and no law, "
+            "finding or decision has those that trained fewer than others (column "
+            "examples_trained).",
+            f"{_count(len(points), 'point')} trained another number of examples",
+            tuple(points),
+            sum(int(measured[point]["runs"]) for point in points),
+        )
+
+
+def _diverged(tables: Tables) -> Iterator[DataWarning]:
+    everything = tables.all_runs
+    runs = [run for run in everything if run["status"] == run_record.DIVERGED]
+    if runs:
+        points = _points(runs)
+        yield DataWarning(
+            "diverged",
+            SERIOUS,
+            f"The loss of {tables.of_runs(runs, everything)} became NaN or infinite, at "
+            f"{tables.of_points(points, tables.asked, '')}: medians are of the other runs alone, "
+            "and look better than the training is.",
+            f"{len(runs)} of {_count(len(everything), 'run')} diverged",
+            points,
+            len(runs),
+        )
+
+
+def _environments(tables: Tables) -> Iterator[DataWarning]:
+    facts: dict[str, list[str]] = {}  # fact → the platforms in whose runs it differs
+    for row in environments.differences(tables.runs).to_dict("records"):
+        if row["fact"] in environments.ALIKE:
+            facts.setdefault(row["fact"], []).append(row["platform"])
+    if facts:
+        named = "; ".join(
+            f"{fact}: {_listed([tables.title(name) for name in names], 'and')}"
+            if len(names) <= NAMED_MAX
+            else f"{fact}: {len(names)} platforms"
+            for fact, names in facts.items()
+        )
+        differing = {name for names in facts.values() for name in names}
+        runs = [run for run in tables.valid if run["platform"] in differing]
+        yield DataWarning(
+            "environments",
+            LIMITED,
+            f"Runs of one platform were made in different environments ({named}): differences "
+            "between points may be of that.",
+            "runs of one platform differ in their environment",
+            _points(runs),
+            len(runs),
+        )
+
+
+def _other_data(tables: Tables) -> Iterator[DataWarning]:
+    """Runs of the same work must have read the same data, whoever made them."""
+    by_work: dict[tuple[str, str], dict[str, list[Row]]] = {}
+    for run in tables.valid:
+        if isinstance(data := run.get("dataset_sha256"), str):
+            by_work.setdefault((run["model"], run["recipe"]), {}).setdefault(data, []).append(run)
+    mixed = {work: data for work, data in by_work.items() if len(data) > 1}
+    if mixed:
+        named = "; ".join(f"{', '.join(work)}: {len(data)}" for work, data in mixed.items())
+        runs = [run for data in mixed.values() for own in data.values() for run in own]
+        yield DataWarning(
+            "other_data",
+            SERIOUS,
+            f"Points that are compared were trained on different data (model, recipe: number of "
+            f"data sets: {named}; column dataset_sha256 of runs.csv).",
+            "compared points were trained on different data",
+            _points(runs),
+            len(runs),
+        )
+
+
+def _own_warnings(tables: Tables) -> Iterator[DataWarning]:
+    """What the runs themselves warn of, once each."""
+    for text, runs in _said(tables.ended, "warnings").items():
+        of = tables.of_runs(runs, tables.ended)
+        yield DataWarning("of_runs", SERIOUS, f"{text} ({of}).", text, _points(runs), len(runs))
+
+
+def _unchecked(tables: Tables) -> Iterator[DataWarning]:
+    """What of the request no check of the runs could compare."""
+    for text, runs in _said(tables.ended, "unchecked").items():
+        said = f"Not checked in {tables.of_runs(runs, tables.ended)}: {text}."
+        short = f"not checked: {text}"
+        yield DataWarning("unchecked", LIMITED, said, short, _points(runs), len(runs))
+
+
+def _said(runs: Sequence[Row], column: str) -> dict[str, list[Row]]:
+    """Each of the texts in a column → the runs that say it."""
+    found: dict[str, list[Row]] = {}
+    for run in runs:
+        texts = run.get(column)
+        for text in texts.split(environments.SEPARATOR) if isinstance(texts, str) else ():
+            if text:
+                found.setdefault(text.rstrip("."), []).append(run)
+    return found
+
+
+def _not_valid(tables: Tables) -> Iterator[DataWarning]:
+    told = (run_record.OK, run_record.DIVERGED)  # the latter by a warning of their own
+    out = [run for run in tables.all_runs if run["status"] not in told]
+    if out:
+        counts = Counter(str(run["status"]) for run in out)
+        named = _listed([f"{count} {status}" for status, count in counts.items()], "and")
+        points = _points(out)
+        runs = _count(len(tables.runs), "run")
+        said = f"{len(out)} of {runs} do not count" if tables.valid else f"none of {runs} counts"
+        yield DataWarning(
+            "not_valid",
+            LIMITED,
+            f"{said[0].upper()}{said[1:]} ({named}), at "
+            f"{tables.of_points(points, tables.asked, '')}.",
+            said,
+            points,
+            len(out),
+        )
+
+
+def _few_runs(tables: Tables) -> Iterator[DataWarning]:
+    measured = tables.measured
+    points = [point for point, row in measured.items() if row["runs"] < RUNS_FOR_INTERVAL]
+    if points:
+        yield DataWarning(
+            "few_runs",
+            LIMITED,
+            f"Fewer than {RUNS_FOR_INTERVAL} valid runs at "
+            f"{tables.of_points(points, measured, 'measured')}: no confidence interval.",
+            f"fewer than {RUNS_FOR_INTERVAL} valid runs at {len(points)} of "
+            f"{_count(len(measured), 'point')}",
+            tuple(points),
+            sum(int(measured[point]["runs"]) for point in points),
+        )
+
+
+#: Every kind of warning, in the order in which they are given.
+RULES: tuple[Callable[[Tables], Iterator[DataWarning]], ...] = (
+    *(_logical_devices, _one_machine, _shared_machine, _diverged, _other_work, _other_data),
+    *(_own_warnings, _not_valid, _few_runs, _environments, _unchecked),
+)
+
+
+def _machines(run: Row) -> list[str]:
+    """The machines of a run; none where they are not known."""
+    return run["machines"].split() if isinstance(run["machines"], str) else []
+
+
+def _is_same_work(row: Row) -> bool:
+    said = row.get("same_work")
+    return bool(pd.isna(said) or said)
+
+
+def _points(runs: Sequence[Row]) -> tuple[Point, ...]:
+    return tuple(dict.fromkeys(point_of(run) for run in runs))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _all(number: int, noun: str) -> str:
+    several = f"both {noun}s" if number == 2 else f"all {number} {noun}s"
+    return several if number > 1 else f"the only {noun}"
+
+
+def _listed(names: Sequence[str], last: str) -> str:
+    """`a`, `a and b` or `a, b and c`."""
+    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def placed(found: Sequence[DataWarning]) -> tuple[list[str], list[str]]:
+    """(texts that stand before a table, those that stand after it)."""
+    texts = [warning.text for warning in found]
+    return texts[:BEFORE_MAX], texts[BEFORE_MAX:]
+
+
+def footnotes(found: Sequence[DataWarning]) -> list[str]:
+    """What stands at the foot of a plot: one note, or none."""
+    return [f"warnings: {'; '.join(warning.short for warning in found)}"] if found else []
+
+
+def to_json(found: Sequence[DataWarning]) -> dict[str, Any]:
+    """The content of warnings.json: points as objects of their axes."""
+    rows = [
+        asdict(warning)
+        | {"points": [dict(zip(POINT_AXES, point, strict=True)) for point in warning.points]}
+        for warning in found
+    ]
+    return {"schema_version": SCHEMA_VERSION, "warnings": rows}
+
+
+def from_json(content: Mapping[str, Any]) -> list[DataWarning]:
+    """The warnings of a warnings.json."""
+    return [
+        DataWarning(**{**row, "points": tuple(point_of(axes) for axes in row["points"])})
+        for row in content["warnings"]
+    ]

@@ -1,0 +1,186 @@
+"""What people see of the tables: chosen columns, rounded values, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.records.metrics import METRICS
+from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.platforms import CPU, LOGICAL
+from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+
+MISSING = "–"
+#: Of a ratio to a value of 0; the reason stands in its own column.
+NO_RATIO = "no ratio"
+_TEXTS = {"platform", "model", "strategy", "recipe", "devices", "status", "reason"}
+
+#: What names a point: its axes, and the kind of its devices after their number.
+_AFTER = POINT_AXES.index("gpus_per_node") + 1
+NAMING = (*POINT_AXES[:_AFTER], "devices", *POINT_AXES[_AFTER:])
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table of texts: `cells` as it is read, `texts` the columns aligned to the left."""
+
+    title: str
+    cells: pd.DataFrame
+    notes: tuple[str, ...] = ()
+    above: str = ""
+    texts: frozenset[str] = field(default_factory=lambda: frozenset(_TEXTS))
+
+
+def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> Shown:
+    """The comparison with the metrics `columns`, in this order.
+
+    Axes that are the same everywhere stand above the table; columns without any value are left out.
+    """
+    axes = [axis for axis in NAMING if axis == "nodes" or table[axis].nunique() > 1]
+    fixed = [f"{axis} {table[axis].iloc[0]}" for axis in NAMING if axis not in axes]
+    names = [*axes, "status", "runs", "replicas", "global_batch_size"]
+    names += [column for column in columns if not table[column].isna().all()]
+    if (table["reason"].fillna("") != "").any():
+        names.append("reason")
+    rows = [[cell(name, row) for name in names] for row in table.to_dict("records")]
+    above = f"All points: {', '.join(fixed)}." if fixed else ""
+    cells = pd.DataFrame(rows, columns=names, dtype=object)
+    notes = [*_target_notes(table, axes, columns), *_notes(table, names)]
+    return Shown(title, cells, tuple(notes), above)
+
+
+def devices(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
+    """What each node of a point trains on: `CPU`, `2 GPUs` or `2 logical devices`."""
+    number = int(row["gpus_per_node"])
+    if not number:
+        return CPU
+    noun = "logical device" if row["devices"] == LOGICAL else "GPU"
+    return f"{number} {noun}{'s' if number > 1 else ''}"
+
+
+def cell(name: str, row: dict[Any, Any]) -> str:
+    """The value of a column: rounded as its metric says, with its interval or else its range."""
+    value = row[name]
+    if name == "runs":
+        asked = row["runs_asked"]
+        return str(value) if pd.isna(asked) else f"{value} of {asked:.0f}"
+    if value is None or (not isinstance(value, str) and pd.isna(value)):
+        ratio = "speedup" if name == "scaling_efficiency" else name
+        return NO_RATIO if f"no {ratio}: " in str(row.get("reason", "")) else MISSING
+    if name in METRICS:
+        digits = METRICS[name].digits
+        low, high = _spread(name, row)
+        if low is None:
+            return f"{value:.{digits}f}"
+        digits = min(digits, 1) if name == "execution_time_s" else digits
+        return f"{value:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
+    return f"{value:.0f}" if isinstance(value, float) else one_line(str(value))
+
+
+def _spread(name: str, row: dict[Any, Any]) -> tuple[Any, Any]:
+    """The interval of the median or the ratio; of fewer runs the range; of one run nothing."""
+    for low, high in ((f"{name}_low", f"{name}_high"), (f"{name}_min", f"{name}_max")):
+        if row["runs"] > 1 and low in row and pd.notna(row[low]):
+            return row[low], row[high]
+    return None, None
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks."""
+    return " ".join(text.split())
+
+
+def _target_notes(
+    table: pd.DataFrame, axes: Sequence[str], columns: Sequence[str]
+) -> Iterator[str]:
+    """What the target accuracy is, and the points of which not all runs reached it."""
+    if not {"time_to_accuracy_s", "cost_to_accuracy_usd"} & set(columns):
+        return
+    known = table[table["target_accuracy"].notna() & (table["runs"] > 0)]
+    if known.empty:
+        return
+    target = f"{known['target_accuracy'].iloc[0]:g}"
+    yield (
+        f"time_to_accuracy_s is the trainer's first line to the end of the first evaluation whose "
+        f"accuracy on held-out examples is at least {target}; it has a value only where all runs "
+        "reached it."
+    )
+    short = [
+        f"{', '.join(f'{axis} {row[axis]}' for axis in axes)}: reached by "
+        f"{row['runs_at_target']:.0f} of {done} run{'s' if done > 1 else ''}"
+        for row in known.to_dict("records")
+        if row["runs_at_target"] < (done := int(row["runs"] + row["runs_diverged"]))
+    ]
+    if short:
+        yield f"Accuracy {target} was not reached by every run: {'; '.join(short)}."
+
+
+def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    notes = []
+    if "speedup" in names:
+        bases = table.dropna(subset=["baseline"]).drop_duplicates(
+            ["platform", "model", "strategy", "recipe", "baseline"]
+        )
+        for _, row in bases.iterrows():
+            time = row["baseline_execution_time_s"]
+            text = "not measured: no speed-up" if pd.isna(time) else f"{time:.1f} s"
+            notes.append(
+                f"Speed-up of {row['platform']}, {row['model']}, {row['strategy']}, recipe "
+                f"{row['recipe']}: relative to {row['baseline']} ({text})."
+            )
+    if (table["runs_diverged"].fillna(0) > 0).any():
+        notes.append(
+            "diverged: the loss became NaN or infinite; such runs are results, but take part in no "
+            "median, interval or speed-up."
+        )
+    if (table["runs"] >= RUNS_FOR_INTERVAL).any():
+        notes.append(
+            f"In brackets: the {CONFIDENCE:.0%} interval of the median (order statistics) or of "
+            f"the ratio of medians (bootstrap) where there are at least {RUNS_FOR_INTERVAL} runs."
+        )
+    if ((table["runs"] > 0) & (table["runs"] < RUNS_FOR_INTERVAL)).any():
+        notes.append(
+            f"Values are medians over the valid runs (minimum–maximum in brackets); points with "
+            f"fewer than {RUNS_FOR_INTERVAL} runs are too few for a confidence interval."
+        )
+    notes.append(
+        "loss and accuracy are means over the last epoch while it is trained; test_accuracy is "
+        "of held-out examples after training; execution_time_s is the trainer's first line to the "
+        "end of training. Raw data: tables/runs.csv and the records it names."
+    )
+    return notes
+
+
+def platform(table: pd.DataFrame, name: str) -> list[Shown]:
+    """The published form, one table per series: nodes, code execution time, loss, accuracy."""
+    own = table[table["platform"] == name]
+    tables = []
+    for keys, group in own.groupby(
+        ["model", "strategy", "recipe", "gpus_per_node", "tasks_per_node"], sort=False
+    ):
+        model, strategy, recipe, gpus, tasks = map(str, keys)
+        trained_on = devices(group.iloc[0]) + " per node" * (gpus != "0")
+        per_node = f", {tasks} tasks per node" if tasks != "1" else ""
+        title = f"{model}, {strategy}, {recipe}: {trained_on}{per_node}"
+        rows = [_published_form(row) for row in group.to_dict("records")]
+        header = ["Number of nodes", "Code execution time", "Loss", "Accuracy"]
+        notes = [
+            f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}: {one_line(row['reason'])}."
+            for row in group.to_dict("records")
+            if row["runs"] and row["reason"]
+        ]
+        tables.append(Shown(title, pd.DataFrame(rows, columns=header, dtype=object), tuple(notes)))
+    return tables
+
+
+def _published_form(row: dict[Any, Any]) -> list[str]:
+    nodes = str(row["nodes"])
+    if not row["runs"]:
+        return [nodes, one_line(f"{row['status']}: {row['reason']}"), MISSING, MISSING]
+    seconds = f"{row['execution_time_s']:.3f} seconds"
+    if row["runs_diverged"] > 0:
+        seconds += f" ({row['runs_diverged']:.0f} of {row['runs_asked']:.0f} diverged)"
+    return [nodes, seconds, f"{row['loss']:.4f}", f"{row['accuracy']:.4f}"]

@@ -1,0 +1,147 @@
+"""On what the runs were made: hosts, machines, versions, and where they differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.jobs.host_facts import COMPARED, PACKAGES
+from tfscaling.tables.display import Shown
+
+#: Columns of the table of runs; a value that differs between the ranks is given once each.
+COLUMNS = (
+    *("hosts", "machines", "shared_with", "slowest_rank", "slowest_host"),
+    *("clock_offset_max_s", "clock_uncertainty_max_s"),
+    *("cpu_model", "cpu_mhz", "cpus_online", "memory_gb", "network_mbit_per_s"),
+    *("gpus", "gpu_driver", "kernel"),
+    *("python", *PACKAGES, "git_commit", "slurm_settings", "started", "slurm_job_id"),
+    *("dataset", "dataset_sha256", "unchecked"),
+)
+#: What should be the same in all runs of a platform.
+ALIKE = (*COMPARED, "python", *PACKAGES, "git_commit", "slurm_settings")
+SEPARATOR = "; "
+UNCHECKED = "not checked"
+
+Record = Mapping[str, Any]
+
+
+def of(record: Record) -> dict[str, Any]:
+    """The columns of a run's record, but `shared_with`, which needs the others."""
+    environment, ranks = record["environment"], record["ranks"]
+    machines = dict.fromkeys(rank["host_facts"]["machine"] for rank in ranks)
+    facts = [{**fact, **fact["packages"]} for fact in _differing(ranks)]
+    clocks = [rank["clock"] for rank in ranks if rank["clock"]]
+    row: dict[str, Any] = {
+        name: _distinct([fact.get(name) for fact in facts])
+        for name in ("cpu_model", "memory_gb", "network_mbit_per_s", "gpus", "gpu_driver")
+    }
+    row |= {name: _distinct([fact.get(name) for fact in facts]) for name in ("kernel", "python")}
+    row |= {name: _distinct([fact[name] for fact in facts]) for name in PACKAGES}
+    speeds = [fact["cpu_mhz"] for fact in facts if fact["cpu_mhz"]]
+    cpus = [fact["cpus_online"] for fact in facts if fact.get("cpus_online")]
+    return {
+        **row,
+        "hosts": " ".join(dict.fromkeys(rank["host"] for rank in ranks)),
+        # a rank that cannot tell its machine may share one, or not: then nothing is said of it
+        "machines": None if None in machines else " ".join(machines),
+        "slowest_rank": record["metrics"]["slowest_rank"],
+        "slowest_host": record["metrics"]["slowest_host"],
+        "clock_offset_max_s": max((abs(c["offset_s"]) for c in clocks), default=None),
+        "clock_uncertainty_max_s": max((c["uncertainty_s"] for c in clocks), default=None),
+        "cpu_mhz": min(speeds, default=None),
+        "cpus_online": min(cpus, default=None),
+        "git_commit": environment["git_commit"],
+        "slurm_settings": _text(environment["slurm_settings"]),
+        "started": environment.get("started"),
+        "slurm_job_id": (environment["slurm_job"] or {}).get("id"),
+        "dataset": environment["dataset"]["name"],
+        "dataset_sha256": environment["dataset"]["sha256"],
+        "unchecked": SEPARATOR.join(environment["unchecked"]) or None,
+    }
+
+
+def _differing(ranks: Sequence[Record]) -> list[Record]:
+    """The ranks' facts but for those that are the first's, what is of one host alone aside."""
+    first = ranks[0]["host_facts"]
+    own = {name: first[name] for name in ("machine", "gpu_uuids") if name in first}
+    others = (rank["host_facts"] for rank in ranks[1:])
+    return [first, *(fact for fact in others if {**fact, **own} != first)]
+
+
+def _text(value: Any) -> str | None:
+    if value is None or value == [] or value == {}:
+        return None
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _distinct(values: Sequence[Any]) -> str | None:
+    return SEPARATOR.join(dict.fromkeys(t for v in values if (t := _text(v)))) or None
+
+
+def shared_with(rows: Sequence[Mapping[str, Any]]) -> list[int | None]:
+    """For each run how many others ran at the same time on one of its machines.
+
+    Such runs took each other's time: on a virtual cluster all nodes are one machine. A row needs
+    `machines`, `started` and `wall_time_s`; None where a run has none.
+    """
+    spans: dict[str, list[tuple[float, float, int]]] = {}
+    found: list[int | None] = [None] * len(rows)
+    for number, row in enumerate(rows):
+        if isinstance(row.get("machines"), str) and isinstance(row.get("started"), str):
+            start_s = datetime.fromisoformat(row["started"]).timestamp()
+            found[number] = 0
+            for machine in row["machines"].split():
+                span = (start_s, start_s + row["wall_time_s"], number)
+                spans.setdefault(machine, []).append(span)
+    others: dict[int, set[int]] = {}
+    for machine_spans in spans.values():
+        running: list[tuple[float, float, int]] = []
+        for span in sorted(machine_spans):
+            running = [other for other in running if other[1] > span[0]]
+            for other in running:
+                others.setdefault(span[2], set()).add(other[2])
+                others.setdefault(other[2], set()).add(span[2])
+            running.append(span)
+    for number, sharing in others.items():
+        found[number] = len(sharing)
+    return found
+
+
+def differences(runs: pd.DataFrame) -> pd.DataFrame:
+    """What differs between the valid runs of a platform, or could not be compared with the request.
+
+    Columns platform, fact, values, runs.
+    """
+    rows = []
+    for platform, group in runs[runs["status"] == "ok"].groupby("platform", sort=False):
+        for fact in ALIKE:
+            values = group[fact].dropna().astype(str)
+            if values.nunique() > 1 or values.str.contains(SEPARATOR, regex=False).any():
+                counts = values.value_counts()
+                text = " | ".join(f"{value} ({count} runs)" for value, count in counts.items())
+                rows.append(
+                    {"platform": platform, "fact": fact, "values": text, "runs": len(values)}
+                )
+        for reason, count in group["unchecked"].value_counts().items():
+            rows.append(
+                {"platform": platform, "fact": UNCHECKED, "values": str(reason), "runs": count}
+            )
+    return pd.DataFrame(rows, columns=["platform", "fact", "values", "runs"])
+
+
+def shown(found: pd.DataFrame) -> Shown:
+    """The differences as people read them."""
+    differing = (found["fact"] != UNCHECKED).any()
+    notes = [
+        "These runs were not all made in one environment: their differences may be of it."
+        if differing
+        else "All runs of a platform were made in one environment."
+    ]
+    if (found["fact"] == UNCHECKED).any():
+        notes.append(f"What is {UNCHECKED} may not be what the platform says.")
+    cells = found.astype(str).astype(object)
+    return Shown("Differences of environment", cells, tuple(notes), texts=frozenset(found.columns))

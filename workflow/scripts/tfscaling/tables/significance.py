@@ -1,0 +1,173 @@
+"""The raw values behind a comparison, and whether two points differ."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tfscaling.records.metrics import METRICS
+from tfscaling.study.grid import POINT_AXES
+from tfscaling.tables.estimates import Estimates, estimate
+from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL, Interval
+
+SUPPORTED, INCONCLUSIVE, TOO_FEW = "supported", "inconclusive", "too few runs"
+NOT_MEASURED = "not measured"
+#: Of a sentence about points that take no part in comparisons, and why.
+NOT_COMPARED = "not compared"
+#: What supports a statement that rests on several comparisons is the weakest of them.
+WEAKEST_FIRST = (NOT_COMPARED, NOT_MEASURED, TOO_FEW, INCONCLUSIVE, SUPPORTED)
+DIVERGED = "diverged"
+
+Point = tuple[Any, ...]
+
+
+def point_of(row: Mapping[Any, Any]) -> Point:
+    """What identifies a point."""
+    return tuple(row[axis] for axis in POINT_AXES)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much worse `other` is, the interval of that, and what it supports.
+
+    `ratio` is of medians, above 1 where `other` is worse; of accuracies, it is the ratio of the
+    errors 1 - accuracy. Where a value is zero there is no ratio: it is None, and `gap` is the
+    difference of the medians, above 0 where `other` is worse. `interval` is of the ratio, or else
+    of the gap.
+    """
+
+    ratio: float | None
+    interval: Interval | None
+    support: str
+    gap: float = 0.0
+
+    @property
+    def is_worse(self) -> bool:
+        return self.gap > 0 if self.ratio is None else self.ratio > 1
+
+
+class Samples:
+    """The values of every metric of the runs that count, by point."""
+
+    def __init__(self, runs: pd.DataFrame) -> None:
+        counted = runs[runs["status"].isin(("ok", DIVERGED))]
+        self._counted = counted[[name for name in METRICS if name in counted]]
+        self._costs: dict[str, list[float]] = {}
+        self._has_diverged = (counted["status"] == DIVERGED).to_numpy()
+        numbers, self._repeats = pd.factorize(counted["repeat"], sort=True)
+        self._blocks = numbers.tolist()
+        self._places: dict[Point, list[int]] = {}
+        for place, point in enumerate(_points(counted)):
+            self._places.setdefault(point, []).append(place)
+        self._statuses: dict[Point, Counter[str]] = {}
+        for point, status in zip(_points(runs), runs["status"].tolist(), strict=True):
+            self._statuses.setdefault(point, Counter())[status] += 1
+
+    def statuses(self, point: Point) -> Counter[str]:
+        """Status → how many of the point's runs have it."""
+        return self._statuses.get(point, Counter())
+
+    def values(self, point: Point, metric: str) -> list[float]:
+        """The metric's values as costs, the smaller the better: errors instead of accuracies."""
+        return [v for _, v in self._known(point, metric) if math.isfinite(v)]
+
+    def _known(self, point: Point, metric: str) -> list[tuple[int, float]]:
+        """(block, value) of each run; infinite for a run that diverged: it never got there."""
+        if metric not in self._costs:
+            values = self._counted[metric].to_numpy(float, na_value=math.nan)
+            values = 1 - values if METRICS[metric].direction == "higher" else values
+            self._costs[metric] = np.where(self._has_diverged, math.inf, values).tolist()
+        costs, blocks = self._costs[metric], self._blocks
+        places = self._places.get(point, ())
+        return [(blocks[p], costs[p]) for p in places if costs[p] == costs[p]]
+
+    def diverged(self) -> set[Point]:
+        """The points of which runs diverged."""
+        return {point for point, statuses in self._statuses.items() if statuses[DIVERGED]}
+
+    def has_enough(self, metric: str, point: Point) -> bool:
+        """Whether there are runs enough for an interval; those that diverged are runs too."""
+        known = self._known(point, metric)
+        return len(known) >= RUNS_FOR_INTERVAL and any(math.isfinite(v) for _, v in known)
+
+    def estimates(self, metric: str, points: Sequence[Point]) -> Estimates:
+        """Estimates of these points together, all of which must have runs enough."""
+        known = [self._known(point, metric) for point in points]
+        values = np.full((len(points), len(self._repeats)), np.nan)
+        for number, own in enumerate(known):
+            for block, value in own:
+                values[number, block] = value
+        return estimate(values[:, ~np.isnan(values).all(axis=0)])
+
+    def differences(
+        self, metric: str, pairs: Sequence[tuple[Point, Point]], comparisons: int
+    ) -> list[Difference | None]:
+        """How much worse the second of each pair is; None where one of the two was not measured.
+
+        The intervals hold together, with CONFIDENCE for as many `comparisons`.
+        """
+        found = [self._plain(metric, *pair) for pair in pairs]
+        compared = [n for n, f in enumerate(found) if f and f.support != TOO_FEW]
+        for is_ratio in (True, False):
+            # points with a value of zero have no logarithm: they are compared by themselves
+            chosen = [n for n in compared if (_of(found[n]).ratio is not None) is is_ratio]
+            points = {point: None for n in chosen for point in pairs[n]}
+            if not points:
+                continue
+            places = {point: number for number, point in enumerate(points)}
+            together = self.estimates(metric, list(points))
+            better = np.array([places[pairs[n][0]] for n in chosen])
+            other = np.array([places[pairs[n][1]] for n in chosen])
+            middle = together.location[other] - together.location[better]
+            half = together.half_width(other, better, (1 - CONFIDENCE) / 2 / comparisons)
+            for n, low, high in zip(chosen, middle - half, middle + half, strict=True):
+                found[n] = _judged(_of(found[n]), float(low), float(high), together)
+        return found
+
+    def _plain(self, metric: str, better: Point, other: Point) -> Difference | None:
+        values, others = self.values(better, metric), self.values(other, metric)
+        plain = difference(values, others)
+        if plain is None or not all(self.has_enough(metric, point) for point in (better, other)):
+            return plain
+        return Difference(plain.ratio, None, INCONCLUSIVE, plain.gap)
+
+
+def _points(runs: pd.DataFrame) -> Iterator[Point]:
+    yield from zip(*(runs[axis].tolist() for axis in POINT_AXES), strict=True)
+
+
+def difference(better: Sequence[float], other: Sequence[float]) -> Difference | None:
+    """The same for two lists of values, the smaller the better, without an interval."""
+    if not better or not other:
+        return None
+    base, value = median(better), median(other)
+    ratio = value / base if min(*better, *other) > 0 else None
+    return Difference(ratio, None, TOO_FEW, value - base)
+
+
+def _of(found: Difference | None) -> Difference:
+    assert found is not None
+    return found
+
+
+def _judged(plain: Difference, low: float, high: float, together: Estimates) -> Difference:
+    """The same with its interval, which holds the ratio or gap of the medians."""
+    if plain.ratio is not None:
+        ends = (min(math.exp(low), plain.ratio), max(math.exp(high), plain.ratio))
+        apart = ends[0] > 1 or ends[1] < 1
+    else:
+        ends = (min(low * together.unit, plain.gap), max(high * together.unit, plain.gap))
+        apart = ends[0] > 0 or ends[1] < 0
+    return Difference(plain.ratio, ends, SUPPORTED if apart else INCONCLUSIVE, plain.gap)
+
+
+def weakest(supports: Sequence[str]) -> str:
+    """The weakest of several supports; supported if there is nothing to compare with."""
+    return min(supports, key=WEAKEST_FIRST.index, default=SUPPORTED)

@@ -1,0 +1,82 @@
+"""Points, values and differences in words, for findings and decisions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.records.metrics import METRICS
+from tfscaling.tables.display import cell, devices
+from tfscaling.tables.significance import Difference
+
+#: Points named in a sentence, at most.
+NAMED_MAX = 3
+
+Row = Mapping[Any, Any]
+
+
+def place(row: Row, also: Sequence[str] = ()) -> str:
+    """`10 nodes with 2 GPUs each of AWS p3.2xlarge`, and what else tells it from others.
+
+    Logical devices are called so: they are no GPUs. `also`: axes of which points differ besides
+    nodes, GPUs, platform, model and recipe.
+    """
+    nodes = f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}"
+    each = f" with {devices(row)}" if row["gpus_per_node"] else ""
+    each += " each" if each and row["nodes"] > 1 else ""
+    more = "".join(f", {axis} {row[axis]}" for axis in also)
+    return f"{nodes}{each} of {row['platform_title']} ({row['model']}, {row['recipe']}{more})"
+
+
+def axis_text(axis: str, point: Mapping[Any, Any] | pd.Series[Any]) -> str:
+    """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
+    value = point[axis]
+    if axis in ("model", "strategy", "recipe"):
+        return str(value)
+    if axis == "gpus_per_node":
+        return devices(point) + " per node" * (int(value) > 0)
+    plural = "" if str(value) == "1" else "s"
+    return f"{value} node{plural}" if axis == "nodes" else f"{value} task{plural} per node"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a; b; c and 2 more`."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return "; ".join(names[:NAMED_MAX]) + more
+
+
+def counted(points: Sequence[Any], one: str, several: str) -> str:
+    """`1 point has` or `2 points have`, with `one` for has and `several` for have."""
+    return f"1 point {one}" if len(points) == 1 else f"{len(points)} points {several}"
+
+
+def value(metric: str, row: Row) -> str:
+    """The metric's value of a point with interval or range and unit."""
+    unit = METRICS[metric].unit
+    return f"{cell(metric, dict(row))}{' ' + unit if unit else ''}"
+
+
+def times(found: Difference) -> str:
+    """`1.50 times (1.40–1.60)`."""
+    if found.interval is None:
+        return f"{found.ratio:.2f} times"
+    return f"{found.ratio:.2f} times ({found.interval[0]:.2f}–{found.interval[1]:.2f})"
+
+
+def worse(found: Difference, noun: str, metric: str) -> str:
+    """`1.50 times (1.40–1.60) the error`; without a ratio `0.1000 (0.0900–0.1100) more error`."""
+    if found.ratio is not None:
+        return f"{times(found)} the {noun}"
+    digits = METRICS[metric].digits
+    text = f"{found.gap:.{digits}f}"
+    if found.interval is not None:
+        text += f" ({found.interval[0]:.{digits}f}–{found.interval[1]:.{digits}f})"
+    return f"{text} more {noun}"
+
+
+def percent(fraction: float) -> str:
+    """A bound to a tenth of a per cent, rounded up: `2.1%`."""
+    return f"{math.ceil(fraction * 1000 - 1e-9) / 10:.1f}%"

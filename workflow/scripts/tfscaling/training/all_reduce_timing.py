@@ -1,0 +1,164 @@
+"""All-reduces timed alone, as the training does them: one rank's part.
+
+The strategy, the devices and the call are those of the training: Keras's optimizers sum gradients
+over the replicas by `all_reduce` of the replica context. Ranks start each repetition together, so
+that none counts the time in which it waits for another to begin.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfscaling.cluster.resolver import Cluster
+from tfscaling.jobs import host_facts
+from tfscaling.records.events import EventLog
+from tfscaling.training import devices, models, rank
+from tfscaling.training.strategies import STRATEGIES
+
+#: Untimed calls: the first traces, the second makes connections and buffers.
+WARM_UP = 2
+#: Small payloads are reduced so often in one call that its own overhead does not count: as often as
+#: these bytes have room for, at most CALL_MAX times.
+CALL_BYTES, CALL_MAX = 1 << 24, 10
+GRADIENT, SWEEP = "gradient", "sweep"
+
+#: (shape, name of the dtype) of each tensor.
+Shapes = Sequence[tuple[tuple[int, ...], str]]
+
+
+class WrongSumError(RuntimeError):
+    """An all-reduce did not give the sum over all replicas."""
+
+
+def run(
+    own: Cluster, axes: Mapping[str, Any], settings: Mapping[str, Any], events: EventLog
+) -> dict[str, Any]:
+    """Time all payloads on this rank and return its report."""
+    names, report = rank.prepare(own, axes, settings, events)
+    devices.set_precision(settings["precision"])
+    strategy = STRATEGIES[axes["strategy"]].build(names, settings)
+    events.add("rendezvous", replicas=strategy.num_replicas_in_sync)
+    payloads: list[tuple[str, Shapes]] = [(GRADIENT, gradient_shapes(axes["model"]))]
+    payloads += [(SWEEP, [((size // 4,), "float32")]) for size in settings["sizes_bytes"]]
+    barrier = AllReduce(strategy, [((1,), "float32")]).call
+    measured = []
+    for payload, shapes in payloads:
+        reduction = AllReduce(strategy, shapes)
+        durations = reduction.durations(settings["repetitions"], barrier)
+        events.add("timed", payload=payload, bytes=reduction.bytes)
+        row = {"payload": payload, "bytes": reduction.bytes, "tensors": len(shapes)}
+        row["all_reduces_per_call"] = reduction.per_call
+        measured.append({**row, "durations_s": durations})
+        if own.rank == 0:
+            middle = 1000 * float(np.median(durations))
+            print(f"{payload}, {reduction.bytes} bytes: {middle:.3f} ms", flush=True)
+    return report | {
+        "host_facts": host_facts.describe(),
+        "devices": devices.in_use(strategy),
+        "replicas": strategy.num_replicas_in_sync,
+        "all_reduces": measured,
+    }
+
+
+def gradient_shapes(model: str) -> Shapes:
+    """Shapes and dtypes of the model's gradients: those of its variables, none of them sparse."""
+    import tensorflow as tf
+
+    with tf.device("CPU:0"):  # only looked at: on a GPU it would take memory
+        variables = models.get(model).build().trainable_variables
+    return [(tuple(v.shape), str(v.dtype)) for v in variables]
+
+
+class AllReduce:
+    """Sums a list of tensors over all replicas, `per_call` times in one call.
+
+    Element j of replica r's tensors is r + 1 + j % 7 before the first sum. Each further all-reduce
+    takes the mean that the one before gave: it has to wait for it, and the sum stays the same.
+    """
+
+    def __init__(self, strategy: Any, shapes: Shapes) -> None:
+        import tensorflow as tf
+
+        self.tf, self.strategy, self.shapes = tf, strategy, shapes
+        self.replicas = strategy.num_replicas_in_sync
+        sizes = [int(np.prod(shape)) * tf.as_dtype(name).size for shape, name in shapes]
+        self.bytes = sum(sizes)
+        self.per_call = max(1, min(CALL_MAX, CALL_BYTES // self.bytes))
+        self.values = [self._resident(*shape) for shape in shapes]
+        self._call = tf.function(self._all_reduces)
+
+    def _resident(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """A tensor on each local device, as a per-replica value."""
+        local_devices = self.strategy.extended.worker_devices
+
+        def value(context: Any) -> Any:
+            replica = context.replica_id_in_sync_group
+            with self.tf.device(local_devices[replica % len(local_devices)]):
+                return self.tf.identity(self.tf.cast(pattern(shape) + replica + 1, dtype))
+
+        return self.strategy.experimental_distribute_values_from_function(value)
+
+    def _sum(self, values: list[Any]) -> list[Any]:
+        # an argument of a tf.function has no device in it, which a sum of one device has to have
+        values = [self.tf.identity(value) for value in values]
+        context = self.tf.distribute.get_replica_context()
+        return list(context.all_reduce(self.tf.distribute.ReduceOp.SUM, values))
+
+    def _sum_of_means(self, sums: list[Any]) -> list[Any]:
+        return self._sum([total / self.tf.cast(self.replicas, total.dtype) for total in sums])
+
+    def _witness(self, sums: list[Any]) -> Any:
+        """A number that is known once all tensors are summed."""
+        tf = self.tf
+        return tf.add_n([tf.cast(tf.reshape(total, [-1])[0], tf.float32) for total in sums])
+
+    def _all_reduces(self, values: list[Any]) -> tuple[list[Any], Any]:
+        sums = self.strategy.run(self._sum, args=(values,))
+        if self.per_call > 1:
+            for _ in self.tf.range(self.per_call - 1):
+                sums = self.strategy.run(self._sum_of_means, args=(sums,))
+        return sums, self.strategy.run(self._witness, args=(sums,))
+
+    def call(self) -> list[Any]:
+        """One call; returns the sums when all local devices have them."""
+        sums, witnesses = self._call(self.values)
+        for value in self.strategy.experimental_local_results(witnesses):
+            value.numpy()
+        return list(sums)
+
+    def durations(self, repetitions: int, barrier: Callable[[], Any]) -> list[float]:
+        """Seconds of one all-reduce in each repetition; every sum is checked."""
+        found = []
+        for _ in range(WARM_UP + repetitions):
+            barrier()
+            start_s = time.perf_counter()
+            sums = self.call()
+            found.append((time.perf_counter() - start_s) / self.per_call)
+            self.check(sums)
+        return found[WARM_UP:]
+
+    def check(self, sums: Sequence[Any]) -> None:
+        """Raise WrongSumError unless every element on every local device is the sum."""
+        for (shape, name), total in zip(self.shapes, sums, strict=True):
+            expected = self.replicas * pattern(shape) + self.replicas * (self.replicas + 1) / 2
+            # whole and half numbers: exact in float32 and beyond
+            tolerance = 0.0 if self.tf.as_dtype(name).size > 2 else 0.25 / self.replicas
+            for value in self.strategy.experimental_local_results(total):
+                found = self.tf.cast(value, self.tf.float64).numpy()
+                wrong = ~np.isclose(found, expected, rtol=tolerance, atol=0.0)
+                if wrong.any():
+                    place = np.unravel_index(int(wrong.argmax()), wrong.shape)
+                    raise WrongSumError(
+                        f"the all-reduce of {self.bytes} bytes over {self.replicas} replicas gave "
+                        f"{found[place]:g} instead of {expected[place]:g} at {wrong.sum()} of "
+                        f"{wrong.size} elements or more"
+                    )
+
+
+def pattern(shape: tuple[int, ...]) -> np.ndarray:
+    """0 to 6 again and again: what is added to every replica's number."""
+    return np.asarray(np.arange(int(np.prod(shape))) % 7, np.float64).reshape(shape)

@@ -1,0 +1,94 @@
+"""Models to train: one entry each. Keras only inside functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tfscaling.study import user_code
+from tfscaling.training import user_model
+
+
+@dataclass(frozen=True)
+class Model:
+    """A classifier: `build()` returns a Keras model from images to logits.
+
+    `dataset` names the dataset that it trains on unless the recipe says another; None leaves it to
+    the recipe.
+    """
+
+    description: str
+    dataset: str | None
+    build: Callable[[], Any]
+
+
+def _mnist_cnn() -> Any:
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.Input((28, 28)),
+            keras.layers.Reshape((28, 28, 1)),
+            keras.layers.Conv2D(32, 3, activation="relu"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(128, activation="relu"),
+            keras.layers.Dense(10),
+        ]
+    )
+
+
+def _cifar10_cnn() -> Any:
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.Input((32, 32, 3)),
+            keras.layers.Conv2D(32, 3, activation="relu"),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Conv2D(64, 3, activation="relu"),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Conv2D(64, 3, activation="relu"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(64, activation="relu"),
+            keras.layers.Dense(10),
+        ]
+    )
+
+
+def _resnet50() -> Any:
+    """Batch normalization is over each replica's own batch, as is usual in data parallelism."""
+    import keras
+
+    return keras.applications.ResNet50(
+        weights=None, input_shape=(224, 224, 3), classes=1000, classifier_activation=None
+    )
+
+
+#: Every model of the grid, by name.
+MODELS: dict[str, Model] = {
+    "mnist_cnn": Model(
+        "The convolutional network of TensorFlow's multi-worker tutorial: 2.8 million parameters.",
+        "mnist",
+        _mnist_cnn,
+    ),
+    "cifar10_cnn": Model(
+        "The convolutional network of TensorFlow's image tutorial: 0.12 million parameters.",
+        "cifar10",
+        _cifar10_cnn,
+    ),
+    "resnet50": Model(
+        "ResNet-50 of keras.applications, untrained: 25.6 million parameters, 1,000 classes.",
+        "synthetic_imagenet",
+        _resnet50,
+    ),
+}
+
+
+def get(name: str) -> Model:
+    """The model of this name, or of the user's function `package.module:function`."""
+    if not user_code.is_reference(name):
+        return MODELS[name]
+    build = functools.partial(user_model.build, name, lambda: user_code.load(name)())
+    return Model("A function of the user's.", None, build)

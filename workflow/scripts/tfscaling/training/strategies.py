@@ -1,0 +1,139 @@
+"""Distribution strategies: one entry each. TensorFlow only inside functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tfscaling.study.geometry import Geometry
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A distribution strategy: what it needs and how it is made.
+
+    `build(devices, parameters)` returns the `tf.distribute.Strategy` over this rank's `devices`
+    ("CPU:0", "GPU:1", ...); `TF_CONFIG` is set by then.
+    """
+
+    description: str
+    build: Callable[[Sequence[str], Mapping[str, Any]], Any]
+    one_task_only: bool = False
+    one_device_only: bool = False
+    #: A coordinator drives parameter servers and workers; only workers train.
+    coordinated: bool = False
+    #: With a coordinator: one update from the gradients of all workers.
+    synchronous: bool = True
+
+    def jobs(self, geometry: Geometry, recipe: Mapping[str, Any]) -> dict[str, int]:
+        """Number of tasks of each job; ranks go to the jobs in the order of their names."""
+        if not self.coordinated:
+            return {"worker": geometry.tasks}
+        servers = recipe["parameter_servers"]
+        return {"chief": 1, "ps": servers, "worker": geometry.tasks - 1 - servers}
+
+    def replicas(self, geometry: Geometry, recipe: Mapping[str, Any]) -> int:
+        """One replica per device of a worker; without GPUs a worker is one replica on its CPU."""
+        return self.jobs(geometry, recipe)["worker"] * max(1, geometry.gpus_per_task)
+
+    def refusal(self, geometry: Geometry, recipe: Mapping[str, Any]) -> str | None:
+        """Why this geometry is impossible, or None."""
+        if self.jobs(geometry, recipe)["worker"] < 1:
+            return (
+                f"the strategy needs tasks for a coordinator, {recipe['parameter_servers']} "
+                f"parameter servers and a worker, not {geometry.tasks}"
+            )
+        if self.one_task_only and geometry.tasks > 1:
+            return f"the strategy runs one task, not {geometry.tasks}"
+        if self.one_device_only and geometry.gpus_per_task > 1:
+            return f"the strategy uses one device, not {geometry.gpus_per_task}"
+        return None
+
+
+def _single(devices: Sequence[str], parameters: Mapping[str, Any]) -> Any:
+    import tensorflow as tf
+
+    return tf.distribute.OneDeviceStrategy(devices[0])
+
+
+def _mirrored(devices: Sequence[str], parameters: Mapping[str, Any]) -> Any:
+    import tensorflow as tf
+
+    return tf.distribute.MirroredStrategy(list(devices))
+
+
+def _multi_worker_mirrored(devices: Sequence[str], parameters: Mapping[str, Any]) -> Any:
+    import tensorflow as tf
+
+    implementation = tf.distribute.experimental.CommunicationImplementation[
+        parameters["communication"].upper()
+    ]
+    options = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
+    with _local_devices(devices):
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+@contextmanager
+def _local_devices(devices: Sequence[str]) -> Iterator[None]:
+    """Let MultiWorkerMirroredStrategy use several CPU devices of a worker.
+
+    TensorFlow's own rule takes all GPUs, or else exactly one CPU; its constructor has no argument
+    for it. The rest of the strategy handles any list of devices.
+    """
+    from tensorflow.python.distribute.collective_all_reduce_strategy import (
+        CollectiveAllReduceExtended,
+    )
+
+    original = CollectiveAllReduceExtended._initialize_local_devices
+
+    def of_this_rank(self: Any, resolver: Any, worker_device: str) -> tuple[tuple[str, ...], str]:
+        return tuple(f"{worker_device}/device:{name}" for name in devices), "CPU"
+
+    if len(devices) > 1 and all(name.startswith("CPU") for name in devices):
+        CollectiveAllReduceExtended._initialize_local_devices = of_this_rank
+    try:
+        yield
+    finally:
+        CollectiveAllReduceExtended._initialize_local_devices = original
+
+
+def _parameter_server(devices: Sequence[str], parameters: Mapping[str, Any]) -> Any:
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    return tf.distribute.ParameterServerStrategy(resolver)
+
+
+#: Every distribution strategy of the grid, by name.
+STRATEGIES: dict[str, Strategy] = {
+    "single": Strategy(
+        "One replica on one device, no distribution: the baseline.",
+        _single,
+        one_task_only=True,
+        one_device_only=True,
+    ),
+    "mirrored": Strategy(
+        "Synchronous data parallelism over the devices of one task.",
+        _mirrored,
+        one_task_only=True,
+    ),
+    "multi_worker_mirrored": Strategy(
+        "Synchronous data parallelism over all devices of all tasks, by all-reduce.",
+        _multi_worker_mirrored,
+    ),
+    "parameter_server": Strategy(
+        "Variables on parameter servers, each worker's gradients an update of their own.",
+        _parameter_server,
+        one_device_only=True,
+        coordinated=True,
+        synchronous=False,
+    ),
+    "synchronous_parameter_server": Strategy(
+        "Variables on parameter servers, one update from the gradients of all workers.",
+        _parameter_server,
+        one_device_only=True,
+        coordinated=True,
+    ),
+}
