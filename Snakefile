@@ -11,15 +11,15 @@ configfile: "config/platforms.yaml"
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/functions.smk"
-include: "workflow/rules/wanted.smk"
-include: "workflow/rules/expand.smk"
-include: "workflow/rules/data.smk"
+include: "workflow/rules/targets.smk"
+include: "workflow/rules/manifest.smk"
+include: "workflow/rules/dataset.smk"
 include: "workflow/rules/plan.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/repeats.smk"
-include: "workflow/rules/communication.smk"
+include: "workflow/rules/benchmark.smk"
 include: "workflow/rules/tables.smk"
-include: "workflow/rules/conclude.smk"
+include: "workflow/rules/analyse.smk"
 include: "workflow/rules/plots.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/partial.smk"
@@ -29,9 +29,9 @@ rule all:
     default_target: True
     input:
         rules.compare.output,
-        rules.conclude.output,
+        rules.analyse.output,
         rules.plot.output,
-        rules.report.output,
+        rules.write_report.output,
     localrule: True
 
 

@@ -2,7 +2,7 @@
 """Time and memory of the tables of many runs: 10,000 records must be quick to look at.
 
 Makes valid records of --runs runs (tests/generator.py), then runs collect.py, compare.py and
-conclude.py on them as the rules do. Prints CPU seconds (user + system), wall time and peak memory
+analyse.py on them as the rules do. Prints CPU seconds (user + system), wall time and peak memory
 of each program. Exit status 1 if they take together more than --limit-s CPU seconds, or one more
 than --limit-mb.
 """
@@ -42,7 +42,7 @@ class Usage:
 
 
 def expected_runs(runs: int) -> dict:
-    """grid.json of `runs` runs or a few more: platforms × recipes × nodes × GPUs × repeats."""
+    """manifest.json of `runs` runs or a few more: platforms × recipes × nodes × GPUs × repeats."""
     nodes = math.ceil(runs / (2 * 5 * 5 * REPEATS))
     recipe = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 8}
     recipes = {f"recipe{number}": recipe for number in range(5)}
@@ -64,9 +64,9 @@ def expected_runs(runs: int) -> dict:
 
 
 def make(folder: Path, runs: int) -> None:
-    """Write grid.json and a record of every run."""
+    """Write manifest.json and a record of every run."""
     expected = expected_runs(runs)
-    (folder / "grid.json").write_text(json.dumps(expected))
+    (folder / "manifest.json").write_text(json.dumps(expected))
     generator.write_records(expected, folder / "runs")
 
 
@@ -91,11 +91,11 @@ def run(script: str, *arguments: str, folder: Path) -> Usage:
 
 def measure(folder: Path) -> dict[str, Usage]:
     collect = run(
-        "collect.py", "--grid=grid.json", "--runs-dir=runs", "--csv=runs.csv",
+        "collect.py", "--grid=manifest.json", "--runs-dir=runs", "--csv=runs.csv",
         "--parquet=runs.parquet", "--epochs=epochs.csv", folder=folder,
     )  # fmt: skip
     compare = run(
-        "compare.py", "--runs=runs.csv", "--grid=grid.json", "--title=Many runs",
+        "compare.py", "--runs=runs.csv", "--grid=manifest.json", "--title=Many runs",
         "--warnings=warnings.json",
         "--published", str(REPOSITORY / "resources/published_results.csv"),
         "--columns", *COLUMNS, "--csv=comparison.csv", "--md=comparison.md",
@@ -103,12 +103,12 @@ def measure(folder: Path) -> dict[str, Usage]:
         folder=folder,
     )  # fmt: skip
     conclude = run(
-        "conclude.py", "--comparison=comparison.csv", "--runs=runs.csv", "--grid=grid.json",
+        "analyse.py", "--comparison=comparison.csv", "--runs=runs.csv", "--grid=manifest.json",
         "--warnings=warnings.json",
         "--published", str(REPOSITORY / "resources/published_results.csv"),
-        "--yardsticks-dir=yardsticks", "--output-dir=.", folder=folder,
+        "--benchmarks-dir=benchmarks", "--output-dir=.", folder=folder,
     )  # fmt: skip
-    return {"collect.py": collect, "compare.py": compare, "conclude.py": conclude}
+    return {"collect.py": collect, "compare.py": compare, "analyse.py": conclude}
 
 
 def main() -> None:

@@ -17,10 +17,10 @@ from project import REPOSITORY
 from virtual_cluster import Cluster, start
 
 BEGIN_S, BOOT_S = 8, 15
-#: What a job learns about itself, as launch.py does.
+#: What a job learns about itself, as train.py does.
 DESCRIBE = """
 import json, os
-from tfscaling import slurm_job
+from tfscaling.jobs import slurm_job
 print(json.dumps(slurm_job.describe(os.environ)))
 """
 

@@ -21,7 +21,7 @@ NODES = 2
 
 
 def flags() -> list[str]:
-    """launch.py's flags for a training on two nodes that takes minutes."""
+    """train.py's flags for a training on two nodes that takes minutes."""
     block = {"platform": "cluster", "model": "mnist_cnn", "recipe": "long", "nodes": NODES}
     platform = {"launcher": "srun", "nodes_max": NODES, "cpus_per_node": 2}
     raw = {
@@ -35,11 +35,11 @@ def flags() -> list[str]:
 
 
 class Launch:
-    """A job whose script starts launch.py and goes on after it, as in an interactive allocation."""
+    """A job whose script starts train.py and goes on after it, as in an interactive allocation."""
 
     def __init__(self, project: Project, cluster: Cluster, *arguments: str) -> None:
         self.cluster, self.folder = cluster, project.folder / "run"
-        launch = str(REPOSITORY / "workflow/scripts/launch.py")
+        launch = str(REPOSITORY / "workflow/scripts/train.py")
         dataset = project.folder / "results/datasets/mnist.npz"
         words = [sys.executable, launch, "--dataset-file", str(dataset)]
         words += ["--record", str(self.folder / "run.json"), *arguments, *flags()]

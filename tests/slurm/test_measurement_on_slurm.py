@@ -43,9 +43,9 @@ def model():
 '''
 ONLY_RANK_1 = "if [[ $SLURM_PROCID == 1 ]]; then {}; fi"
 #: The same addresses by number and not by name: it works, but is not the cluster of the others.
-BY_NUMBER = """export TF_CONFIG=$(cd "$(dirname "$(command -v train.py)")" && python3 -c '
+BY_NUMBER = """export TF_CONFIG=$(cd "$(dirname "$(command -v train_rank.py)")" && python3 -c '
 import json, os, socket
-from tfscaling import cluster
+from tfscaling.cluster import resolver as cluster
 spec = json.loads(cluster.resolve(os.environ, jobs={"worker": 2}, gpus_per_node=0).tf_config())
 pairs = [address.split(":") for address in spec["cluster"]["worker"]]
 spec["cluster"]["worker"] = [socket.gethostbyname(host) + ":" + port for host, port in pairs]

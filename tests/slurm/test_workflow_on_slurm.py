@@ -118,16 +118,16 @@ def test_the_finished_sweep_has_nothing_to_do(swept: Project, submit: Submit) ->
     assert "Nothing to be done" in output
 
 
-def test_a_yardstick_has_the_geometry_of_its_points_runs(
+def test_a_benchmark_has_the_geometry_of_its_points_runs(
     swept: Project, submit: Submit, tmp_path: Path
 ) -> None:
     copy = swept.copy(tmp_path / "project")
     sizes = [4, 1024, 65536, 1048576, 4194304]
-    copy.overlay({**GEOMETRY, "yardstick": {"enabled": True, "sizes_bytes": sizes}})
+    copy.overlay({**GEOMETRY, "all_reduce_benchmark": {"enabled": True, "sizes_bytes": sizes}})
     (run,) = [
         r for r in copy.records() if (r["axes"]["platform"], r["axes"]["nodes"]) == ("cpu", 3)
     ]
-    path = f"results/yardsticks/{run_path(run).rpartition('/')[0]}/all_reduce.json"
+    path = f"results/all_reduce/{run_path(run).rpartition('/')[0]}/all_reduce.json"
     code, output = submit(copy, path)
     assert code == 0, output[-5000:]
     record = json.loads((copy.folder / path).read_text())

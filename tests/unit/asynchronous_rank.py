@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from oracle_rank import arrays_of
+from strategy_rank import PARAMETERS
 from tfscaling.records.events import EventLog
 from tfscaling.training import devices
 from tfscaling.training.parameter_server import ParameterServerTrainer
 from tfscaling.training.strategies import STRATEGIES
-from train_rank import PARAMETERS
 
 SETTINGS = {**PARAMETERS, "epochs": 1, "precision": "mixed_float16", "momentum": 0.0}
 BATCH = 16

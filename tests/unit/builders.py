@@ -14,9 +14,11 @@ from typing import Any
 from generator import DATA_SHA256, FACTS, dataset_of
 from tfscaling.jobs.launchers import Command
 from tfscaling.records import checks, run_record
-from tfscaling.study import configuration, manifest
+from tfscaling.study import configuration, grid, manifest, parameters
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.parameters import cpus_per_task
+from tfscaling.training.models import MODELS
+from tfscaling.training.strategies import STRATEGIES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "workflow" / "scripts"
@@ -234,3 +236,12 @@ def run_python(
         timeout=timeout_s,
         check=False,
     )
+
+
+def axes_and_settings(**recipe: Any) -> tuple[grid.Run, dict[str, Any]]:
+    """The point `laptop` with one node and two logical devices."""
+    block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": 1}
+    changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
+    config = valid_config((("grid",), [{**block, "gpus_per_node": 2}]), *changes)
+    (run,) = grid.expand(config, MODELS, STRATEGIES).runs
+    return run, parameters.run_parameters(config, run, "mnist")

@@ -30,7 +30,7 @@ TRAININGS = {
 @pytest.fixture(scope="session")
 def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """Name of a training → what each of its ranks found; all processes run at the same time."""
-    import train_rank
+    import strategy_rank
 
     tasks = sum(geometry.tasks for _, geometry in TRAININGS.values())
     processes: list[tuple[str, Path, subprocess.Popen[bytes]]] = []
@@ -38,8 +38,8 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[s
         free = iter(ports.numbers)
         for name, (strategy, geometry) in TRAININGS.items():
             folder = tmp_path_factory.mktemp(name)
-            spec, recipe = STRATEGIES[strategy], train_rank.PARAMETERS
-            batch = train_rank.GLOBAL_BATCH // spec.replicas(geometry, recipe)
+            spec, recipe = STRATEGIES[strategy], strategy_rank.PARAMETERS
+            batch = strategy_rank.GLOBAL_BATCH // spec.replicas(geometry, recipe)
             own = [next(free) for _ in range(geometry.tasks)]
             jobs = spec.jobs(geometry, recipe)
             request = Request([], geometry, jobs, 1, folder, gpus=False, ports=own)
@@ -49,7 +49,7 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[s
                 own_env = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1"}
                 with output.with_suffix(".log").open("w") as log:
                     process = subprocess.Popen(
-                        [sys.executable, train_rank.__file__, *words],
+                        [sys.executable, strategy_rank.__file__, *words],
                         env={**os.environ, **command.env, **own_env},
                         stdout=log,
                         stderr=subprocess.STDOUT,

@@ -1,6 +1,6 @@
 """A rank that trains a model with batch normalization and dropout, for test_replica_statistics.py.
 
-Usage: normalized_rank.py STRATEGY DEVICES PER_REPLICA_BATCH OUTPUT, with TF_CONFIG as launch.py
+Usage: normalized_rank.py STRATEGY DEVICES PER_REPLICA_BATCH OUTPUT, with TF_CONFIG as train.py
 sets it.
 """
 
@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from strategy_rank import PARAMETERS, synthetic_arrays
 from tfscaling.records.events import EventLog
 from tfscaling.training import devices
 from tfscaling.training.strategies import STRATEGIES
-from train_rank import PARAMETERS, synthetic_arrays
 
 
 def normalized_model() -> Any:

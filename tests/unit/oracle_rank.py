@@ -1,6 +1,6 @@
 """A rank of the trainings that test_oracle.py compares, all of them one after the other.
 
-Usage: oracle_rank.py STRATEGY DEVICES OUTPUT, with TF_CONFIG as launch.py sets it. STRATEGY
+Usage: oracle_rank.py STRATEGY DEVICES OUTPUT, with TF_CONFIG as train.py sets it. STRATEGY
 `references` stands for what the others are compared with.
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from strategy_rank import PARAMETERS, synthetic_arrays
 from tfscaling.cluster import resolver
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
@@ -22,7 +23,6 @@ from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.loop import Result, TrainingLoop, make_optimizer, order_of_epoch
 from tfscaling.training.parameter_server import ParameterServerTrainer
 from tfscaling.training.strategies import STRATEGIES
-from train_rank import PARAMETERS, synthetic_arrays
 
 #: Ten steps an epoch: whole batches, or a last one of 7 examples.
 GLOBAL_BATCH, WHOLE, UNEVEN, STEPS = 16, 160, 151, 10

@@ -43,7 +43,7 @@ def test_table_of_the_grid() -> None:
         assert "| required |" in table[key]
 
 
-@pytest.mark.parametrize("key", ["comparison", "published", "yardstick"])
+@pytest.mark.parametrize("key", ["comparison", "published", "all_reduce_benchmark"])
 def test_keys_of_the_rest_are_described_with_their_defaults(key: str) -> None:
     table = rows("The rest of config.yaml")
     for name, definition in configuration.properties("config")[key]["properties"].items():

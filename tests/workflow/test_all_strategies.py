@@ -31,7 +31,7 @@ def swept(new_project: Callable[[str], Project]) -> Project:
             ],
             "recipes": {"strong": strong},
             "comparison": {"target_accuracy": 0.6},
-            "yardstick": {"enabled": True, "sizes_bytes": SIZES, "repetitions": 7},
+            "all_reduce_benchmark": {"enabled": True, "sizes_bytes": SIZES, "repetitions": 7},
         }
     )  # fmt: skip
     project.snakemake()
@@ -70,15 +70,15 @@ def test_synchronous_strategies_give_the_same_model(swept: Project) -> None:
     assert loss == {strategy: pytest.approx(alone, rel=1e-4) for strategy in loss}
 
 
-def yardsticks(project: Project) -> dict[str, dict[str, Any]]:
-    """Strategy → record of its yardstick."""
-    paths = project.folder.glob("results/yardsticks/**/all_reduce.json")
+def benchmarks(project: Project) -> dict[str, dict[str, Any]]:
+    """Strategy → record of its benchmark."""
+    paths = project.folder.glob("results/all_reduce/**/all_reduce.json")
     found = [json.loads(path.read_text()) for path in paths]
     return {record["axes"]["strategy"]: record for record in found}
 
 
 def test_all_reduces_are_timed_where_the_strategy_trains_by_them(swept: Project) -> None:
-    found = yardsticks(swept)
+    found = benchmarks(swept)
     assert set(found) == {"mirrored", "multi_worker_mirrored"}
     for strategy, record in found.items():
         assert len(record["ranks"]) == (1 if strategy == "mirrored" else 2)
@@ -89,7 +89,7 @@ def test_all_reduces_are_timed_where_the_strategy_trains_by_them(swept: Project)
             assert len(row["slowest_s"]) == 7
         smallest, largest = (record["all_reduces"][n]["slowest_s"] for n in (1, -1))
         assert min(smallest) < min(largest)
-    (csv,) = swept.folder.glob("results/yardsticks/**/strategy=multi*/**/all_reduce.csv")
+    (csv,) = swept.folder.glob("results/all_reduce/**/strategy=multi*/**/all_reduce.csv")
     assert len(csv.read_text().splitlines()) == 1 + 2 * 6 * 7
 
 
@@ -110,17 +110,20 @@ def test_a_step_stands_beside_computation_plus_all_reduce(swept: Project) -> Non
     assert rows["single"]["step_bound_s"] == rows["single"]["compute_time_s"]
     assert (
         "computation plus all-reduce"
-        in (swept.folder / "results/main/tables/method.md").read_text()
+        in (swept.folder / "results/main/tables/methodology.md").read_text()
     )
     assert 'id="communication"' in (swept.folder / "results/main/report.html").read_text()
 
 
-def test_a_yardstick_that_fails_leaves_its_cause(swept: Project) -> None:
-    record = yardsticks(swept)["multi_worker_mirrored"]
-    (log,) = swept.folder.glob("results/yardsticks/**/strategy=multi*/**/launch.log")
+def test_a_benchmark_that_fails_leaves_its_cause(swept: Project) -> None:
+    record = benchmarks(swept)["multi_worker_mirrored"]
+    (log,) = swept.folder.glob("results/all_reduce/**/strategy=multi*/**/launch.log")
     flags = [w for w in log.read_text().splitlines()[0].split() if w.startswith("--")]
     flags = [flag for flag in flags if flag != "--folder"]
-    script, failed = REPOSITORY / "workflow/scripts/time_all_reduce.py", swept.folder / "failed"
+    script, failed = (
+        REPOSITORY / "workflow/scripts/benchmark_all_reduce.py",
+        swept.folder / "failed",
+    )
     words = [*flags, "--setup=exit 3", "--record", str(failed / "all_reduce.json")]
     done = subprocess.run([str(BIN / "python"), str(script), *words], check=False)
     assert done.returncode == 1
@@ -132,7 +135,7 @@ def test_a_yardstick_that_fails_leaves_its_cause(swept: Project) -> None:
 def test_coordinator_servers_and_workers_have_ended(swept: Project) -> None:
     logs = [path.read_text() for path in swept.folder.glob("results/runs/**/launch.log")]
     assert len(logs) == 5
-    assert all("train.py" in log and "--recipe=strong" in log for log in logs)
+    assert all("train_rank.py" in log and "--recipe=strong" in log for log in logs)
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     left = [line for line in running.stdout.splitlines() if "--recipe=strong" in line]
     assert left == []

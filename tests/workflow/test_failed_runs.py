@@ -15,7 +15,7 @@ import os
 
 
 def model():
-    from tfscaling.models import MODELS
+    from tfscaling.training.models import MODELS
 
     if len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]) > 1:
         raise ValueError("two workers are too many")
@@ -98,7 +98,7 @@ def test_before_a_round_of_further_repeats_too(copied: Project) -> None:
     content["grid"].append({**POINT, "nodes": 2, "repeat_until": until})
     copied.overlay(content)
     assert copied.snakemake(check=False).returncode != 0
-    assert names(copied) == ["grid.json", "logs", "partial", "plots", "tables"]
+    assert names(copied) == ["manifest.json", "logs", "partial", "plots", "tables"]
     assert not (copied.folder / "results/main/tables/runs.csv").exists()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from project import TINY, Project
-from tfscaling.datasets import cifar10
+from tfscaling.datasets.catalogue import cifar10
 
 #: SHA-1 sums of the binary version, as in MXNet's gluon.data.vision.CIFAR10.
 CIFAR10_SHA1 = {

@@ -94,8 +94,8 @@ def both(new_project: Callable[[str], Project]) -> Both:
 def swept(both: Both) -> Both:
     """After the module's sweep: six runs are made up, the further one is trained."""
     shutil.copytree(both.own / "datasets", both.other / "datasets")
-    both.make(str((both.other / "main/grid.json").relative_to(both.folder)))
-    expected = yaml.safe_load((both.other / "main/grid.json").read_text())
+    both.make(str((both.other / "main/manifest.json").relative_to(both.folder)))
+    expected = yaml.safe_load((both.other / "main/manifest.json").read_text())
     first = {"runs": [entry for entry in expected["runs"] if not entry["further"]]}
     generator.write_records(
         first, both.other / "runs", lambda entry: 10.0 + entry["axes"]["repeat"], noise=0.0
@@ -128,7 +128,7 @@ def test_everything_of_the_module_is_below_its_prefix(swept: Both) -> None:
     assert "recipe=own" not in "".join(files(swept.other))
     made = {path for path in files(swept.other) if path.startswith("main/")}
     assert {
-        "main/grid.json",
+        "main/manifest.json",
         "main/report.html",
         "main/repeats/round=1.json",
         "main/repeats/round=2.json",

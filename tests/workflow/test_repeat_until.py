@@ -22,8 +22,8 @@ def test_the_wide_point_is_repeated_until_its_limit_and_the_narrow_one_is_not(
 ) -> None:
     """The first six runs are made up; the further one trains for real."""
     project.overlay(CONTENT)
-    project.snakemake("results/main/grid.json")
-    expected = json.loads((project.folder / "results/main/grid.json").read_text())
+    project.snakemake("results/main/manifest.json")
+    expected = json.loads((project.folder / "results/main/manifest.json").read_text())
     first = {"runs": [entry for entry in expected["runs"] if not entry["further"]]}
     generator.write_records(
         first,

@@ -63,7 +63,7 @@ def test_same_replicas_give_the_same_model_wherever_they_run(finished: Project) 
 
 def test_runs_start_in_the_random_order_that_the_seed_gives(finished: Project) -> None:
     """profiles/local runs one at a time: the order is exact."""
-    expected = json.loads((finished.folder / "results/main/grid.json").read_text())
+    expected = json.loads((finished.folder / "results/main/manifest.json").read_text())
     runs = [grid_run(entry) for entry in expected["runs"]]
     records = sorted(finished.records(), key=started_s)
     found = [grid.run_path(record["axes"]) for record in records]

@@ -52,7 +52,7 @@ try:
 except configuration.ConfigError as error:
     raise WorkflowError(str(error)) from None
 
-#: What is made from this configuration alone. Runs, yardsticks and datasets are shared by studies.
+#: What is made from this configuration alone. Runs, benchmarks and datasets are shared by studies.
 RESULTS = f"results/{CONFIG['study']}"
 #: Inputs of the cheap rules: new code makes new tables. Training has `trainer_version` instead.
 #: `local`: a module's `prefix` moves results, not the code.

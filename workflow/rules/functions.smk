@@ -13,7 +13,7 @@ from tfscaling.sweep import submission
 
 
 def run_of(wildcards):
-    """The run that a train job is for; of a yardstick, which has no repeat, the point's first."""
+    """The run that a train job is for; of a benchmark, which has no repeat, the point's first."""
     path = grid.run_path({"repeat": 1, **dict(wildcards.items())})
     if path not in RUNS:
         raise WorkflowError(f"{path} is not a run of the grid in the configuration")
@@ -35,8 +35,8 @@ def run_arguments(wildcards):
 RESOURCES = platforms.resource_functions(CONFIG["platforms"], GRID.runs, run_of)
 
 
-def yardstick_arguments(wildcards):
-    """The same of a yardstick: a change of what cannot change an all-reduce reruns none."""
+def benchmark_arguments(wildcards):
+    """The same of a benchmark: a change of what cannot change an all-reduce reruns none."""
     run = run_of(wildcards)
     values = all_reduce_benchmark.parameters_of(CONFIG, run)
     return shlex.join(parameters.to_arguments(all_reduce_benchmark.axes_of(run), values))
@@ -53,8 +53,10 @@ def plan_submission(wildcards):
 
 
 def grid_config(wildcards):
-    """What grid.json is made from, as JSON: runs, parameters, prices, titles, target accuracy."""
-    kept = {key: CONFIG[key] for key in ("grid", "recipes", "platforms", "seed", "yardstick")}
+    """What manifest.json is made from, as JSON: runs, parameters, prices, titles, target accuracy."""
+    kept = {
+        key: CONFIG[key] for key in ("grid", "recipes", "platforms", "seed", "all_reduce_benchmark")
+    }
     target = {"target_accuracy": CONFIG["comparison"]["target_accuracy"]}
     return json.dumps({**kept, "comparison": target}, sort_keys=True)
 
@@ -77,7 +79,7 @@ def unfinished_outputs():
 
 
 def remove_outdated(paths):
-    """Remove those of the study, which the next sweep makes again; no runs, data or yardsticks."""
+    """Remove those of the study, which the next sweep makes again; no runs, data or benchmarks."""
     for path in paths:
         if Path(STUDY) in path.parents:
             path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Tables and plots from whatever has finished, while a sweep runs or after it failed.
 
 INPUTS   results/runs/** as it is now; nothing is run, nothing waited for
-OUTPUTS  results/{study}/partial/**: grid.json, tables, plots, report.html; nothing else changes
+OUTPUTS  results/{study}/partial/**: manifest.json, tables, plots, report.html; nothing else changes
 """
 
 PARTIAL_COMMAND = (

@@ -10,7 +10,7 @@ rule plot:
         comparison=rules.compare.output.csv,
         epochs=rules.collect.output.epochs,
         warnings=rules.compare.output.warnings,
-        published=rules.conclude.output.published,
+        published=rules.analyse.output.published,
         code=CODE,
     output:
         svg=report(

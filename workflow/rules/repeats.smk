@@ -1,13 +1,13 @@
 """Repeat further the points whose interval is too wide (`repeat_until`), round by round.
 
-INPUTS   results/{study}/grid.json, results/runs/**/run.json of the rounds before
+INPUTS   results/{study}/manifest.json, results/runs/**/run.json of the rounds before
 OUTPUTS  results/{study}/repeats/round={round}.json   the further runs to make; none ends the rounds
 """
 
 
 checkpoint assess_repeats:
     input:
-        grid=rules.expand.output.grid,
+        grid=rules.write_manifest.output.grid,
         records=records_before_round,
         previous=round_before,
     output:

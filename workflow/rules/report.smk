@@ -1,31 +1,31 @@
 """The report: one self-contained page that works offline, the answer first.
 
-INPUTS   results/{study}/grid.json, results/{study}/tables/{*.csv,warnings.json},
+INPUTS   results/{study}/manifest.json, results/{study}/tables/{*.csv,warnings.json},
          results/{study}/plots/*.svg
 OUTPUTS  results/{study}/report.html; removes results/{study}/partial and plots that are no longer
          configured
 """
 
 
-rule report:
+rule write_report:
     input:
-        grid=rules.expand.output.grid,
+        grid=rules.write_manifest.output.grid,
         runs=rules.collect.output.csv,
         comparison=rules.compare.output.csv,
-        decision=rules.conclude.output.decision,
-        findings=rules.conclude.output.findings,
+        decision=rules.analyse.output.decision,
+        findings=rules.analyse.output.findings,
         warnings=rules.compare.output.warnings,
-        clouds=rules.conclude.output.clouds,
-        published=rules.conclude.output.published,
-        scaling=rules.conclude.output.scaling,
-        communication=rules.conclude.output.communication,
-        method=rules.conclude.output.method,
+        clouds=rules.analyse.output.clouds,
+        published=rules.analyse.output.published,
+        scaling=rules.analyse.output.scaling,
+        communication=rules.analyse.output.communication,
+        methodology=rules.analyse.output.methodology,
         plots=rules.plot.output.svg,
         code=[*CODE, *PAGE],
     output:
         html=f"{RESULTS}/report.html",
     log:
-        f"{RESULTS}/logs/report.log",
+        f"{RESULTS}/logs/write_report.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
@@ -34,7 +34,7 @@ rule report:
     message:
         "write the report"
     shell:
-        "report.py"
+        "write_report.py"
         " --grid {input.grid}"
         " --runs {input.runs}"
         " --comparison {input.comparison}"
@@ -46,7 +46,7 @@ rule report:
         " --published {input.published}"
         " --scaling {input.scaling}"
         " --communication {input.communication}"
-        " --method {input.method}"
+        " --methodology {input.methodology}"
         " --plots {input.plots}"
         " --title {params.comparison[title]:q}"
         " --output {output.html}"

@@ -1,6 +1,6 @@
 """Tables: every run a row, every point a row of the comparison.
 
-INPUTS   results/{study}/grid.json, results/runs/**/run.json (and failure.json of failed runs)
+INPUTS   results/{study}/manifest.json, results/runs/**/run.json (and failure.json of failed runs)
 OUTPUTS  below results/{study}/tables:
          runs.{csv,parquet}              one row per run, failed ones included
          epochs.csv                      one row per epoch of each valid run
@@ -14,7 +14,7 @@ OUTPUTS  below results/{study}/tables:
 
 rule collect:
     input:
-        grid=rules.expand.output.grid,
+        grid=rules.write_manifest.output.grid,
         records=wanted_records,
         code=CODE,
     output:
@@ -44,7 +44,7 @@ rule compare:
     input:
         runs=rules.collect.output.csv,
         code=CODE,
-        grid=rules.expand.output.grid,
+        grid=rules.write_manifest.output.grid,
         published=PUBLISHED,
     output:
         csv=f"{RESULTS}/tables/comparison.csv",

@@ -36,7 +36,7 @@ rule train:
         "tasks_per_node={wildcards.tasks_per_node} recipe={wildcards.recipe} "
         "repeat={wildcards.repeat}"
     shell:
-        "launch.py"
+        "train.py"
         " --dataset-file {input.dataset}"
         " --record {output.record}"
         " --stall-timeout-s {resources.stall_timeout_s}"

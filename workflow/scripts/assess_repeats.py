@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Which points need further repeats, because their interval is still too wide.
 
-INPUTS   grid.json (--grid), the run records below --runs-dir, the round before (--previous, none
-         for the first)
+INPUTS   manifest.json (--grid), the run records below --runs-dir, the round before
+         (--previous, none for the first)
 OUTPUTS  round=<n>.json (--output): the further runs to make, and how wide each interval is
 """
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Collect every expected run into one row: valid, failed, stale and missing ones alike.
 
-INPUTS   grid.json (--grid), the run records below --runs-dir
+INPUTS   manifest.json (--grid), the run records below --runs-dir
 OUTPUTS  runs.csv (--csv), runs.parquet (--parquet), epochs.csv (--epochs)
 """
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compare the points of the grid: one row per point, one table per platform, and the warnings.
 
-INPUTS   runs.csv (--runs), grid.json (--grid), published results (--published, may be left out)
+INPUTS   runs.csv (--runs), manifest.json (--grid), published results (--published, may be left out)
 OUTPUTS  comparison.csv (--csv), comparison.{md,tex,html} (--md, --tex, --html), <platform>.md for
          each of --platforms, and what must be known before any of it is read: warnings.json
          (--warnings)

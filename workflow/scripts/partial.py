@@ -2,7 +2,7 @@
 """Tables, plots and report of whatever has finished; starts no training and waits for none.
 
 INPUTS   the configuration as JSON (--config), the run records below --runs-dir and
-         the yardsticks beside them
+         the benchmarks beside them
 OUTPUTS  tables/, plots/ and report.html below --output-dir
 """
 
@@ -12,9 +12,9 @@ import shutil
 from pathlib import Path
 
 import compare
-import report
+import write_report
+from analyse import analyse
 from collect import collect
-from conclude import conclude
 from plot import plot
 from tfscaling.records import run_record
 from tfscaling.report import plots
@@ -41,7 +41,7 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
     """All tables, as the rules collect, compare and conclude make them."""
     (folder / "platforms").mkdir(parents=True, exist_ok=True)
     expected = manifest.expected_runs(config)
-    run_record.write_json(folder.parent / "grid.json", expected)
+    run_record.write_json(folder.parent / "manifest.json", expected)
     csv, comparison = folder / "runs.csv", folder / "comparison.csv"
     collect(expected, runs_dir, csv, csv.with_suffix(".parquet"), folder / "epochs.csv")
     runs, rows = runs_table.read_table(csv), published.read(config["published"]["path"])
@@ -62,7 +62,7 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
     )
     tolerance = config["published"]["tolerance"]
     timed = all_reduce_benchmark.folder_beside(runs_dir)
-    conclude(
+    analyse(
         runs_table.read_table(comparison),
         runs,
         expected,
@@ -81,14 +81,14 @@ def draw(config: dict, folder: Path) -> None:
     titles = plots.titles(config["plots"])
     files = [folder / "plots" / f"{name}.svg" for name in titles]
     names = ["runs", "comparison", "epochs", "decision", "findings", "clouds", "published"]
-    names += ["scaling", "communication", "method"]
+    names += ["scaling", "communication", "methodology"]
     csv = {name: folder / "tables" / f"{name}.csv" for name in names}
     warnings = folder / "tables" / "warnings.json"
     plot(titles, csv["comparison"], csv["epochs"], warnings, csv["published"], files)
-    report.write(
+    write_report.write(
         folder / "report.html",
         config["comparison"]["title"],
-        run_record.read_json(folder / "grid.json"),
+        run_record.read_json(folder / "manifest.json"),
         runs_table.read_table(csv["runs"]),
         runs_table.read_table(csv["comparison"]),
         config["comparison"]["columns"],
@@ -100,7 +100,7 @@ def draw(config: dict, folder: Path) -> None:
         published=runs_table.read_table(csv["published"]),
         scaling=runs_table.read_table(csv["scaling"]),
         communication=runs_table.read_table(csv["communication"]),
-        method=runs_table.read_table(csv["method"]),
+        method=runs_table.read_table(csv["methodology"]),
     )
 
 

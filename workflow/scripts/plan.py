@@ -133,18 +133,19 @@ def notes(made: costed_plan.Plan, config: Mapping) -> list[str]:
     found.append(
         "duration: median wall time, from launch to teardown, of the valid runs of the same point, "
         f"else the platform's runtime_min ({costed_plan.TIME_LIMIT}). "
-        "Neither queue nor repeated attempts. Node-hours are nodes x duration, also where nodes are processes of one machine."
+        "Neither queue nor repeated attempts. Node-hours are nodes x duration, also where nodes "
+        "are processes of one machine."
     )
     assumed = (row for row in made.runs if row["duration_from"] == costed_plan.TIME_LIMIT)
     if any(not row["submission"].startswith("sbatch ") for row in assumed):
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
     if unpriced := costed_plan.total(made.runs).unpriced:
         found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")
-    if made.yardsticks:
-        number, hours, usd, _ = sums(costed_plan.total(made.yardsticks))
-        more = f"{number} yardsticks to do, at most {hours} node-hours and {usd} US dollars"
+    if made.benchmarks:
+        number, hours, usd, _ = sums(costed_plan.total(made.benchmarks))
+        more = f"{number} benchmarks to do, at most {hours} node-hours and {usd} US dollars"
         found.append(f"Not in the sums, but in the budget: {more} ({costed_plan.TIME_LIMIT}).")
-    if problems := costed_plan.budget_problems(config, made.runs, made.yardsticks):
+    if problems := costed_plan.budget_problems(config, made.runs, made.benchmarks):
         return found + [f"The budget refuses this sweep: {line}" for line in problems]
     budgeted = any(limit is not None for limit in config["budget"].values())
     return [*found, "The budget allows it." if budgeted else "No budget is set."]

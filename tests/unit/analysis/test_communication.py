@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import all_reduce_records
 import generator
 import pandas as pd
 import pytest
-import yardsticks
 from builders import raw_config, write_failure
 from tfscaling.analysis import communication, methodology
 from tfscaling.report import formats
@@ -18,11 +18,11 @@ from tfscaling.study.all_reduce_benchmark import folder_beside
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
 
-GRADIENT_S = 1e-3 + yardsticks.GRADIENT_BYTES / 5e8
+GRADIENT_S = 1e-3 + all_reduce_records.GRADIENT_BYTES / 5e8
 
 
 class Study:
-    """Runs on 1 to 5 and (excluded) 9 nodes, without yardsticks; and with parameter servers."""
+    """Runs on 1 to 5 and (excluded) 9 nodes, without benchmarks; and with parameter servers."""
 
     def __init__(self, folder: Path, enabled: bool = True) -> None:
         point = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak"}
@@ -30,11 +30,11 @@ class Study:
             {**point, "nodes": [1, 2, 3, 4, 5, 9]},
             {**point, "nodes": 3, "strategy": "parameter_server"},
         ]
-        raw = raw_config((("grid",), blocks), (("yardstick",), {"enabled": enabled}))
+        raw = raw_config((("grid",), blocks), (("all_reduce_benchmark",), {"enabled": enabled}))
         self.expected = manifest.expected_runs(configuration.validate(raw))
         self.runs_dir = folder / "runs"
         self.folder = folder_beside(self.runs_dir)
-        self.entry = {e["axes"]["nodes"]: e for e in self.expected["yardsticks"][::-1]}
+        self.entry = {e["axes"]["nodes"]: e for e in self.expected["all_reduce_benchmarks"][::-1]}
         generator.write_records(self.expected, self.runs_dir)
 
     def tables(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
@@ -58,10 +58,10 @@ def of_nodes(study: Study, nodes: int) -> dict[str, Any]:
 
 
 def test_a_step_stands_beside_computation_plus_all_reduce(study: Study) -> None:
-    yardsticks.write(study.folder, study.entry[2])
+    all_reduce_records.write(study.folder, study.entry[2])
     row = of_nodes(study, 2)
     assert (row["status"], row["reason"], row["replicas"], row["repetitions"]) == ("ok", "", 2, 3)
-    assert row["gradient_bytes"] == yardsticks.GRADIENT_BYTES
+    assert row["gradient_bytes"] == all_reduce_records.GRADIENT_BYTES
     assert row["all_reduce_time_s"] == pytest.approx(GRADIENT_S)
     assert row["all_reduce_time_s_max"] == pytest.approx(1.1 * GRADIENT_S)
     assert pd.isna(row["all_reduce_time_s_low"])  # three repetitions are no interval
@@ -74,17 +74,19 @@ def test_a_step_stands_beside_computation_plus_all_reduce(study: Study) -> None:
 
 
 def test_enough_repetitions_give_an_interval(study: Study) -> None:
-    yardsticks.write(study.folder, study.entry[2], scatter=[0.5, *[0.95, 1.0, 1.05] * 6, 3.0])
+    all_reduce_records.write(
+        study.folder, study.entry[2], scatter=[0.5, *[0.95, 1.0, 1.05] * 6, 3.0]
+    )
     row = of_nodes(study, 2)
     assert row["all_reduce_time_s_low"] == pytest.approx(0.95 * GRADIENT_S)
     assert row["all_reduce_time_s_high"] == pytest.approx(1.05 * GRADIENT_S)
     assert row["all_reduce_time_s_max"] == pytest.approx(3 * GRADIENT_S)
 
 
-def test_a_point_without_a_yardstick_is_a_row_that_says_why(study: Study) -> None:
-    yardsticks.write(study.folder, study.entry[2])
+def test_a_point_without_a_benchmark_is_a_row_that_says_why(study: Study) -> None:
+    all_reduce_records.write(study.folder, study.entry[2])
     write_failure(study.folder, study.entry[3])
-    path = yardsticks.write(study.folder, study.entry[4])
+    path = all_reduce_records.write(study.folder, study.entry[4])
     record = json.loads(path.read_text())
     record["parameters"]["repetitions"] = 7
     path.write_text(json.dumps({**record, "parameters_hash": "0" * 16}))
@@ -114,13 +116,13 @@ def test_the_bound_of_a_single_replica_is_its_computation(study: Study) -> None:
 
 
 def test_a_broken_record_is_a_failed_row(study: Study) -> None:
-    yardsticks.write(study.folder, study.entry[2]).write_text("{")
+    all_reduce_records.write(study.folder, study.entry[2]).write_text("{")
     row = of_nodes(study, 2)
     assert row["status"] == "failed" and "not JSON" in row["reason"]
 
 
-def test_without_a_valid_run_the_yardstick_is_still_there(study: Study) -> None:
-    yardsticks.write(study.folder, study.entry[2])
+def test_without_a_valid_run_the_benchmark_is_still_there(study: Study) -> None:
+    all_reduce_records.write(study.folder, study.entry[2])
     (study.runs_dir / study.entry[2]["path"] / "repeat=1/run.json").unlink()
     row = of_nodes(study, 2)
     assert row["status"] == "ok" and row["all_reduce_time_s"] > 0
@@ -128,7 +130,7 @@ def test_without_a_valid_run_the_yardstick_is_still_there(study: Study) -> None:
 
 
 def test_what_the_sizes_do_not_determine_is_refused_with_the_reason(study: Study) -> None:
-    yardsticks.write(study.folder, study.entry[2], bandwidth_bytes_per_s=1e12)
+    all_reduce_records.write(study.folder, study.entry[2], bandwidth_bytes_per_s=1e12)
     row = of_nodes(study, 2)
     assert pd.isna(row["latency_s"]) and "larger sizes are needed" in row["fit_reason"]
     assert row["all_reduce_time_s"] > 0
@@ -137,7 +139,7 @@ def test_what_the_sizes_do_not_determine_is_refused_with_the_reason(study: Study
 
 
 def test_the_table_for_people(study: Study, tmp_path: Path) -> None:
-    yardsticks.write(study.folder, study.entry[2], scatter=[0.9, 1.0, 1.1] * 3)
+    all_reduce_records.write(study.folder, study.entry[2], scatter=[0.9, 1.0, 1.1] * 3)
     csv = tmp_path / "communication.csv"
     study.tables()[2].to_csv(csv, index=False)
     shown = communication.shown(runs_table.read_table(csv))
@@ -153,16 +155,16 @@ def test_the_table_for_people(study: Study, tmp_path: Path) -> None:
     assert "without overlap" in " ".join(shown.notes)
 
 
-def test_without_yardsticks_there_is_a_word_and_no_row(tmp_path: Path) -> None:
+def test_without_benchmarks_there_is_a_word_and_no_row(tmp_path: Path) -> None:
     made = Study(tmp_path, enabled=False).tables()[2]
     assert made.empty and tuple(made) == communication.COLUMNS
-    assert "`yardstick.enabled` is false" in formats.markdown(communication.shown(made))
+    assert "`all_reduce_benchmark.enabled` is false" in formats.markdown(communication.shown(made))
 
 
 @pytest.mark.parametrize("is_complete", [True, False])
 def test_the_method_page_takes_it_as_a_bound(is_complete: bool, study: Study) -> None:
     for nodes in (2, 3, 4, 5) if is_complete else (2, 3):
-        yardsticks.write(study.folder, study.entry[nodes])
+        all_reduce_records.write(study.folder, study.entry[nodes])
     runs, comparison, made = study.tables()
     rules = methodology.rules(runs, comparison, study.expected, made)
     row = rules.iloc[[*methodology.RULES].index("bounds")]

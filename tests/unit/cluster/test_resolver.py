@@ -223,8 +223,8 @@ def test_assemble_without_slurm_ranks_ignores_how_srun_deals() -> None:
 
 
 def test_names_are_known_without_importing_tensorflow() -> None:
-    modules = "nodelist cluster cluster_resolver tf_config tf_config_from_slurm"
-    program = "import sys\n" + "".join(f"import tfscaling.{m}\n" for m in modules.split())
+    modules = "nodelist resolver tensorflow_resolver tf_config tf_config_from_slurm"
+    program = "import sys\n" + "".join(f"import tfscaling.cluster.{m}\n" for m in modules.split())
     program += "print(*sorted({'tensorflow', 'keras', 'numpy'} & set(sys.modules)))"
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(

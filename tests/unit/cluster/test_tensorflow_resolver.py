@@ -206,7 +206,7 @@ def test_each_extension_point_alone(
 
 
 WORKER = """
-from tfscaling.cluster_resolver import SlurmClusterResolver
+from tfscaling.cluster.tensorflow_resolver import SlurmClusterResolver
 resolver = SlurmClusterResolver(port_base=None)
 import tensorflow as tf
 strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)

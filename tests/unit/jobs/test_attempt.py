@@ -10,8 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from builders import report
-from test_rank import axes_and_settings
+from builders import axes_and_settings, report
 from tfscaling.jobs import attempt as launching
 from tfscaling.jobs.attempt import Attempt
 from tfscaling.jobs.launchers import Command

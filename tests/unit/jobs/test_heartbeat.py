@@ -145,7 +145,7 @@ def test_a_launcher_that_was_stopped_with_its_ranks_does_not_end_them() -> None:
 
 RANK = """
 import pathlib, sys, time
-from tfscaling import heartbeat
+from tfscaling.jobs import heartbeat
 heartbeat.INTERVAL_S = 0.05
 folder = pathlib.Path(sys.argv[1])
 heartbeat.Heart(folder, 3, lambda: (folder / "orphaned").touch()).start()

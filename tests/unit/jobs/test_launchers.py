@@ -21,7 +21,7 @@ FOLDER = Path("attempt=1")
 def request(geometry: Geometry, **changes: Any) -> Request:
     jobs = {"worker": geometry.tasks}
     usual: dict[str, Any] = {"jobs": jobs, "cpus_per_task": 4, "folder": FOLDER, "gpus": False}
-    return Request(["python", "train.py", "--seed", "1"], geometry, **{**usual, **changes})
+    return Request(["python", "train_rank.py", "--seed", "1"], geometry, **{**usual, **changes})
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_srun_is_told_the_whole_geometry(geometry: Geometry, shape: list[str]) -
         "--kill-on-bad-exit=1",
         "--unbuffered",
         "--output=attempt=1/rank-%t.log",
-        *["python", "train.py", "--seed", "1"],
+        *["python", "train_rank.py", "--seed", "1"],
     ]
     assert command.env == {"A": "1"}
     assert command.log == FOLDER / "srun.log"
@@ -55,7 +55,7 @@ def test_srun_runs_setup_lines_on_every_rank() -> None:
     after = command.argv[command.argv.index("bash") :]
     assert after[:2] == ("bash", "-ec")
     assert after[2].startswith("module load cuda\n")
-    assert after[4:] == ("python", "train.py", "--seed", "1")
+    assert after[4:] == ("python", "train_rank.py", "--seed", "1")
 
 
 def test_local_ranks_are_told_their_place_by_tf_config() -> None:
@@ -67,7 +67,7 @@ def test_local_ranks_are_told_their_place_by_tf_config() -> None:
     ]
     assert [command.rank for command in commands] == [0, 1, 2, 3]
     assert [command.log for command in commands] == [FOLDER / f"rank-{n}.log" for n in range(4)]
-    assert {command.argv for command in commands} == {("python", "train.py", "--seed", "1")}
+    assert {command.argv for command in commands} == {("python", "train_rank.py", "--seed", "1")}
 
 
 def gpus_of(geometry: Geometry, given: Sequence[str] | None, **changes: Any) -> list[str]:
@@ -182,6 +182,6 @@ def test_without_setup_there_is_no_shell() -> None:
 
 
 def test_the_trainer_runs_in_the_interpreter_of_the_launcher() -> None:
-    command = launchers.trainer_command(Path("train.py"), ["--seed", "1"])
-    assert command == [sys.executable, "train.py", "--seed", "1"]
+    command = launchers.trainer_command(Path("train_rank.py"), ["--seed", "1"])
+    assert command == [sys.executable, "train_rank.py", "--seed", "1"]
     assert os.access(command[0], os.X_OK)

@@ -150,7 +150,7 @@ def test_ranks_that_move_are_not_called_stalled(tmp_path: Path) -> None:
 BEATING = (
     f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
     "import pathlib\n"
-    "from tfscaling import heartbeat\n"
+    "from tfscaling.jobs import heartbeat\n"
     "heartbeat.INTERVAL_S = 0.2\n"
     "say('start', host='h' + sys.argv[2])\n"
     "heartbeat.Heart(pathlib.Path(sys.argv[1]), int(sys.argv[2]), lambda: os._exit(9)).start()\n"
@@ -256,8 +256,8 @@ def test_a_failing_launcher_of_all_ranks_is_read_for_its_words(tmp_path: Path) -
 
 LAUNCHER = """
 import json, pathlib, sys
-from tfscaling import heartbeat, supervisor
-from tfscaling.launchers import Command
+from tfscaling.jobs import heartbeat, supervisor
+from tfscaling.jobs.launchers import Command
 supervisor.GRACE_S = 1.0
 folder = pathlib.Path(sys.argv[1])
 commands = [

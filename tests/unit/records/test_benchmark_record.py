@@ -1,4 +1,4 @@
-"""The record of a yardstick: the slowest rank counts, raw durations stay, the schema is closed."""
+"""The record of a benchmark: the slowest rank counts, raw durations stay, the schema is closed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import all_reduce_records
 import pytest
-import yardsticks
 from builders import raw_config
 from tfscaling.records import benchmark_record, run_record
 from tfscaling.study import configuration, manifest
@@ -16,13 +16,13 @@ from tfscaling.study import configuration, manifest
 @pytest.fixture
 def entry() -> dict[str, Any]:
     """Two nodes of the cluster."""
-    raw = raw_config((("yardstick",), {"enabled": True}))
-    return manifest.expected_runs(configuration.validate(raw))["yardsticks"][1]
+    raw = raw_config((("all_reduce_benchmark",), {"enabled": True}))
+    return manifest.expected_runs(configuration.validate(raw))["all_reduce_benchmarks"][1]
 
 
 def reports() -> list[dict[str, Any]]:
     times = [[(8, [1.0, 2.0, 3.0]), (4, [0.1, 0.1, 0.1])], [(8, [3.0, 1.0, 2.0]), (4, [0.2] * 3)]]
-    return [yardsticks.rank_report(rank, 2, rows) for rank, rows in enumerate(times)]
+    return [all_reduce_records.rank_report(rank, 2, rows) for rank, rows in enumerate(times)]
 
 
 def test_in_each_repetition_the_slowest_rank_counts() -> None:
@@ -43,7 +43,7 @@ def test_the_durations_of_every_rank_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_record_is_read_as_it_was_made(tmp_path: Path, entry: dict[str, Any]) -> None:
-    path = yardsticks.write(tmp_path, entry)
+    path = all_reduce_records.write(tmp_path, entry)
     record = benchmark_record.read(path)
     assert record is not None and record["parameters_hash"] == entry["parameters_hash"]
     assert record["validity"]["checks"][-1] == "sums"
@@ -55,7 +55,7 @@ def test_a_record_is_read_as_it_was_made(tmp_path: Path, entry: dict[str, Any]) 
 def test_another_file_is_no_record(
     change: dict[str, Any], tmp_path: Path, entry: dict[str, Any]
 ) -> None:
-    path = yardsticks.write(tmp_path, entry)
+    path = all_reduce_records.write(tmp_path, entry)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(run_record.RecordError):
         benchmark_record.read(path)

@@ -28,14 +28,14 @@ def test_the_same_clock_is_not_off() -> None:
 
 @pytest.mark.parametrize("ahead_s", [-3600.0, 0.25, 12.0])
 def test_a_clock_that_is_off_is_measured(ahead_s: float) -> None:
-    code = AHEAD + "from tfscaling import clock\n" + MEASURE
+    code = AHEAD + "from tfscaling.records import clock\n" + MEASURE
     with clock.served("127.0.0.1") as address:
         done = run_python(code, str(ahead_s), address)
     assert float(done.stdout) == pytest.approx(-ahead_s, abs=0.05), done.stderr
 
 
 def test_a_wall_clock_that_is_set_after_the_start_changes_neither_time_nor_offset() -> None:
-    code = "from tfscaling import clock\nfirst = clock.now()\n" + AHEAD
+    code = "from tfscaling.records import clock\nfirst = clock.now()\n" + AHEAD
     code += "print(clock.now() - first, clock.measure({clock.VARIABLE: sys.argv[2]}).offset_s)"
     with clock.served("127.0.0.1") as address:
         done = run_python(code, "120", address)

@@ -50,7 +50,7 @@ def test_a_second_log_of_the_same_rank_appends(tmp_path: Path) -> None:
 def test_a_killed_rank_leaves_what_it_reached(tmp_path: Path) -> None:
     code = (
         "import os, pathlib, signal, sys\n"
-        "from tfscaling.events import EventLog\n"
+        "from tfscaling.records.events import EventLog\n"
         "log = EventLog(pathlib.Path(sys.argv[1]), 0)\n"
         "log.add('start'); log.add('imported')\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import SCRIPTS
-from test_rank import axes_and_settings
+from builders import SCRIPTS, axes_and_settings
 from tfscaling.records import prepared_data
 from tfscaling.records.prepared_data import PreparedDataError
 from tfscaling.study import parameters
@@ -85,7 +84,7 @@ def test_no_rank_is_started_for_data_without_a_checksum(tmp_path: Path) -> None:
     file = prepared(tmp_path, {"dataset": "made by an earlier version"})
     folder = tmp_path / "run"
     flags = parameters.to_arguments(run.axes, settings)
-    script = [sys.executable, str(SCRIPTS / "launch.py")]
+    script = [sys.executable, str(SCRIPTS / "train.py")]
     paths = ["--dataset-file", str(file), "--record", str(folder / "run.json")]
     done = subprocess.run([*script, *paths, *flags], capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -161,14 +161,14 @@ def test_the_program_writes_the_page_from_its_files(tmp_path: Path) -> None:
     comparison, runs, expected = measured({("east", 1): around(30.0), ("east", 2): around(10.0)})
     comparison.to_csv(tmp_path / "comparison.csv", index=False)
     runs.to_csv(tmp_path / "runs.csv", index=False)
-    (tmp_path / "grid.json").write_text(json.dumps(expected))
+    (tmp_path / "manifest.json").write_text(json.dumps(expected))
     (tmp_path / "warnings.json").write_text(json.dumps(data_warnings.to_json([])))
     code = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
     arguments = [f"--{name}={tmp_path / file}" for name, file in
-                 (("comparison", "comparison.csv"), ("runs", "runs.csv"), ("grid", "grid.json"),
+                 (("comparison", "comparison.csv"), ("runs", "runs.csv"), ("grid", "manifest.json"),
                   ("warnings", "warnings.json"),
-                  ("yardsticks-dir", "none"), ("output-dir", ""))]  # fmt: skip
-    done = run_python(code, str(SCRIPTS / "conclude.py"), *arguments)
+                  ("benchmarks-dir", "none"), ("output-dir", ""))]  # fmt: skip
+    done = run_python(code, str(SCRIPTS / "analyse.py"), *arguments)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "decision.md").read_text() == markdown(comparison, runs)
     table = runs_table.read_table(tmp_path / "decision.csv")

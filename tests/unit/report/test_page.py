@@ -239,7 +239,7 @@ def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
 
 def test_the_program_writes_the_page(tmp_path: Path) -> None:
     made = study(tmp_path / "results" / "runs")
-    (tmp_path / "grid.json").write_text(json.dumps(made.expected))
+    (tmp_path / "manifest.json").write_text(json.dumps(made.expected))
     frames = {
         "runs": made.runs,
         "comparison": made.comparison,
@@ -248,7 +248,7 @@ def test_the_program_writes_the_page(tmp_path: Path) -> None:
         "clouds": clouds(),
         "published": published(),
     }
-    words = ["--grid", "grid.json", "--title", TITLE, "--columns", *COLUMNS]
+    words = ["--grid", "manifest.json", "--title", TITLE, "--columns", *COLUMNS]
     for name, frame in frames.items():
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
         words += [f"--{name}", f"{name}.csv"]
@@ -267,7 +267,7 @@ def test_the_program_writes_the_page(tmp_path: Path) -> None:
     for name in ("partial/tables/runs.csv", "plots/epochs.svg", "plots/note.txt"):
         (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "results" / name).touch()
-    command = [sys.executable, str(SCRIPTS / "report.py"), *words]
+    command = [sys.executable, str(SCRIPTS / "write_report.py"), *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     output = tmp_path / "results" / "report.html"

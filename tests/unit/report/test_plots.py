@@ -120,5 +120,7 @@ def test_the_script_names_the_known_plots_if_one_is_unknown(tmp_path: Path) -> N
 
 
 def test_names_of_plots_are_known_without_importing_matplotlib() -> None:
-    code = "import sys; from tfscaling.plots import PLOTS; print('matplotlib' in sys.modules)"
+    code = (
+        "import sys; from tfscaling.report.plots import PLOTS; print('matplotlib' in sys.modules)"
+    )
     assert run_python(code).stdout == "False\n"

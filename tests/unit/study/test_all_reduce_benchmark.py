@@ -1,4 +1,4 @@
-"""Which points have a yardstick, and what can make an earlier one no longer count."""
+"""Which points have a benchmark, and what can make an earlier one no longer count."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ BLOCKS = [
 
 
 def entries(*changes: tuple[list[str], Any], enabled: bool = True) -> list[dict[str, Any]]:
-    raw = raw_config((("grid",), BLOCKS), (("yardstick",), {"enabled": enabled}), *changes)
+    raw = raw_config(
+        (("grid",), BLOCKS), (("all_reduce_benchmark",), {"enabled": enabled}), *changes
+    )
     config = configuration.validate(raw)
     runs = grid.expand(config, MODELS, STRATEGIES).runs
     return all_reduce_benchmark.entries(config, runs, STRATEGIES)
@@ -55,8 +57,8 @@ def test_none_unless_enabled() -> None:
         (["recipes", "weak", "communication"], "ring", True),
         (["platforms", "laptop", "env"], {"NCCL_DEBUG": "WARN"}, True),
         (["platforms", "laptop", "cpus_per_node"], 3, True),
-        (["yardstick"], {"enabled": True, "repetitions": 3}, True),
-        (["yardstick"], {"enabled": True, "sizes_bytes": [4, 8]}, True),
+        (["all_reduce_benchmark"], {"enabled": True, "repetitions": 3}, True),
+        (["all_reduce_benchmark"], {"enabled": True, "sizes_bytes": [4, 8]}, True),
         (["recipes", "weak", "learning_rate"], 0.5, False),
         (["recipes", "weak", "epochs"], 5, False),
         (["seed"], 7, False),
@@ -84,7 +86,7 @@ def test_parameters_survive_the_command_line() -> None:
 
 
 def test_it_lies_beside_the_runs() -> None:
-    assert all_reduce_benchmark.folder_beside(Path("results/runs")) == Path("results/yardsticks")
+    assert all_reduce_benchmark.folder_beside(Path("results/runs")) == Path("results/all_reduce")
 
 
 @pytest.mark.parametrize(
@@ -93,4 +95,4 @@ def test_it_lies_beside_the_runs() -> None:
 )
 def test_wrong_values_are_errors(key: str, value: Any, allowed: str) -> None:
     with pytest.raises(configuration.ConfigError, match=allowed):
-        configuration.validate(raw_config((("yardstick",), {key: value})))
+        configuration.validate(raw_config((("all_reduce_benchmark",), {key: value})))

@@ -387,7 +387,7 @@ def test_known_names_pass() -> None:
     assert configuration.check_names(config, METRICS, PLOTS, DATASETS) is None
 
 
-SCHEMAS = ["config", "platform", "recipe", "run_record", "yardstick_record", "comparison"]
+SCHEMAS = ["config", "platform", "recipe", "run_record", "benchmark_record", "comparison"]
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

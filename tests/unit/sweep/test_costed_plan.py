@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import all_reduce_records
 import plan as script
 import pytest
-import yardsticks
 from builders import PHASES, raw_config, record_of, write_failure, write_record
 from submitted import config_of, described, entries
 from tfscaling.study import configuration, grid, manifest, parameters
@@ -280,29 +280,30 @@ def test_records_of_the_builders_follow_what_the_plan_expects() -> None:
     )
 
 
-# --- yardsticks ---
+# --- benchmarks ---
 
 
-def with_yardsticks(**budget: float) -> dict[str, Any]:
-    return {**config_of(budget, **PRICE), "yardstick": configuration.validate(
-        raw_config((("yardstick",), {"enabled": True})))["yardstick"]}  # fmt: skip
+def with_benchmarks(**budget: float) -> dict[str, Any]:
+    raw = raw_config((("all_reduce_benchmark",), {"enabled": True}))
+    enabled = configuration.validate(raw)["all_reduce_benchmark"]
+    return {**config_of(budget, **PRICE), "all_reduce_benchmark": enabled}
 
 
-def test_yardsticks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) -> None:
-    config = with_yardsticks()
-    (row,) = costed_plan.make(config, tmp_path / "runs").yardsticks
+def test_benchmarks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) -> None:
+    config = with_benchmarks()
+    (row,) = costed_plan.make(config, tmp_path / "runs").benchmarks
     assert row == {
         "platform": "cluster", "duration_s": 1800.0, "node_hours": 1.0,
         "cost_usd": pytest.approx(3.6),
     }  # fmt: skip
-    entry = manifest.expected_runs(config)["yardsticks"][1]
-    yardsticks.write(tmp_path / "yardsticks", entry)
-    assert costed_plan.make(config, tmp_path / "runs").yardsticks == []
+    entry = manifest.expected_runs(config)["all_reduce_benchmarks"][1]
+    all_reduce_records.write(tmp_path / "all_reduce", entry)
+    assert costed_plan.make(config, tmp_path / "runs").benchmarks == []
     config["recipes"]["weak"]["communication"] = "ring"  # the record is of another one
-    assert len(costed_plan.make(config, tmp_path / "runs").yardsticks) == 1
+    assert len(costed_plan.make(config, tmp_path / "runs").benchmarks) == 1
     config["platforms"]["laptop"]["cluster"] = "other"
     config["grid"].append({**config["grid"][0], "platform": "laptop", "nodes": [1]})
-    assert costed_plan.make({**config, "cluster": "other"}, tmp_path / "runs").yardsticks == []
+    assert costed_plan.make({**config, "cluster": "other"}, tmp_path / "runs").benchmarks == []
 
 
 def test_a_cluster_that_no_platform_is_on_has_no_plan(tmp_path: Path) -> None:
@@ -310,19 +311,19 @@ def test_a_cluster_that_no_platform_is_on_has_no_plan(tmp_path: Path) -> None:
         costed_plan.make({**config_of(), "cluster": "other"}, tmp_path)
 
 
-def test_the_budget_counts_yardsticks_and_the_plan_says_so(tmp_path: Path) -> None:
-    """1.5 node-hours of runs, one more of a yardstick on two nodes."""
-    assert costed_plan.refusal(with_yardsticks(node_hours=2.5), tmp_path / "runs") is None
-    config = with_yardsticks(node_hours=2.0)
+def test_the_budget_counts_benchmarks_and_the_plan_says_so(tmp_path: Path) -> None:
+    """1.5 node-hours of runs, one more of a benchmark on two nodes."""
+    assert costed_plan.refusal(with_benchmarks(node_hours=2.5), tmp_path / "runs") is None
+    config = with_benchmarks(node_hours=2.0)
     refusal = costed_plan.refusal(config, tmp_path / "runs")
     assert refusal is not None
     assert (
-        "the 2 runs and the yardsticks (1) still to do are estimated at 2.50 node-hours" in refusal
+        "the 2 runs and the benchmarks (1) still to do are estimated at 2.50 node-hours" in refusal
     )
     made = costed_plan.make(config, tmp_path / "runs")
     submission.add(made.runs, config, {"executor": "local"})
     page = script.markdown(made, config)
-    assert "1 yardsticks to do, at most 1.000 node-hours and 3.60 US dollars (time" in page
+    assert "1 benchmarks to do, at most 1.000 node-hours and 3.60 US dollars (time" in page
 
 
 # --- a user's data, once it is prepared ---

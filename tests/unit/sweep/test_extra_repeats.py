@@ -19,7 +19,7 @@ NARROW, WIDE = (100.0, 101.0, 102.0, 103.0, 104.0, 105.0), (100.0, 110.0, 120.0,
 
 
 def written(tmp_path: Path, times: dict[int, tuple[float, ...]], **until: Any) -> dict[str, Any]:
-    """grid.json of a point for each number of nodes, with a record for each of its times."""
+    """manifest.json of a point for each number of nodes, with a record for each of its times."""
     block = {"nodes": list(times), "repeats": 6, "repeat_until": {**UNTIL, **until}}
     expected = expected_of(block)
     made = {entry["path"]: entry for entry in expected["runs"]}

@@ -11,12 +11,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from strategy_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, small_model, synthetic_arrays
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records import events
 from tfscaling.records.events import EventLog
 from tfscaling.training.all_reduce import COMPUTE_STEPS, Trainer
 from tfscaling.training.loop import Result, order_of_epoch
-from train_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, small_model, synthetic_arrays
 
 #: The last one is incomplete.
 STEPS = -(-TRAIN_EXAMPLES // GLOBAL_BATCH)

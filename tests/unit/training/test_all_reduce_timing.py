@@ -13,7 +13,7 @@ from tfscaling.training.all_reduce_timing import pattern
 
 CODE = """
 import json, sys
-from tfscaling import all_reduce, devices
+from tfscaling.training import all_reduce_timing as all_reduce, devices
 names = devices.configure(2, "logical", 1)
 import tensorflow as tf
 strategy = tf.distribute.MirroredStrategy(names)

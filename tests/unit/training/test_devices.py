@@ -11,7 +11,7 @@ from tfscaling.training import devices
 CONFIGURE = """
 import json
 import tensorflow as tf
-from tfscaling import devices
+from tfscaling.training import devices
 try:
     devices.configure(2, "physical", 1)
 except devices.DeviceError as error:

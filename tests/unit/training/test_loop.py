@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from strategy_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, synthetic_arrays
 from tfscaling.records import events
 from tfscaling.records.events import EventLog
 from tfscaling.training.loop import (
@@ -19,7 +20,6 @@ from tfscaling.training.loop import (
     order_of_epoch,
     scaled_learning_rate,
 )
-from train_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, synthetic_arrays
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_each_model_is_described_and_its_dataset_is_known(name: str) -> None:
 
 def test_names_of_models_are_known_without_importing_keras() -> None:
     code = (
-        "import sys; from tfscaling.models import MODELS; "
+        "import sys; from tfscaling.training.models import MODELS; "
         "print([n for n in ('keras', 'tensorflow') if n in sys.modules], 'mnist_cnn' in MODELS)"
     )
     assert run_python(code).stdout == "[] True\n"

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from builders import SCRIPTS, run_python
 from oracle_rank import arrays_of
+from strategy_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, synthetic_arrays
 from tfscaling.jobs import heartbeat
 from tfscaling.jobs.ports import ReservedPorts
-from train_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, synthetic_arrays
 
 Trainings = dict[str, list[dict[str, Any]]]
 STEPS, EPOCHS = -(-TRAIN_EXAMPLES // GLOBAL_BATCH), PARAMETERS["epochs"]
@@ -115,8 +115,8 @@ def test_a_worker_divides_by_the_loss_scale_that_it_multiplied_by(
 
 SERVE = """
 import json, os, pathlib, sys
-from tfscaling import cluster, parameter_server
-from tfscaling.events import EventLog
+from tfscaling.cluster import resolver as cluster; from tfscaling.training import parameter_server
+from tfscaling.records.events import EventLog
 parameter_server.COORDINATOR_TIMEOUT_S = 2.0
 folder = pathlib.Path(sys.argv[1])
 own = cluster.resolve(os.environ)

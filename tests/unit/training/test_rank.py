@@ -8,19 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import SCRIPTS, run_python, valid_config
+from builders import SCRIPTS, axes_and_settings, run_python
 from generator import DATA_SHA256
 from tfscaling.jobs import heartbeat
 from tfscaling.records import checks, clock, events
-from tfscaling.study import grid, parameters
-from tfscaling.training.models import MODELS
-from tfscaling.training.strategies import STRATEGIES
 
 TRAIN_EXAMPLES, TEST_EXAMPLES = 70, 30
 RUN = """
 import json, os, pathlib, sys
-from tfscaling import cluster, rank
-from tfscaling.events import EventLog
+from tfscaling.cluster import resolver as cluster; from tfscaling.training import rank
+from tfscaling.records.events import EventLog
 axes, settings, folder = json.loads(sys.argv[1]), json.loads(sys.argv[2]), pathlib.Path(sys.argv[3])
 own = cluster.resolve(os.environ, gpus_per_node=0)
 log = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
@@ -30,7 +27,7 @@ report["policy"] = __import__("keras").mixed_precision.dtype_policy().name
 """
 MODEL = """
 def model():
-    from tfscaling.models import MODELS
+    from tfscaling.training.models import MODELS
 
     made = MODELS["mnist_cnn"].build()
     made.compile("adamw", loss="mse")
@@ -48,7 +45,7 @@ def step(seconds):
     time.time = lambda: real() + seconds
 if sys.argv[4] == "before":
     step(-120)
-from tfscaling import heartbeat, rank
+from tfscaling.jobs import heartbeat; from tfscaling.training import rank
 axes, settings, folder = json.loads(sys.argv[1]), json.loads(sys.argv[2]), pathlib.Path(sys.argv[3])
 def work(own, events):
     for name in ("imported", "rendezvous", "data", "built", "first_step", "trained"):
@@ -60,15 +57,6 @@ def work(own, events):
     return {"worked": True}
 rank.process(axes, settings, folder, started_s, work)
 """
-
-
-def axes_and_settings(**recipe: Any) -> tuple[grid.Run, dict[str, Any]]:
-    """The point `laptop` with one node and two logical devices."""
-    block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": 1}
-    changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
-    config = valid_config((("grid",), [{**block, "gpus_per_node": 2}]), *changes)
-    (run,) = grid.expand(config, MODELS, STRATEGIES).runs
-    return run, parameters.run_parameters(config, run, "mnist")
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +137,7 @@ def test_the_report_passes_the_truth_check(finished: Path) -> None:
 def test_phases_are_passed_in_their_order(finished: Path) -> None:
     passed = [event["event"] for event in events.read(finished / "rank-0.events.jsonl")]
     phases = [name for name in passed if name in events.PHASES]
-    assert phases == list(events.PHASES[1:])  # train.py itself writes the first
+    assert phases == list(events.PHASES[1:])  # train_rank.py itself writes the first
 
 
 def test_the_chief_tells_its_progress(finished: Path) -> None:

@@ -67,7 +67,7 @@ def test_impossible_geometry_is_refused_with_the_reason(
 
 def test_names_of_strategies_are_known_without_importing_tensorflow() -> None:
     code = (
-        "import sys; from tfscaling.strategies import STRATEGIES; "
+        "import sys; from tfscaling.training.strategies import STRATEGIES; "
         "print('tensorflow' in sys.modules, sorted(STRATEGIES))"
     )
     names = [

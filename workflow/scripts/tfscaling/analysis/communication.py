@@ -23,7 +23,7 @@ from tfscaling.tables import runs_table
 from tfscaling.tables.display import MISSING, Shown, one_line
 from tfscaling.tables.intervals import CONFIDENCE, median_interval
 
-#: What there is of a point's yardstick; others are those of `tables.why_no_record`.
+#: What there is of a point's benchmark; others are those of `tables.why_no_record`.
 OK, STALE, EXCLUDED = "ok", "stale", "excluded"
 _ENDS = ("min", "max", "low", "high")
 COLUMNS = (
@@ -50,11 +50,11 @@ NOTES = (
     "by relative errors (loss soft-l1). Both are of the whole operation, not of a link. In "
     "brackets the range of the fits that each leave one size out; fit_misfit_max is the largest "
     "factor between a size's time and the fit's.",
-    "step_bound_s = compute_time_s + all_reduce_time_s: a yardstick without overlap, each part "
+    "step_bound_s = compute_time_s + all_reduce_time_s: a benchmark without overlap, each part "
     "measured alone. A step below it (step_time_over_bound < 1) overlaps communication with "
     "computation; what a step takes above it is something else: the update of the variables (and "
     "nothing else with a single replica), waiting for the slowest rank of the step, ranks that "
-    "disturb each other. The yardstick is a job of its own: if machines or network were busier "
+    "disturb each other. The benchmark is a job of its own: if machines or network were busier "
     "then than during the runs, or less busy, the ratio is off by that.",
 )
 
@@ -62,12 +62,12 @@ Row = dict[str, Any]
 
 
 def table(
-    comparison: pd.DataFrame, expected: Mapping[str, Any], yardsticks_dir: Path
+    comparison: pd.DataFrame, expected: Mapping[str, Any], benchmarks_dir: Path
 ) -> pd.DataFrame:
-    """COLUMNS: one row per point of the comparison; no rows if yardsticks are not enabled."""
-    entries = {_key(entry["axes"]): entry for entry in expected.get("yardsticks", ())}
+    """COLUMNS: one row per point of the comparison; no rows if benchmarks are not enabled."""
+    entries = {_key(entry["axes"]): entry for entry in expected.get("all_reduce_benchmarks", ())}
     rows = [
-        _row(point, entries.get(_key(point)), yardsticks_dir)
+        _row(point, entries.get(_key(point)), benchmarks_dir)
         for point in comparison.to_dict("records")
         if entries
     ]
@@ -105,7 +105,7 @@ def _path(entry: Mapping[str, Any], folder: Path) -> Path:
 
 
 def read(entry: Mapping[str, Any], folder: Path) -> tuple[str, str, dict[str, Any] | None]:
-    """(status, reason, record) of an expected yardstick; the record only if it counts."""
+    """(status, reason, record) of an expected benchmark; the record only if it counts."""
     path = _path(entry, folder)
     try:
         record = benchmark_record.read(path)
@@ -122,8 +122,8 @@ def read(entry: Mapping[str, Any], folder: Path) -> tuple[str, str, dict[str, An
 
 
 def to_do(expected: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """The expected yardsticks that have no record that counts."""
-    wanted = [entry for entry in expected["yardsticks"] if not entry["refusal"]]
+    """The expected benchmarks that have no record that counts."""
+    wanted = [entry for entry in expected["all_reduce_benchmarks"] if not entry["refusal"]]
     return [entry for entry in wanted if read(entry, folder)[0] != OK]
 
 
@@ -156,7 +156,7 @@ def _bound(row: Row, all_reduce_time_s: float) -> Row:
 def shown(table: pd.DataFrame) -> Shown:
     """`table` for people: times in seconds, intervals and ranges in brackets, what is missing."""
     if table.empty:
-        note = "Not measured: `yardstick.enabled` is false in the configuration."
+        note = "Not measured: `all_reduce_benchmark.enabled` is false in the configuration."
         return Shown("Communication", pd.DataFrame(), (note,))
     axes = [axis for axis in POINT_AXES if axis == "nodes" or table[axis].astype(str).nunique() > 1]
     fixed = [f"{axis} {table[axis].iloc[0]}" for axis in POINT_AXES if axis not in axes]

@@ -35,7 +35,7 @@ def is_close(value: Any, other: Any, tolerance: float = 1e-6) -> bool:
 
 
 class Data:
-    """The tables and the content of grid.json as the rules look at them."""
+    """The tables and the content of manifest.json as the rules look at them."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """One attempt at a job of ranks: its folder, its ranks started and watched, its failure.
 
-Training runs and yardsticks are launched alike; what is done with the ranks' reports
+Training runs and benchmarks are launched alike; what is done with the ranks' reports
 is theirs.
 """
 

@@ -1,4 +1,4 @@
-"""Records of the communication yardstick: built from what the ranks left."""
+"""Records of the all-reduce benchmark: built from what the ranks left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tfscaling.records import checks, run_record
 
-SCHEMA, SCHEMA_VERSION = "yardstick_record", 1
+SCHEMA, SCHEMA_VERSION = "benchmark_record", 1
 RECORD, DURATIONS = "all_reduce.json", "all_reduce.csv"
 #: Every rank compares the value of every sum with what it must be, and fails if it differs.
 SUMS = "sums"
@@ -24,7 +24,7 @@ def build(
     wall_time_s: float,
     environment: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The record of a yardstick that passed the checks, validated against its schema."""
+    """The record of a benchmark that passed the checks, validated against its schema."""
     record = {
         "schema_version": SCHEMA_VERSION,
         "axes": dict(axes),

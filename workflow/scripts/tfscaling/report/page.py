@@ -47,8 +47,9 @@ def render(
     """The page as HTML.
 
     The most serious `warnings` come first, all of them stand with the validity of the runs.
-    `expected` is the content of grid.json; `columns` are the metrics shown of every point; `plots`
-    are SVGs by their name in `PLOTS`; `folder` is where the page will lie, for links to records.
+    `expected` is the content of manifest.json; `columns` are the metrics shown of every point;
+    `plots` are SVGs by their name in `PLOTS`; `folder` is where the page will lie, for links to
+    records.
     """
     context = {
         "title": title,

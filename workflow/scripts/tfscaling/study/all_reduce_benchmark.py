@@ -1,7 +1,7 @@
-"""The communication yardstick of a point: whether it has one, where it lies, its parameters.
+"""The all-reduce benchmark of a point: whether it has one, where it lies, its parameters.
 
 Only what can change the time of an all-reduce is a parameter of it: another
-learning rate reruns the training, not the yardstick.
+learning rate reruns the training, not the benchmark.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tfscaling.study import costs, parameters
 from tfscaling.study.configuration import properties
 from tfscaling.study.grid import POINT_AXES, Run
 
-#: Raised when a change of the yardstick makes earlier ones incomparable: every one is made again.
-YARDSTICK_VERSION = 1
+#: Raised when a change of the benchmark makes earlier ones incomparable: every one is made again.
+BENCHMARK_VERSION = 1
 #: Of a recipe what can change how gradients are reduced; their shapes are the model's, an axis.
 RECIPE_KEYS = ("precision", "communication")
 SINGLE, NO_ALL_REDUCE = "single replica", "no all-reduce"
@@ -33,24 +33,24 @@ class Coordination(Protocol):
 @functools.cache
 def definitions() -> dict[str, dict[str, Any]]:
     """Parameter → its schema."""
-    own = properties("config")["yardstick"]["properties"]
-    version = {"type": "integer", "description": "Version of the yardstick's meaning."}
+    own = properties("config")["all_reduce_benchmark"]["properties"]
+    version = {"type": "integer", "description": "Version of the benchmark's meaning."}
     return {
         **{key: properties("recipe")[key] for key in RECIPE_KEYS},
         **{key: schema for key, schema in properties("platform").items() if schema.get("measured")},
         "sizes_bytes": own["sizes_bytes"],
         "repetitions": own["repetitions"],
-        "yardstick_version": version,
+        "benchmark_version": version,
     }
 
 
 def parameters_of(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """All parameters of the yardstick of the run's point, in the order of `definitions`."""
+    """All parameters of the benchmark of the run's point, in the order of `definitions`."""
     values = {
         **config["recipes"][run.recipe],
         **config["platforms"][run.platform],
-        **config["yardstick"],
-        "yardstick_version": YARDSTICK_VERSION,
+        **config["all_reduce_benchmark"],
+        "benchmark_version": BENCHMARK_VERSION,
     }
     return parameters.typed(values, definitions())
 
@@ -61,13 +61,13 @@ def axes_of(run: Run) -> dict[str, Any]:
 
 
 def point_path(axes: Mapping[str, Any]) -> str:
-    """The yardstick's folder below results/yardsticks: the runs' without the repeat."""
+    """The benchmark's folder below results/all_reduce: the runs' without the repeat."""
     return "/".join(f"{axis}={axes[axis]}" for axis in POINT_AXES)
 
 
 def folder_beside(runs_dir: Path) -> Path:
-    """Where the yardsticks lie, given where the runs do."""
-    return runs_dir.with_name("yardsticks")
+    """Where the benchmarks lie, given where the runs do."""
+    return runs_dir.with_name("all_reduce")
 
 
 def refusal(run: Run, strategy: Coordination) -> str | None:
@@ -82,10 +82,10 @@ def entries(
 ) -> list[dict[str, Any]]:
     """One entry per point: path, axes, replicas, price, refusal, parameters and their hash.
 
-    Parameters are None where there is nothing to time. No entries if yardsticks are not enabled.
+    Parameters are None where there is nothing to time. No entries if benchmarks are not enabled.
     """
     found: dict[str, dict[str, Any]] = {}
-    for run in runs if config["yardstick"]["enabled"] else ():
+    for run in runs if config["all_reduce_benchmark"]["enabled"] else ():
         axes = axes_of(run)
         path = point_path(axes)
         if path in found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfscaling.study.configuration import ConfigError, Sources, problem
 
 #: Names that no study may have, since the rules write there for all studies.
-SHARED = ("datasets", "logs", "runs", "yardsticks")
+SHARED = ("datasets", "logs", "runs", "all_reduce")
 
 
 def check_study(study: str, sources: Sources = ()) -> None:

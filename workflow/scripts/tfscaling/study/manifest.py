@@ -26,11 +26,11 @@ def dataset_of(config: Mapping[str, Any], run: grid.Run) -> str:
 
 
 def expected_runs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of grid.json for a validated configuration.
+    """The content of manifest.json for a validated configuration.
 
     `runs`: path, axes, sizes, price and the parameters with which the record must have been made,
     `relative_interval` that is asked of its point and whether it is a `further` repeat;
-    `order_seed`: of the order in which runs start; `yardsticks`: what `yardstick.entries` says;
+    `order_seed`: of the order in which runs start; `benchmarks`: what `benchmark.entries` says;
     `excluded`: axes and reason; `platforms`: name → what the tables say of it; `target_accuracy`:
     the accuracy to which time and cost are compared, or None.
     """
@@ -64,6 +64,6 @@ def expected_runs(config: Mapping[str, Any]) -> dict[str, Any]:
         "target_accuracy": config["comparison"]["target_accuracy"],
         "platforms": {name: platforms.shown(config["platforms"], name) for name in named},
         "runs": entries,
-        "yardsticks": all_reduce_benchmark.entries(config, expanded.runs, STRATEGIES),
+        "all_reduce_benchmarks": all_reduce_benchmark.entries(config, expanded.runs, STRATEGIES),
         "excluded": [{"axes": e.axes, "reason": e.reason} for e in expanded.excluded],
     }

@@ -1,8 +1,8 @@
 """A run's parameters: from the configuration to command-line flags and back.
 
-One dictionary says how a run was made. The same dictionary is the rule's params (so
-a change reruns exactly its runs), the flags of launch.py and train.py, and the `parameters` of the
-run record, whose hash lets `collect` refuse records that were made with other parameters.
+One dictionary says how a run was made. The same dictionary is the rule's params (so a change reruns
+exactly its runs), the flags of train.py and train_rank.py, and the `parameters` of the run record,
+whose hash lets `collect` refuse records that were made with other parameters.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def cpus_per_task(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> int
 
 
 def to_arguments(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[str]:
-    """The flags of launch.py and train.py for this run; None is left out."""
+    """The flags of train.py and train_rank.py for this run; None is left out."""
     words = []
     for key, value in {**axes, **parameters}.items():
         flag = "--" + key.replace("_", "-")

@@ -112,7 +112,7 @@ def slurm_resources(platform: Mapping[str, Any], geometry: Geometry) -> dict[str
 
     A run by the local launcher is one task on one node: its ranks are processes there. `tasks` is
     the job's total, `gres` is per node; `tasks_per_gpu` 0 keeps the plugin from deriving tasks from
-    GPUs; an empty `mpi` lets the shell run in the batch step, so that launch.py's own srun can use
+    GPUs; an empty `mpi` lets the shell run in the batch step, so that train.py's own srun can use
     the whole allocation. Settings that the platform leaves open are left out.
     """
     on_slurm = platform["launcher"] == "srun"

@@ -29,7 +29,7 @@ COLUMNS = (
     *("devices", "feasibility", "reason", "tasks", "gpus", "cpus_per_task"),
     *("duration_s", "duration_from", "node_hours", "cost_usd", "submission"),
 )
-YARDSTICK_COLUMNS = ("platform", "duration_s", "node_hours", "cost_usd")
+BENCHMARK_COLUMNS = ("platform", "duration_s", "node_hours", "cost_usd")
 TIME_LIMIT = "time limit"
 #: A run that is still to do, a further repeat that may have to be done, a point that is not run.
 RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
@@ -40,13 +40,13 @@ class Plan:
     """`rows` as in COLUMNS: the runs still to do, further repeats included, the excluded points.
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
-    `yardsticks` still to do are no rows of the plan: each has YARDSTICK_COLUMNS.
+    `benchmarks` still to do are no rows of the plan: each has BENCHMARK_COLUMNS.
     """
 
     rows: list[Row]
     finished: int
     elsewhere: int
-    yardsticks: list[Row] = field(default_factory=list)
+    benchmarks: list[Row] = field(default_factory=list)
 
     @property
     def runs(self) -> list[Row]:
@@ -102,13 +102,13 @@ def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
                 config["platforms"][out["axes"]["platform"]]["devices"],
             )
             rows.append({**dict.fromkeys(COLUMNS), **out["axes"], **why})
-    yardsticks = communication.to_do(expected, all_reduce_benchmark.folder_beside(runs_dir))
+    benchmarks = communication.to_do(expected, all_reduce_benchmark.folder_beside(runs_dir))
     elsewhere = len(expected["runs"]) - len(selected)
-    return Plan(rows, finished, elsewhere, _yardsticks(config, yardsticks))
+    return Plan(rows, finished, elsewhere, _benchmarks(config, benchmarks))
 
 
-def _yardsticks(config: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Rows of these yardsticks, the platform's time limit as their duration."""
+def _benchmarks(config: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Rows of these benchmarks, the platform's time limit as their duration."""
     rows = []
     for axes, price in ((entry["axes"], entry["usd_per_node_hour"]) for entry in entries):
         platform, nodes = axes["platform"], axes["nodes"]
@@ -116,7 +116,7 @@ def _yardsticks(config: Mapping[str, Any], entries: Sequence[Mapping[str, Any]])
         cost_usd = costs.run_cost_usd(price, nodes, limit_s)
         row = (platform, limit_s, nodes * limit_s / 3600.0, cost_usd)
         if is_selected(config, platform):
-            rows.append(dict(zip(YARDSTICK_COLUMNS, row, strict=True)))
+            rows.append(dict(zip(BENCHMARK_COLUMNS, row, strict=True)))
     return rows
 
 
@@ -175,7 +175,7 @@ def measured_s(entry: Mapping[str, Any], runs_dir: Path) -> list[float]:
 
 
 def total(runs: Sequence[Row]) -> Total:
-    """Sums over rows of runs, or of yardsticks."""
+    """Sums over rows of runs, or of benchmarks."""
     return Total(
         len(runs),
         sum(row["node_hours"] for row in runs),
@@ -193,7 +193,7 @@ def refusal(config: Mapping[str, Any], runs_dir: Path, sources: Sources = ()) ->
     if all(limit is None for limit in config["budget"].values()):
         return None
     made = make(config, runs_dir)
-    return next(iter(budget_problems(config, made.runs, made.yardsticks, sources)), None)
+    return next(iter(budget_problems(config, made.runs, made.benchmarks, sources)), None)
 
 
 def batch_problem(
@@ -226,12 +226,12 @@ def batch_problem(
 def budget_problems(
     config: Mapping[str, Any],
     runs: Sequence[Row],
-    yardsticks: Sequence[Row] = (),
+    benchmarks: Sequence[Row] = (),
     sources: Sources = (),
 ) -> list[str]:
     """One line for each key of the budget that the estimate of all these exceeds or cannot meet."""
-    sums, budget = total([*runs, *yardsticks]), config["budget"]
-    more = f" and the yardsticks ({len(yardsticks)})" if yardsticks else ""
+    sums, budget = total([*runs, *benchmarks]), config["budget"]
+    more = f" and the benchmarks ({len(benchmarks)})" if benchmarks else ""
     found = []
     if budget["usd"] is not None and sums.unpriced:
         name = sums.unpriced[0]

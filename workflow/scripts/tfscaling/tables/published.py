@@ -128,7 +128,7 @@ def same_training(row: Row, training: Row) -> bool:
 
 
 def training_of(entry: Row) -> dict[str, Any]:
-    """What `same_training` compares, of an entry of grid.json."""
+    """What `same_training` compares, of an entry of manifest.json."""
     axes = {key: entry["axes"][key] for key in ("model", "strategy")}
     return {**entry["parameters"], **axes, "global_batch_size": entry["global_batch_size"]}
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Make one communication yardstick: start its ranks, watch them, check the truth, write the record.
+"""Make one all-reduce benchmark: start its ranks, watch them, check the truth, write the record.
 
-INPUTS   the point's axes and the yardstick's parameters as flags
+INPUTS   the point's axes and the benchmark's parameters as flags
 OUTPUTS  all_reduce.json (--record), all_reduce.csv (every rank's durations) beside it; attempt=<n>/
          with every rank's log; after a failure failure.json with the cause, and no all_reduce.json
 """
@@ -35,7 +35,7 @@ def main() -> None:
 
     def work(attempt: Attempt) -> dict[str, Any] | None:
         cause = attempt.start_ranks(
-            SCRIPTS / "all_reduce.py", [], axes, settings, jobs, args.stall_timeout_s
+            SCRIPTS / "benchmark_rank.py", [], axes, settings, jobs, args.stall_timeout_s
         )
         if cause is None:
             attempt.wait_for_files(Geometry.of(axes).tasks, args.latency_wait_s)

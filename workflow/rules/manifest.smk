@@ -1,19 +1,19 @@
 """Expand the grid: what the tables expect to find.
 
 INPUTS   the grid, recipes and platforms of the configuration
-OUTPUTS  results/{study}/grid.json   every run with its parameters and their hash, every
+OUTPUTS  results/{study}/manifest.json   every run with its parameters and their hash, every
                                      excluded point
          ROOT, STUDY   the folders results and results/{study} as snakemake sees them
 """
 
 
-rule expand:
+rule write_manifest:
     input:
         code=CODE,
     output:
-        grid=f"{RESULTS}/grid.json",
+        grid=f"{RESULTS}/manifest.json",
     log:
-        f"{RESULTS}/logs/expand.log",
+        f"{RESULTS}/logs/write_manifest.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
@@ -22,10 +22,10 @@ rule expand:
     message:
         "expand the grid"
     shell:
-        "expand.py" " --config {params.config:q}" " --output {output.grid}" " >{log} 2>&1"
+        "write_manifest.py" " --config {params.config:q}" " --output {output.grid}" " >{log} 2>&1"
 
 
 # In a module with a `prefix`, which Snakemake sets before outputs but not before other texts, these
 # have it too: what is named by them is in the same results as the outputs.
-STUDY = os.path.dirname(rules.expand.output.grid)
+STUDY = os.path.dirname(rules.write_manifest.output.grid)
 ROOT = os.path.dirname(STUDY)

@@ -1,4 +1,4 @@
-"""Yardsticks that were never made: reports of ranks and records of an expected entry."""
+"""All-reduce benchmarks that were never made: reports of ranks and records of an expected entry."""
 
 from __future__ import annotations
 

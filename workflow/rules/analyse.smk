@@ -1,27 +1,27 @@
 """What the comparison says: findings, clouds against each other, published against measured.
 
-INPUTS   results/{study}/grid.json, results/{study}/tables/{comparison,runs}.csv and warnings.json
-         beside them, published results if configured, results/yardsticks/**/all_reduce.json if
+INPUTS   results/{study}/manifest.json, results/{study}/tables/{comparison,runs}.csv and warnings.json
+         beside them, published results if configured, results/all_reduce/**/all_reduce.json if
          enabled
 OUTPUTS  below results/{study}/tables:
          findings.{csv,md}       sentences, each with what supports it
          decision.{csv,md}       which point to take for which goal, and what is open
          clouds.{csv,md}         one row per point and metric of two clouds
          published.{csv,md}      one row per published point
-         method.{csv,md}         one row per rule of good measurement, pass or fail
+         methodology.{csv,md}    one row per rule of good measurement, pass or fail
          scaling.{csv,md}        one row per line of points and scaling law
-         communication.{csv,md}  one row per point: a step, its bound, the yardstick
+         communication.{csv,md}  one row per point: a step, its bound, the benchmark
 """
 
 
-rule conclude:
+rule analyse:
     input:
         comparison=rules.compare.output.csv,
         runs=rules.collect.output.csv,
-        grid=rules.expand.output.grid,
+        grid=rules.write_manifest.output.grid,
         warnings=rules.compare.output.warnings,
         published=PUBLISHED,
-        yardsticks=wanted_yardsticks,
+        benchmarks=benchmark_records,
         code=CODE,
     output:
         findings=f"{RESULTS}/tables/findings.csv",
@@ -40,9 +40,11 @@ rule conclude:
         published_md=report(
             f"{RESULTS}/tables/published.md", category="Tables", caption="../report/published.rst"
         ),
-        method=f"{RESULTS}/tables/method.csv",
-        method_md=report(
-            f"{RESULTS}/tables/method.md", category="Method", caption="../report/method.rst"
+        methodology=f"{RESULTS}/tables/methodology.csv",
+        methodology_md=report(
+            f"{RESULTS}/tables/methodology.md",
+            category="Method",
+            caption="../report/methodology.rst",
         ),
         scaling=f"{RESULTS}/tables/scaling.csv",
         scaling_md=report(
@@ -55,7 +57,7 @@ rule conclude:
             caption="../report/communication.rst",
         ),
     log:
-        f"{RESULTS}/logs/conclude.log",
+        f"{RESULTS}/logs/analyse.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
@@ -63,12 +65,12 @@ rule conclude:
         tolerance=CONFIG["published"]["tolerance"],
         indifference=CONFIG["comparison"]["indifference"],
         published=published_flag,
-        yardsticks_dir=f"{ROOT}/yardsticks",
+        benchmarks_dir=f"{ROOT}/benchmarks",
         output_dir=tables_folder,
     message:
         "say what the comparison supports"
     shell:
-        "conclude.py"
+        "analyse.py"
         " --comparison {input.comparison}"
         " --runs {input.runs}"
         " --grid {input.grid}"
@@ -76,6 +78,6 @@ rule conclude:
         " --tolerance {params.tolerance}"
         " --indifference {params.indifference}"
         " {params.published}"
-        " --yardsticks-dir {params.yardsticks_dir:q}"
+        " --benchmarks-dir {params.benchmarks_dir:q}"
         " --output-dir {params.output_dir:q}"
         " >{log} 2>&1"

@@ -1,6 +1,7 @@
 """A rank of a small training, in a process of its own, for `trainings` in conftest.py.
 
-Usage: train_rank.py STRATEGY DEVICES PER_REPLICA_BATCH OUTPUT, with TF_CONFIG as launch.py sets it.
+Usage: strategy_rank.py STRATEGY DEVICES PER_REPLICA_BATCH OUTPUT, with TF_CONFIG as
+train.py sets it.
 """
 
 from __future__ import annotations

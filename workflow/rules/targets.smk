@@ -1,4 +1,4 @@
-"""The records that the tables wait for: those of all runs, of further repeats, of yardsticks.
+"""The records that the tables wait for: those of all runs, of further repeats, of benchmarks.
 
 INPUTS   what common.smk made of the configuration; the rounds of repeats.smk
 OUTPUTS  input functions
@@ -14,7 +14,9 @@ from tfscaling.sweep import costed_plan
 def wanted_records(wildcards):
     """The records that the tables wait for; a sweep beyond budget or data ends here, a plan not."""
     refusal = costed_plan.refusal(CONFIG, Path(ROOT, "runs"), SOURCES)
-    refusal = refusal or costed_plan.batch_problem(CONFIG, GRID.runs, Path(ROOT, "datasets"), SOURCES)
+    refusal = refusal or costed_plan.batch_problem(
+        CONFIG, GRID.runs, Path(ROOT, "datasets"), SOURCES
+    )
     if refusal:
         sys.exit(refusal)  # one line; Snakemake would show an exception with a traceback
     if not any(run.further for run in GRID.runs):
@@ -55,8 +57,8 @@ def previous_flag(wildcards, input):
     return shlex.join(["--previous", input.previous]) if input.previous else ""
 
 
-def wanted_yardsticks(wildcards):
-    """The yardsticks that the tables wait for, if they are enabled."""
+def benchmark_records(wildcards):
+    """The benchmarks that the tables wait for, if they are enabled."""
     wanted = all_reduce_benchmark.entries(CONFIG, GRID.runs, STRATEGIES)
     timed = (e for e in wanted if costed_plan.is_selected(CONFIG, e["axes"]["platform"]))
-    return [f"results/yardsticks/{e['path']}/all_reduce.json" for e in timed if not e["refusal"]]
+    return [f"results/all_reduce/{e['path']}/all_reduce.json" for e in timed if not e["refusal"]]

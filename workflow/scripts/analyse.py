@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Say what the comparison supports: findings, decision, clouds, published values.
 
-INPUTS   comparison.csv (--comparison), runs.csv (--runs), grid.json (--grid), warnings.json
-         (--warnings), published results (--published, may be left out), the yardsticks below
-         --yardsticks-dir
-OUTPUTS  in --output-dir: {findings,decision,clouds,published,scaling,communication,method}.{csv,md}
+INPUTS   comparison.csv (--comparison), runs.csv (--runs), manifest.json (--grid), warnings.json
+         (--warnings), published results (--published, may be left out), the benchmarks below
+         --benchmarks-dir
+OUTPUTS  in --output-dir, each .csv and .md: findings, decision, clouds, published, scaling,
+         communication, methodology
 """
 
 import argparse
@@ -40,29 +41,29 @@ def main() -> None:
         default=contest.INDIFFERENCE,
         help="comparison.indifference",
     )
-    parser.add_argument("--yardsticks-dir", type=Path, required=True)
+    parser.add_argument("--benchmarks-dir", type=Path, required=True)
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
-    conclude(
+    analyse(
         runs_table.read_table(args.comparison),
         runs_table.read_table(args.runs),
         run_record.read_json(args.grid),
         published.read(args.published),
         args.tolerance,
-        args.yardsticks_dir,
+        args.benchmarks_dir,
         data_warnings.from_json(run_record.read_json(args.warnings)),
         args.output_dir,
         args.indifference,
     )
 
 
-def conclude(
+def analyse(
     comparison: pd.DataFrame,
     runs: pd.DataFrame,
     expected: dict,
     published_rows: Sequence[dict],
     tolerance: float,
-    yardsticks_dir: Path,
+    benchmarks_dir: Path,
     warnings: Sequence[data_warnings.DataWarning],
     folder: Path,
     indifference: float = contest.INDIFFERENCE,
@@ -90,10 +91,10 @@ def conclude(
     write("decision", decision.table(choices), decision_page.markdown(comparison, runs, choices))
     laws = scaling_laws.table(runs, comparison)
     write("scaling", laws, formats.markdown(scaling_laws.shown(laws)))
-    timed = communication.table(comparison, expected, yardsticks_dir)
+    timed = communication.table(comparison, expected, benchmarks_dir)
     write("communication", timed, formats.markdown(communication.shown(timed)))
     kept = methodology.rules(runs, comparison, expected, timed)
-    write("method", kept, formats.markdown(methodology.shown(kept)))
+    write("methodology", kept, formats.markdown(methodology.shown(kept)))
     beside = published.table(published_rows, comparison, runs, expected, tolerance)
     write("published", beside, formats.markdown(published.shown(beside, tolerance)))
 

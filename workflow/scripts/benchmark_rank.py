@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Time all-reduces on one rank of a yardstick: cluster, TF_CONFIG, strategy, times, report.
+"""Time all-reduces on one rank of a benchmark: cluster, TF_CONFIG, strategy, times, report.
 
-INPUTS   the point's axes and the yardstick's parameters as flags
+INPUTS   the point's axes and the benchmark's parameters as flags
 OUTPUTS  in --folder: rank-<n>.events.jsonl (each size as it is timed), rank-<n>.json (report)
 """
 
@@ -21,8 +21,8 @@ def main() -> None:
     parameters.add_arguments(parser, POINT_AXES, all_reduce_benchmark.definitions())
     args = parser.parse_args()
     axes, settings = parameters.from_namespace(args, POINT_AXES, all_reduce_benchmark.definitions())
-    if settings["yardstick_version"] != all_reduce_benchmark.YARDSTICK_VERSION:
-        parser.error(f"this is yardstick_version {all_reduce_benchmark.YARDSTICK_VERSION}")
+    if settings["benchmark_version"] != all_reduce_benchmark.BENCHMARK_VERSION:
+        parser.error(f"this is benchmark_version {all_reduce_benchmark.BENCHMARK_VERSION}")
     rank.process(
         axes,
         settings,

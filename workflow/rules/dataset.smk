@@ -7,12 +7,12 @@ OUTPUTS  results/datasets/{dataset}.npz    arrays that every rank reads
 """
 
 
-rule dataset:
+rule prepare_dataset:
     output:
         arrays="results/datasets/{dataset}.npz",
         provenance="results/datasets/{dataset}.json",
     log:
-        "results/logs/dataset/{dataset}.log",
+        "results/logs/prepare_dataset/{dataset}.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
@@ -23,7 +23,7 @@ rule dataset:
     message:
         "dataset {wildcards.dataset}"
     shell:
-        "dataset.py"
+        "prepare_dataset.py"
         " --dataset {wildcards.dataset}"
         " {params.path}"
         " --output {output.arrays}"

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """One self-contained page: the answer, the tables, the plots, and what they rest on.
 
-INPUTS   grid.json (--grid), runs.csv (--runs), comparison.csv (--comparison), decision.csv
+INPUTS   manifest.json (--grid), runs.csv (--runs), comparison.csv (--comparison), decision.csv
          (--decision), findings.csv (--findings), warnings.json (--warnings), plots (--plots);
          may be left out: clouds.csv (--clouds), published.csv (--published), scaling.csv
-         (--scaling), communication.csv (--communication), method.csv (--method)
+         (--scaling), communication.csv (--communication), methodology.csv
+         (--methodology)
 OUTPUTS  an HTML page that asks nothing of the network (--output)
 """
 
@@ -34,7 +35,7 @@ def main() -> None:
     parser.add_argument("--published", type=Path)
     parser.add_argument("--scaling", type=Path)
     parser.add_argument("--communication", type=Path)
-    parser.add_argument("--method", type=Path)
+    parser.add_argument("--methodology", type=Path)
     parser.add_argument("--plots", type=Path, nargs="*", default=[], help="<name>.svg")
     parser.add_argument("--title", required=True)
     removed = "remove what the page supersedes beside it: partial/, plots/*.svg not among --plots"
@@ -56,7 +57,7 @@ def main() -> None:
         published=runs_table.read_table(args.published) if args.published else None,
         scaling=runs_table.read_table(args.scaling) if args.scaling else None,
         communication=runs_table.read_table(args.communication) if args.communication else None,
-        method=runs_table.read_table(args.method) if args.method else None,
+        method=runs_table.read_table(args.methodology) if args.methodology else None,
     )
     if args.remove_earlier:
         remove_earlier(args.output.parent, args.plots)

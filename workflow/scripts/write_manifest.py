@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the list of expected runs and excluded points.
 
-OUTPUTS  grid.json (--output): one entry per run with axes, sizes, parameters and their hash
+OUTPUTS  manifest.json (--output): one entry per run with axes, sizes, parameters and their hash
 """
 
 import argparse
