@@ -129,7 +129,7 @@ def test_a_platform_may_have_the_name_of_any_table_or_file(project: Project) -> 
     """The tables of platforms have a folder of their own: no other rule may write there."""
     rules = {path.name: path.read_text() for path in (REPOSITORY / "workflow/rules").glob("*.smk")}
     names = {name for text in rules.values() for name in re.findall(r"/tables/(\w+)\.\w", text)}
-    assert names >= {"runs", "comparison", "decision", "findings", "clouds", "published", "method"}
+    assert names >= {"runs", "comparison", "decision", "findings", "clouds", "published"}
     outputs = [(name, text.count("/tables/platforms/{")) for name, text in rules.items()]
     assert [found for found in outputs if found[1]] == [("tables.smk", 1)]
     kinds = {"launcher": "local", "nodes_max": 2, "cpus_per_node": 2}

@@ -78,8 +78,8 @@ def test_a_compiled_module_is_taken_on_trust() -> None:
 
 def test_the_project_folder_comes_before_scripts_and_packages() -> None:
     write("prepare_dataset.py", "def data(): return 'mine'\n")
-    user_code.check("dataset:data")
-    assert user_code.load("dataset:data")() == "mine"
+    user_code.check("prepare_dataset:data")
+    assert user_code.load("prepare_dataset:data")() == "mine"
 
 
 WRONG = {

@@ -94,7 +94,7 @@ def asynchronous(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     code = "import asynchronous_rank; asynchronous_rank.main()"
     with ReservedPorts(3) as ports:
         words = [str(output), *map(str, ports.numbers)]
-        path = f"{SCRIPTS}:{Path(__file__).parent}"
+        path = f"{SCRIPTS}:{Path(asynchronous_rank.__file__).parent}"
         done = run_python(code, *words, timeout_s=300, CUDA_VISIBLE_DEVICES="-1", PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(output.read_text())
