@@ -10,9 +10,8 @@ import generator
 import pandas as pd
 import pytest
 from builders import raw_config
-from tfscaling.report import formats
 from tfscaling.study import configuration, manifest
-from tfscaling.tables import display, runs_table
+from tfscaling.tables import display, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.display import Shown
 

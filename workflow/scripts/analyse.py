@@ -18,13 +18,13 @@ from tfscaling.analysis import (
     communication,
     contest,
     decision,
+    decision_page,
     findings,
     methodology,
     scaling_laws,
 )
 from tfscaling.records import run_record
-from tfscaling.report import decision_page, formats
-from tfscaling.tables import data_warnings, published, runs_table
+from tfscaling.tables import data_warnings, formats, published, runs_table
 
 
 def main() -> None:

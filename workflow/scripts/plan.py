@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-from tfscaling.report import formats
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.sweep import costed_plan, submission
+from tfscaling.tables import formats
 from tfscaling.tables.display import MISSING, NAMING, Shown
 
 SHOWN = (

@@ -11,8 +11,7 @@ import pytest
 from builders import REPOSITORY
 from measured import around, measured
 from tfscaling.analysis import clouds
-from tfscaling.report import formats
-from tfscaling.tables import published
+from tfscaling.tables import formats, published
 
 
 def rows_of(table: pd.DataFrame, **values: Any) -> list[dict[Any, Any]]:

@@ -12,10 +12,9 @@ import pandas as pd
 import pytest
 from builders import raw_config, write_failure
 from tfscaling.analysis import communication, methodology
-from tfscaling.report import formats
 from tfscaling.study import configuration, manifest
 from tfscaling.study.all_reduce_benchmark import folder_beside
-from tfscaling.tables import runs_table
+from tfscaling.tables import formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 
 GRADIENT_S = 1e-3 + all_reduce_records.GRADIENT_BYTES / 5e8

@@ -33,7 +33,7 @@ def test_the_table_has_a_row_for_each_line_and_law(tmp_path: Path) -> None:
     runs.to_csv(tmp_path / "runs.csv", index=False)
     table = scaling_laws.table(runs_table.read_table(tmp_path / "runs.csv"))
     assert list(table.columns) == list(scaling_laws.COLUMNS)
-    assert set(scaling_laws.LINE_AXES) == {
+    assert set(scaling_laws.LAW_AXES) == {
         *("platform", "model", "strategy", "recipe", "gpus_per_node", "tasks_per_node"),
         "batch_scaling",
     }

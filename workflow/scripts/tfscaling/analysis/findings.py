@@ -18,6 +18,7 @@ from tfscaling.analysis import stragglers
 from tfscaling.analysis.contest import INDIFFERENCE
 from tfscaling.analysis.eligibility import barred, remark, split
 from tfscaling.records.metrics import METRICS
+from tfscaling.study.grid import LINE_AXES
 from tfscaling.tables.display import Shown
 from tfscaling.tables.estimates import Estimates
 from tfscaling.tables.intervals import CONFIDENCE
@@ -36,8 +37,6 @@ from tfscaling.tables.wording import Row, axis_text, percent, place, times, valu
 TIME = "execution_time_s"
 TOPICS = ("accuracy", "scaling", "stragglers", "clouds")
 COLUMNS = ("topic", "subject", "text", "support", "comparisons")
-#: Points that share these are compared by their number of nodes.
-LINE_AXES = ("platform", "model", "strategy", "recipe", "gpus_per_node", "tasks_per_node")
 
 
 @dataclass(frozen=True)

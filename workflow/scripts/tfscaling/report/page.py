@@ -18,8 +18,8 @@ import pandas as pd
 from tfscaling.analysis import communication as communication_table
 from tfscaling.analysis import methodology as method_rules
 from tfscaling.analysis import scaling_laws
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.report import interactive_tables, sections
-from tfscaling.report.plots import PLOTS
 from tfscaling.tables import data_warnings, display, environments
 
 PAGE_DIR = Path(__file__).resolve().parents[3] / "report"

@@ -27,6 +27,8 @@ AXES = (
     "repeat",
 )
 POINT_AXES = AXES[:-1]
+#: Points that share these differ in the number of nodes only: one line in plots and findings.
+LINE_AXES = tuple(axis for axis in POINT_AXES if axis != "nodes")
 #: Characters of the values of all axes together: with separators they are the name of the folder of
 #: a job's Slurm logs, and names have at most 255 bytes.
 NAMES_MAX = 240

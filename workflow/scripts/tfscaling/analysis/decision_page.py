@@ -9,8 +9,8 @@ import pandas as pd
 from tfscaling.analysis.decision import Choice, varying, works
 from tfscaling.analysis.eligibility import barred, remark, split, unfit_points
 from tfscaling.records.metrics import METRICS
-from tfscaling.report import formats
 from tfscaling.study.grid import POINT_AXES
+from tfscaling.tables import formats
 from tfscaling.tables.comparison import OF_ALL_RUNS, SPREAD
 from tfscaling.tables.display import Shown, cell
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
