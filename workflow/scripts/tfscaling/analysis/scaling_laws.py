@@ -14,7 +14,7 @@ from tfscaling.analysis import eligibility
 from tfscaling.analysis.scaling_fits import Estimate, Fit, Refusal
 from tfscaling.analysis.scaling_models import MODELS, best, fit, statement
 from tfscaling.study.grid import LINE_AXES, POINT_AXES
-from tfscaling.tables.display import MISSING, Shown, one_line
+from tfscaling.tables.display import MISSING, TextTable, one_line
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import Point, Samples, point_of
 
@@ -117,7 +117,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def shown(laws: pd.DataFrame) -> Shown:
+def as_text(laws: pd.DataFrame) -> TextTable:
     """`table` for people: what differs between lines, intervals, words."""
     axes = [axis for axis in LAW_AXES if laws[axis].nunique() > 1]
     rows = []
@@ -139,4 +139,4 @@ def shown(laws: pd.DataFrame) -> Shown:
     fixed = [f"{axis} {laws[axis].iloc[0]}" for axis in LAW_AXES if axis not in axes and rows]
     above = f"All lines: {', '.join(fixed)}." if fixed else ""
     texts = frozenset({*axes, "law", "n", "what it says"})
-    return Shown("Scaling laws", pd.DataFrame(rows, dtype=object), NOTES, above, texts)
+    return TextTable("Scaling laws", pd.DataFrame(rows, dtype=object), NOTES, above, texts)
