@@ -38,7 +38,8 @@ PACKAGES = {
     "tables": allowed("files study records", "pandas numpy scipy"),
     "analysis": allowed("files study records tables", "pandas numpy scipy"),
     "sweep": allowed("files study records tables analysis", "pandas"),
-    "report": allowed("files study records tables analysis", "pandas numpy"),
+    "plots": allowed("files study records tables analysis", "pandas numpy"),
+    "report": allowed("files study records tables analysis plots", "pandas numpy"),
 }
 HEAVY = ("tensorflow", "keras", "matplotlib")
 

@@ -21,6 +21,8 @@ POINT_AXES = (
     "gpus_per_node",
     "tasks_per_node",
 )
+#: Points that share these differ in the number of nodes only: one line in plots and findings.
+LINE_AXES = tuple(axis for axis in POINT_AXES if axis != "nodes")
 #: The axes of a run.
 AXES = (*POINT_AXES, "repeat")
 #: Exactly one of these keys of a recipe is given.

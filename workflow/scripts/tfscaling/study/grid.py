@@ -16,6 +16,7 @@ import msgspec
 from tfscaling import TRAINER_VERSION
 from tfscaling.study import user_code
 from tfscaling.study.config import AXES as AXES
+from tfscaling.study.config import LINE_AXES as LINE_AXES
 from tfscaling.study.config import POINT_AXES as POINT_AXES
 from tfscaling.study.config import Config
 from tfscaling.study.configuration import ConfigError, Sources, check_function, known, problem
