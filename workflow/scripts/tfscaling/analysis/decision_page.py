@@ -110,9 +110,8 @@ def _shown(comparison: pd.DataFrame, runs: pd.DataFrame) -> TextTable:
         notes.append("Cost takes no part where a measured point has no price.")
     unfit = barred(unfit_points(comparison, samples))
     notes += [unfit] if unfit else []
-    cells = pd.DataFrame(rows, columns=["point", "runs", *columns], dtype=object)
     title = f"Points that no other beats in {what} together"
-    return TextTable(title, cells, tuple(notes), texts=frozenset({"point"}))
+    return TextTable.of(title, ["point", "runs", *columns], rows, notes)
 
 
 def _open(comparison: pd.DataFrame, runs: pd.DataFrame, choices: Sequence[Choice]) -> str:
