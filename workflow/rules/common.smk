@@ -1,31 +1,38 @@
-"""Configuration, grid and wildcard constraints for all stages.
+"""The validated configuration, wildcard constraints, input functions; the only rule file with functions.
 
 INPUTS   the merged configuration (config/config.yaml, config/platforms.yaml, overlays)
-OUTPUTS  CONFIG (validated, defaults filled), RESULTS (the study's folder), GRID, RUNS, PRIORITY,
-         PLATFORMS, CODE, PAGE, PUBLISHED
+OUTPUTS  CONFIG, GRID, RESULTS and ROOT (the folders of the study and of all), RUNS, POINTS,
+         BENCHMARKS, RESOURCES, RUN and POINT (path templates)
 """
 
+import json
 import os
+import shlex
 import sys
 from pathlib import Path
 
-from snakemake.exceptions import WorkflowError
-
 SCRIPTS = Path(workflow.current_basedir).resolve().parent / "scripts"
 sys.path.insert(0, str(SCRIPTS))
-# Rules call the scripts by name: the shell text stays the same wherever the project lies, and a
-# job on a node finds the interpreter of the environment that submitted it.
-os.environ.update(
-    PATH=os.pathsep.join(
-        [str(SCRIPTS), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
-    )
-)
+# Shells name the folder of the scripts by this variable: their text, which Snakemake compares, is
+# the same wherever the project lies. PATH is that of the activated environment, on nodes too.
+os.environ["SCRIPTS"] = str(SCRIPTS)
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
+from tfscaling.files.source_files import source_files
+from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.records.metrics import METRICS
-from tfscaling.plots.plot_registry import PLOTS
-from tfscaling.study import config_files, configuration, folders, grid, order, platforms
-from tfscaling.tables import published
+from tfscaling.study import (
+    all_reduce_benchmark,
+    config_files,
+    configuration,
+    folders,
+    grid,
+    manifest,
+    order,
+    parameters,
+    platforms,
+)
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
 
@@ -48,21 +55,31 @@ try:
     configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, SOURCES)
     GRID = grid.expand(CONFIG, MODELS, STRATEGIES, SOURCES, TRAIN_EXAMPLES)
     grid.check_baseline(GRID, CONFIG["comparison"]["baseline"], SOURCES)
-    published.check(CONFIG["published"]["path"], SOURCES)
+    if CONFIG["published"]["path"]:
+        from tfscaling.tables import published
+
+        published.check(CONFIG["published"]["path"], SOURCES)
 except configuration.ConfigError as error:
-    raise WorkflowError(str(error)) from None
+    sys.exit(str(error))  # one line; Snakemake would add the file and line of this code
 
 #: What is made from this configuration alone. Runs, benchmarks and datasets are shared by studies.
 RESULTS = f"results/{CONFIG['study']}"
-#: Inputs of the cheap rules: new code makes new tables. Training has `trainer_version` instead.
-#: `local`: a module's `prefix` moves results, not the code.
-CODE = local(sorted(os.path.relpath(path) for path in SCRIPTS.glob("**/*.py")))
-PAGE = local(sorted(os.path.relpath(path) for path in (SCRIPTS.parent / "report").glob("page.*")))
-#: Published results lie where the configuration says, with a `prefix` too.
+#: Published results lie where the configuration says, with a module's `prefix` too.
 PUBLISHED = local(CONFIG["published"]["path"]) if CONFIG["published"]["path"] else []
-RUNS = {run.path: run for run in GRID.runs}
-PRIORITY = order.priorities(GRID.runs, CONFIG["seed"])
 PLATFORMS = list(dict.fromkeys(run.platform for run in GRID.runs))
+#: The folder of a run below results/runs, of a point below results/all_reduce.
+RUN = grid.run_path({axis: f"{{{axis}}}" for axis in grid.AXES})
+POINT = RUN.removesuffix("/repeat={repeat}")
+#: Folder → run, in the order in which the runs are to start; folder → point.
+RUNS = {run.path: run for run in order.randomised(GRID.runs, CONFIG["seed"])}
+PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
+POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
+#: The benchmarks that the tables need, if they are enabled.
+BENCHMARKS = [
+    f"results/all_reduce/{entry['path']}/all_reduce.json"
+    for entry in all_reduce_benchmark.entries(CONFIG, GRID.runs, STRATEGIES)
+    if not entry["refusal"] and is_selected(entry["axes"]["platform"])
+]
 
 
 wildcard_constraints:
@@ -76,3 +93,8 @@ wildcard_constraints:
     repeat=r"\d+",
     dataset=r"[^/]+",
     round=r"[1-9]\d*",
+
+
+def code_of(script):
+    """The source files of a cheap rule's script, its inputs: new code makes new tables."""
+    return local([os.path.relpath(path) for path in source_files(SCRIPTS / script)])
