@@ -30,7 +30,7 @@ def allowed(packages: str = "", libraries: str = "") -> Allowed:
 PACKAGES = {
     "files": allowed(),
     "cluster": allowed(libraries="hostlist"),
-    "study": allowed("files", "yaml jsonschema referencing"),
+    "study": allowed("files", "msgspec yaml jsonschema referencing"),
     "records": allowed("files study", "fastjsonschema jsonschema"),
     "datasets": allowed("files study records", "numpy"),
     "jobs": allowed("files cluster study records"),

@@ -108,9 +108,8 @@ def _as_text(study: Study) -> TextTable:
     if not priced:
         notes.append("Cost takes no part where a measured point has no price.")
     notes += [barred(study.ineligible)] if study.ineligible else []
-    cells = pd.DataFrame(rows, columns=["point", "runs", *columns], dtype=object)
     title = f"Points that no other beats in {what} together"
-    return TextTable(title, cells, tuple(notes), texts=frozenset({"point"}))
+    return TextTable.of(title, ["point", "runs", *columns], rows, notes)
 
 
 def _open(table: pd.DataFrame, study: Study) -> str:

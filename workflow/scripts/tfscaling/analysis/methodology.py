@@ -247,6 +247,4 @@ def rules(study: Study, communication: pd.DataFrame | None = None) -> pd.DataFra
 def as_text(table: pd.DataFrame) -> TextTable:
     """The rules as people read them."""
     counts = ", ".join(f"{n} {name}" for name, n in table["verdict"].value_counts().items())
-    return TextTable(
-        "Method", table.astype(object), (f"Rules: {counts}.",), texts=frozenset(COLUMNS)
-    )
+    return TextTable("Method", table.astype(object), (f"Rules: {counts}.",))
