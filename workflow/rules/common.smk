@@ -78,7 +78,7 @@ POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
 BENCHMARKS = [
     f"results/all_reduce/{entry['path']}/all_reduce.json"
     for entry in all_reduce_benchmark.entries(CONFIG, GRID.runs, STRATEGIES)
-    if not entry["refusal"] and is_selected(entry["axes"]["platform"])
+    if not entry["refusal"] and is_selected(CONFIG, entry["axes"]["platform"])
 ]
 
 
@@ -98,3 +98,68 @@ wildcard_constraints:
 def code_of(script):
     """The source files of a cheap rule's script, its inputs: new code makes new tables."""
     return local([os.path.relpath(path) for path in source_files(SCRIPTS / script)])
+
+
+def run_of(wildcards):
+    """The run that a job of rule train is for."""
+    path = RUN.format(**wildcards)
+    if path not in RUNS:
+        raise WorkflowError(f"{path} is not a run of the grid in the configuration")
+    return RUNS[path]
+
+
+def point_of(wildcards):
+    """The point of a run or of a benchmark."""
+    path = POINT.format(**wildcards)
+    if path not in POINTS:
+        raise WorkflowError(f"{path} is not a point of the grid in the configuration")
+    return POINTS[path]
+
+
+#: Of runs and benchmarks: nodes, tasks, gres, partition, … as `platforms.slurm_resources` has them.
+RESOURCES = platforms.resource_functions(CONFIG["platforms"], POINTS.values(), point_of)
+
+
+def run_priority(wildcards):
+    """Runs start in random order, repeat by repeat."""
+    return PRIORITY[RUN.format(**wildcards)]
+
+
+def prepared_dataset(wildcards):
+    """The file that the ranks of a run read."""
+    return f"results/datasets/{run_of(wildcards).spec.dataset}.npz"
+
+
+def records_of_runs(wildcards):
+    """The records of all runs: those of every point and the extra repeats that the rounds ask for."""
+    number = 0
+    if any(run.further for run in RUNS.values()):
+        number = 1
+        while round_of_repeats(number)["added"]:
+            number += 1
+    return records_after_round(number)
+
+
+def records_before_round(wildcards):
+    return records_after_round(int(wildcards.round) - 1)
+
+
+def records_after_round(number):
+    """The records of the runs of every point and of the extra repeats up to this round."""
+    extra = set(round_of_repeats(number)["runs"]) if number else set()
+    return [
+        f"results/runs/{path}/run.json"
+        for path, run in RUNS.items()
+        if (not run.further or path in extra) and is_selected(run.platform)
+    ]
+
+
+def round_of_repeats(number):
+    """What round `number` asks for; Snakemake makes the rounds that are not there yet."""
+    return json.loads(Path(checkpoints.assess_repeats.get(round=number).output.runs).read_text())
+
+
+def round_before(wildcards):
+    """The file of the round before, none for the first."""
+    number = int(wildcards.round) - 1
+    return f"{RESULTS}/repeats/round={number}.json" if number else []

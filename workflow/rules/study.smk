@@ -1,0 +1,39 @@
+"""What is asked, as files: the configuration and the manifest.
+
+INPUTS   the validated configuration and the grid that it expands to
+OUTPUTS  results/{study}/config.json     every key with its value, defaults filled in
+         results/{study}/manifest.json   every planned run with its parameters, every excluded
+                                         point with its reason
+"""
+
+
+rule write_config:
+    """Write the validated configuration, for programs that need many of its keys."""
+    output:
+        config=f"{RESULTS}/config.json",
+    log:
+        f"{RESULTS}/logs/write_config.log",
+    localrule: True
+    params:
+        config=CONFIG,
+    run:
+        strict_json.write(output.config, params.config)
+
+
+rule write_manifest:
+    """Write the run manifest: what the tables compare the records with."""
+    output:
+        manifest=f"{RESULTS}/manifest.json",
+    log:
+        f"{RESULTS}/logs/write_manifest.log",
+    localrule: True
+    params:
+        checksum=manifest_checksum,
+    run:
+        MANIFEST.write(output.manifest)
+
+
+# In a module with a `prefix`, which Snakemake sets before outputs but not before other texts, these
+# have it too: what is named by them is in the same results as the outputs.
+STUDY = os.path.dirname(rules.write_manifest.output.manifest)
+ROOT = os.path.dirname(STUDY)
