@@ -12,10 +12,10 @@ import shutil
 from pathlib import Path
 
 import compare
+import plot
 import write_report
 from analyse import analyse
 from collect import collect
-from plot import plot
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.analysis.evidence import Study
 from tfscaling.plots import plot_registry
@@ -82,7 +82,8 @@ def draw(config: dict, folder: Path) -> None:
     names = ["runs", "comparison", "epochs", *CONCLUSIONS]
     csv = {name: folder / "tables" / f"{name}.csv" for name in names}
     warnings = folder / "tables" / "warnings.json"
-    plot(titles, csv["comparison"], csv["epochs"], warnings, csv["published"], files)
+    tables = plot.read_tables(csv["comparison"], csv["epochs"], warnings, csv["published"])
+    plot.draw(tables, dict(zip(files, titles.values(), strict=True)))
     write_report.write(
         folder / "report.html",
         config["comparison"]["title"],
