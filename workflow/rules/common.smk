@@ -1,15 +1,19 @@
-"""The validated configuration, wildcard constraints, input functions; the only rule file with functions.
+"""The validated configuration, wildcard constraints, input functions; no other rule file has functions.
 
 INPUTS   the merged configuration (config/config.yaml, config/platforms.yaml, overlays)
-OUTPUTS  CONFIG, GRID, RESULTS and ROOT (the folders of the study and of all), RUNS, POINTS,
-         BENCHMARKS, RESOURCES, RUN and POINT (path templates)
+OUTPUTS  CONFIG; RESULTS, the study's folder; RUN and POINT, templates of the folders of runs and
+         points; RUNS and POINTS by their folders; BENCHMARKS, PLATFORMS, PUBLISHED, TITLES;
+         RESOURCES of the jobs of runs and benchmarks
 """
 
+import hashlib
 import json
 import os
-import shlex
+import subprocess
 import sys
 from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
 
 SCRIPTS = Path(workflow.current_basedir).resolve().parent / "scripts"
 sys.path.insert(0, str(SCRIPTS))
@@ -18,7 +22,9 @@ sys.path.insert(0, str(SCRIPTS))
 os.environ["SCRIPTS"] = str(SCRIPTS)
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
+from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
+from tfscaling.files import atomic, strict_json
 from tfscaling.files.source_files import source_files
 from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.records.metrics import METRICS
@@ -60,26 +66,34 @@ try:
 
         published.check(CONFIG["published"]["path"], SOURCES)
 except configuration.ConfigError as error:
-    sys.exit(str(error))  # one line; Snakemake would add the file and line of this code
+    sys.exit(str(error))  # one line; Snakemake would put the file and line of this code before it
+
+
+def is_selected(platform):
+    """Whether the platform is on the cluster that was chosen with --config cluster=NAME."""
+    return CONFIG["cluster"] in (None, CONFIG["platforms"][platform]["cluster"])
+
 
 #: What is made from this configuration alone. Runs, benchmarks and datasets are shared by studies.
 RESULTS = f"results/{CONFIG['study']}"
-#: Published results lie where the configuration says, with a module's `prefix` too.
-PUBLISHED = local(CONFIG["published"]["path"]) if CONFIG["published"]["path"] else []
-PLATFORMS = list(dict.fromkeys(run.platform for run in GRID.runs))
-#: The folder of a run below results/runs, of a point below results/all_reduce.
+#: The folder of a run below results/runs, and of a point below results/all_reduce.
 RUN = grid.run_path({axis: f"{{{axis}}}" for axis in grid.AXES})
 POINT = RUN.removesuffix("/repeat={repeat}")
-#: Folder → run, in the order in which the runs are to start; folder → point.
+#: In the order in which runs are to start.
 RUNS = {run.path: run for run in order.randomised(GRID.runs, CONFIG["seed"])}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
+PLATFORMS = list(dict.fromkeys(run.platform for run in GRID.runs))
 #: The benchmarks that the tables need, if they are enabled.
 BENCHMARKS = [
     f"results/all_reduce/{entry['path']}/all_reduce.json"
     for entry in all_reduce_benchmark.entries(CONFIG, GRID.runs, STRATEGIES)
-    if not entry["refusal"] and is_selected(CONFIG, entry["axes"]["platform"])
+    if not entry["refusal"] and is_selected(entry["axes"]["platform"])
 ]
+#: Published results lie where the configuration says, with a module's `prefix` too.
+PUBLISHED = local(CONFIG["published"]["path"]) if CONFIG["published"]["path"] else []
+#: Name → title of the plots to draw.
+TITLES = titles(CONFIG["plots"])
 
 
 wildcard_constraints:
@@ -96,8 +110,25 @@ wildcard_constraints:
 
 
 def code_of(script):
-    """The source files of a cheap rule's script, its inputs: new code makes new tables."""
+    """The source files of a cheap rule's script, inputs of the rule: new code makes new tables.
+
+    Training has `trainer_version` instead. A module's `prefix` moves results, not the code.
+    """
     return local([os.path.relpath(path) for path in source_files(SCRIPTS / script)])
+
+
+def page_files():
+    """Template, style and script of the page, inputs as `code_of` has them."""
+    return local(sorted(os.path.relpath(p) for p in (SCRIPTS.parent / "report").glob("page.*")))
+
+
+def manifest_text():
+    return strict_json.dumps(manifest.expected_runs(CONFIG), indent=1)
+
+
+def manifest_checksum(wildcards):
+    """Rule write_manifest writes anew what is no longer the same."""
+    return hashlib.sha256(manifest_text().encode()).hexdigest()
 
 
 def run_of(wildcards):
@@ -116,13 +147,13 @@ def point_of(wildcards):
     return POINTS[path]
 
 
-#: Of runs and benchmarks: nodes, tasks, gres, partition, … as `platforms.slurm_resources` has them.
+#: Nodes, tasks, gres, partition, … of runs and benchmarks, as `platforms.slurm_resources` has them.
 RESOURCES = platforms.resource_functions(CONFIG["platforms"], POINTS.values(), point_of)
 
 
 def run_priority(wildcards):
     """Runs start in random order, repeat by repeat."""
-    return PRIORITY[RUN.format(**wildcards)]
+    return PRIORITY.get(RUN.format(**wildcards), 0)
 
 
 def prepared_dataset(wildcards):
@@ -130,8 +161,31 @@ def prepared_dataset(wildcards):
     return f"results/datasets/{run_of(wildcards).spec.dataset}.npz"
 
 
+def run_arguments(wildcards):
+    """Axes and parameters of a run as flags; any change of a value reruns exactly this run."""
+    spec = run_of(wildcards).spec
+    return parameters.to_arguments(spec.axes, spec.parameters)
+
+
+def benchmark_arguments(wildcards):
+    """The same of a benchmark: a change of what cannot change an all-reduce reruns none."""
+    point = point_of(wildcards)
+    values = all_reduce_benchmark.parameters_of(CONFIG, point)
+    return parameters.to_arguments(point.axes, values)
+
+
+def local_copy(wildcards):
+    """The local copy of a dataset that the configuration names, if any."""
+    return CONFIG["datasets"].get(wildcards.dataset, {}).get("path") or []
+
+
+def dataset_checksum(wildcards):
+    """The checksum of the published data; none of a function of the user's."""
+    return DATASETS[wildcards.dataset].sha256 if wildcards.dataset in DATASETS else None
+
+
 def records_of_runs(wildcards):
-    """The records of all runs: those of every point and the extra repeats that the rounds ask for."""
+    """The records of all runs, with the extra repeats that the rounds ask for."""
     number = 0
     if any(run.further for run in RUNS.values()):
         number = 1
@@ -163,3 +217,50 @@ def round_before(wildcards):
     """The file of the round before, none for the first."""
     number = int(wildcards.round) - 1
     return f"{RESULTS}/repeats/round={number}.json" if number else []
+
+
+def plan_submission(wildcards):
+    """How jobs leave this machine, as JSON."""
+    from tfscaling.sweep import submission
+
+    return json.dumps(submission.describe(workflow, rules.train.rule.name), default=str)
+
+
+def starts_runs():
+    """Whether the jobs to do are, or may lead to, runs or benchmarks; not so in a job itself."""
+    starters = (rules.train, rules.benchmark_all_reduce, rules.assess_repeats)
+    names = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    return workflow.is_main_process and not names.isdisjoint(each.rule.name for each in starters)
+
+
+def refuse_beyond_budget():
+    """End with one line if the runs still to do exceed the budget, or a batch the prepared data."""
+    from tfscaling.sweep import costed_plan
+
+    refusal = costed_plan.refusal(CONFIG, Path(ROOT, "runs"), SOURCES)
+    datasets = Path(ROOT, "datasets")
+    refusal = refusal or costed_plan.batch_problem(CONFIG, RUNS.values(), datasets, SOURCES)
+    if refusal:
+        sys.exit(refusal)
+
+
+def unfinished_outputs():
+    """The files that were to be made, or made anew, and were not; of plan and partial none."""
+    # jobs that have finished are not among these
+    return [Path(path) for job in workflow.dag.needrun_jobs() for path in job.output]
+
+
+def remove_outdated(paths):
+    """Remove those of the study, which the next sweep makes again; no runs, data or benchmarks."""
+    for path in paths:
+        if Path(STUDY) in path.parents:
+            path.unlink(missing_ok=True)
+
+
+def make_partial_tables():
+    """What rule partial does, after a sweep that failed: rows of failed runs say why."""
+    Path(STUDY).mkdir(parents=True, exist_ok=True)
+    config = Path(STUDY, "config.json")
+    atomic.write_text(config, json.dumps(CONFIG, indent=1))
+    partial = [SCRIPTS / "partial.py", "--config", config, "--runs-dir", f"{ROOT}/runs"]
+    subprocess.run([sys.executable, *partial, "--output-dir", f"{STUDY}/partial"], check=True)

@@ -4,6 +4,7 @@ INPUTS   the validated configuration and the grid that it expands to
 OUTPUTS  results/{study}/config.json     every key with its value, defaults filled in
          results/{study}/manifest.json   every planned run with its parameters, every excluded
                                          point with its reason
+         ROOT, STUDY   the folders results and results/{study} as Snakemake sees them
 """
 
 
@@ -15,13 +16,13 @@ rule write_config:
         f"{RESULTS}/logs/write_config.log",
     localrule: True
     params:
-        config=CONFIG,
+        config=json.dumps(CONFIG, indent=1),
     run:
-        strict_json.write(output.config, params.config)
+        atomic.write_text(Path(output.config), params.config)
 
 
 rule write_manifest:
-    """Write the run manifest: what the tables compare the records with."""
+    """Write the run manifest, which the tables compare with the records."""
     output:
         manifest=f"{RESULTS}/manifest.json",
     log:
@@ -30,7 +31,7 @@ rule write_manifest:
     params:
         checksum=manifest_checksum,
     run:
-        MANIFEST.write(output.manifest)
+        atomic.write_text(Path(output.manifest), manifest_text())
 
 
 # In a module with a `prefix`, which Snakemake sets before outputs but not before other texts, these

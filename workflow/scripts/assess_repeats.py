@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("--grid", type=Path, required=True)
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--round", type=int, required=True)
-    parser.add_argument("--previous", type=Path)
+    parser.add_argument("--previous", type=Path, nargs="?")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     before = run_record.read_json(args.previous) if args.previous else None

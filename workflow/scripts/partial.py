@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Tables, plots and report of whatever has finished; starts no training and waits for none.
 
-INPUTS   the configuration as JSON (--config), the run records below --runs-dir and
+INPUTS   config.json (--config), the run records below --runs-dir and
          the benchmarks beside them
 OUTPUTS  tables/, plots/ and report.html below --output-dir
 """
 
 import argparse
-import json
 import shutil
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from analyse import analyse
 from collect import collect
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.analysis.evidence import Study
+from tfscaling.files import strict_json
 from tfscaling.plots import plot_registry
 from tfscaling.records import run_record
 from tfscaling.study import all_reduce_benchmark, manifest
@@ -27,15 +27,16 @@ from tfscaling.tables.comparison import comparison_table
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--config", required=True, type=json.loads, help="validated, as JSON")
+    parser.add_argument("--config", required=True, type=Path, help="config.json")
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
+    config = strict_json.loads(args.config.read_text())
     for name in ("tables", "plots"):  # of platforms and plots that are no more
         shutil.rmtree(args.output_dir / name, ignore_errors=True)
     (args.output_dir / "report.html").unlink(missing_ok=True)
-    tabulate(args.config, args.runs_dir, args.output_dir / "tables")
-    draw(args.config, args.output_dir)
+    tabulate(config, args.runs_dir, args.output_dir / "tables")
+    draw(config, args.output_dir)
     print(f"tables, plots and report of what has finished: {args.output_dir}")
 
 

@@ -17,7 +17,10 @@ def test_what_is_imported_from_the_folder_is_found_whole(tmp_path: Path) -> None
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
 
-    write("script.py", "import os, sibling as s\nfrom library import (\n    one,  # a, b\n    two,\n)\n")
+    write(
+        "script.py",
+        "import os, sibling as s\nfrom library import (\n    one,  # a, b\n    two,\n)\n",
+    )
     write("sibling.py", "")
     write("unused.py", "import other")
     write("other.py", "")
