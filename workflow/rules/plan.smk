@@ -30,7 +30,5 @@ rule plan:
             --runs-dir {params.runs_dir:q} \
             --csv {params.csv:q} \
             --md {params.md:q} \
-            2>&1 <<'END' | tee {log:q}
-        {params.submission}
-        END
+            <<<{params.submission:q} 2>&1 | tee {log:q}
         """
