@@ -85,7 +85,7 @@ def seen(folder: Path, name: str) -> dict[str, Any]:
         str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / name}", "--dump-dom",
         (folder / f"{name}.html").as_uri(),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
     assert title and title[1].startswith("{"), done.stderr
     return json.loads(html.unescape(title[1]))
