@@ -10,11 +10,7 @@ OUTPUTS  results/{study}/report.html; removes results/{study}/partial and plots 
 rule write_report:
     """Write the page of the study."""
     input:
-        **{name: f"{RESULTS}/tables/{name}.csv" for name in CONCLUSIONS},
-        manifest=f"{RESULTS}/manifest.json",
-        runs=f"{RESULTS}/tables/runs.csv",
-        comparison=f"{RESULTS}/tables/comparison.csv",
-        warnings=f"{RESULTS}/tables/warnings.json",
+        conclusions=expand(f"{RESULTS}/tables/{{name}}.csv", name=CONCLUSIONS),
         plots=expand(f"{RESULTS}/plots/{{plot}}.svg", plot=TITLES),
         code=code_of("write_report.py"),
         template=page_files(),
@@ -28,23 +24,19 @@ rule write_report:
     params:
         title=CONFIG["comparison"]["title"],
         columns=CONFIG["comparison"]["columns"],
+        plot_titles=list(TITLES.values()),
     shell:
         r"""
         python3 "$SCRIPTS/write_report.py" \
-            --grid {input.manifest:q} \
+            --manifest {input.manifest:q} \
             --runs {input.runs:q} \
             --comparison {input.comparison:q} \
-            --columns {params.columns:q} \
-            --decision {input.decision:q} \
-            --findings {input.findings:q} \
             --warnings {input.warnings:q} \
-            --clouds {input.clouds:q} \
-            --published {input.published:q} \
-            --scaling {input.scaling:q} \
-            --communication {input.communication:q} \
-            --methodology {input.methodology:q} \
+            --conclusions {input.conclusions:q} \
             --plots {input.plots:q} \
+            --plot-titles {params.plot_titles:q} \
             --title {params.title:q} \
+            --columns {params.columns:q} \
             --output {output.html:q} \
             --remove-earlier \
             >{log:q} 2>&1
