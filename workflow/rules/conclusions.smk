@@ -39,6 +39,8 @@ rule analyse:
         benchmarks_dir=f"{ROOT}/all_reduce",
         output_dir=subpath(output.decision, parent=True),
         captions={each.title: each.caption for each in CONCLUSIONS.values()},
+    message:  # Snakemake would list all input files
+        "draw the conclusions"
     shell:
         r"""
         python3 "$SCRIPTS/analyse.py" \

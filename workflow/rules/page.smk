@@ -25,6 +25,8 @@ rule write_report:
         title=CONFIG["comparison"]["title"],
         columns=CONFIG["comparison"]["columns"],
         plot_titles=list(TITLES.values()),
+    message:  # Snakemake would list all input files
+        "write the page"
     shell:
         r"""
         python3 "$SCRIPTS/write_report.py" \

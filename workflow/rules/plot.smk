@@ -30,6 +30,8 @@ rule plot:
         "../envs/environment.yaml"
     params:
         titles=list(TITLES.values()),
+    message:  # Snakemake would list all input files
+        "draw the plots"
     shell:
         r"""
         python3 "$SCRIPTS/plot.py" \

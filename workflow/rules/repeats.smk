@@ -20,6 +20,8 @@ checkpoint assess_repeats:
         "../envs/environment.yaml"
     params:
         runs_dir=f"{ROOT}/runs",
+    message:  # Snakemake would list all input files
+        "round {wildcards.round}: which points need extra repeats"
     shell:
         r"""
         python3 "$SCRIPTS/assess_repeats.py" \

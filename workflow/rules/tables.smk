@@ -29,6 +29,8 @@ rule collect:
         "../envs/environment.yaml"
     params:
         runs_dir=f"{ROOT}/runs",
+    message:  # Snakemake would list all input files
+        "collect the run records"
     shell:
         r"""
         python3 "$SCRIPTS/collect.py" \
@@ -74,6 +76,8 @@ rule compare:
         title=CONFIG["comparison"]["title"],
         columns=CONFIG["comparison"]["columns"],
         baseline=[f"{axis}={value}" for axis, value in CONFIG["comparison"]["baseline"].items()],
+    message:  # Snakemake would list all input files
+        "compare the points of the grid"
     shell:
         r"""
         python3 "$SCRIPTS/compare.py" \
