@@ -10,13 +10,13 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling.analysis import eligibility
+from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.scaling_fits import Estimate, Fit, Refusal
 from tfscaling.analysis.scaling_models import MODELS, best, fit, statement
 from tfscaling.study.grid import LINE_AXES, POINT_AXES
-from tfscaling.tables.display import MISSING, TextTable, one_line
+from tfscaling.tables.display import MISSING, Number, TextTable, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE
-from tfscaling.tables.significance import Point, Samples, point_of
+from tfscaling.tables.significance import point_of
 
 FITTED, REFUSED = "fitted", "refused"
 #: Points that share these are what a law is fitted to.
@@ -41,7 +41,7 @@ NOTES = (
 )
 
 
-def table(runs: pd.DataFrame, comparison: pd.DataFrame | None = None) -> pd.DataFrame:
+def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row for each line of points and each law, fitted or refused.
 
     After a refusal there is a row for the fit from more replicas on, if one holds. `runs` as
@@ -51,20 +51,18 @@ def table(runs: pd.DataFrame, comparison: pd.DataFrame | None = None) -> pd.Data
     ratio of times in weak and in strong scaling. Laws of one line that contradict each other say
     so in their `statement`.
     """
-    unfit: dict[Point, str] = {}
-    if comparison is not None:
-        found_unfit = eligibility.unfit_points(comparison, Samples(runs))
-        unfit = {point_of(row): reason for row, reason in found_unfit}
+    runs = study.runs
+    ineligible = {point_of(row): reason for row, reason in study.ineligible}
     valid = (runs["status"] == "ok") & runs["execution_time_s"].notna()
     rows, refits = [], []
     for axes, line in runs.groupby(list(LAW_AXES), sort=False, dropna=False):
         own = line[valid[line.index]]
         points = list(zip(*(own[axis].tolist() for axis in POINT_AXES), strict=True))
-        fit_runs = [point not in unfit for point in points]
+        fit_runs = [point not in ineligible for point in points]
         left_out = {
-            n: unfit[point]
+            n: ineligible[point]
             for n, point in zip(own["replicas"].tolist(), points, strict=True)
-            if point in unfit
+            if point in ineligible
         }
         own = own[pd.Series(fit_runs, index=own.index, dtype=bool)]
         n, times = own["replicas"].tolist(), own["execution_time_s"].tolist()
@@ -125,18 +123,17 @@ def as_text(laws: pd.DataFrame) -> TextTable:
         fitted = row["status"] == FITTED
         cells = {axis: one_line(str(row[axis])) for axis in axes} | {"law": row["law"]}
         cells["n"] = f"{row['n_min']:g}–{row['n_max']:g}" if row["points"] else MISSING
-        cells["runs"] = str(row["runs"])
+        cells["runs"] = rounded(row["runs"], 0)
         for name in ("sigma", "kappa"):
             ends = Estimate(*(row[f"{name}{end}"] for end in ("", "_low", "_high")))
-            cells[name] = MISSING if pd.isna(ends.value) else str(ends)
+            cells[name] = MISSING if pd.isna(ends.value) else Number(str(ends), ends.value)
         errors = f"{row['loo_error_median']:.1%}, at most {row['loo_error_max']:.1%}"
-        cells["error if left out"] = errors if fitted else MISSING
-        cells["least time at n"] = row["best"] if fitted else MISSING
+        cells["error if left out"] = Number(errors, row["loo_error_median"]) if fitted else MISSING
+        cells["least time at n"] = Number(row["best"], row["best_n"]) if fitted else MISSING
         said = row["statement"] if fitted else f"Refused. {row['reason']}"
         out = f" Left out: {row['left_out']}." if _is_text(row["left_out"]) else ""
         cells["what it says"] = said + out
         rows.append(cells)
     fixed = [f"{axis} {laws[axis].iloc[0]}" for axis in LAW_AXES if axis not in axes and rows]
     above = f"All lines: {', '.join(fixed)}." if fixed else ""
-    texts = frozenset({*axes, "law", "n", "what it says"})
-    return TextTable("Scaling laws", pd.DataFrame(rows, dtype=object), NOTES, above, texts)
+    return TextTable("Scaling laws", pd.DataFrame(rows, dtype=object), NOTES, above)

@@ -130,7 +130,9 @@ def run(
     worker_devices = devices.of_workers() if spec.coordinated else None
     report["devices"] = names if spec.coordinated else devices.in_use(strategy)
     events.add("rendezvous", replicas=replicas)
-    arrays = catalogue.load(dataset_file, settings)
+    arrays = catalogue.load(
+        dataset_file, settings["train_examples_max"], settings["test_examples_max"]
+    )
     events.add("data", train_examples=len(arrays.y_train), test_examples=len(arrays.y_test))
     batch, _ = batch_sizes(settings, geometry, replicas)
     build = models.get(axes["model"]).build
