@@ -30,7 +30,7 @@ rule write_report:
     conda:
         "../envs/environment.yaml"
     params:
-        comparison=CONFIG["comparison"],
+        comparison=msgspec.to_builtins(CONFIG.comparison),
     message:
         "write the report"
     shell:

@@ -19,6 +19,8 @@ import pandas as pd
 from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
 from tfscaling.report import page as report
+from tfscaling.study import manifest
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, runs_table
 
 
@@ -45,7 +47,7 @@ def main() -> None:
     write(
         args.output,
         args.title,
-        run_record.read_json(args.grid) or parser.error(f"{args.grid}: there is no such file"),
+        manifest.as_dict(Manifest.read(args.grid)),
         runs_table.read_table(args.runs),
         runs_table.read_table(args.comparison),
         args.columns,

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from tfscaling.analysis.evidence import Study
-from tfscaling.study.grid import AXES, POINT_AXES
+from tfscaling.study.config import AXES, POINT_AXES
 from tfscaling.tables.significance import Samples
 
 Row = Mapping[Any, Any]

@@ -17,7 +17,7 @@ from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.method_data import Data, Part, Row, is_close, is_known, key_of
 from tfscaling.jobs.host_facts import PACKAGES
 from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE
-from tfscaling.study.grid import LINE_AXES
+from tfscaling.study.config import LINE_AXES
 from tfscaling.tables import environments
 from tfscaling.tables.comparison import all_at_target
 from tfscaling.tables.display import TextTable

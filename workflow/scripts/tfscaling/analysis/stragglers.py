@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from tfscaling.study.config import POINT_AXES
 from tfscaling.study.geometry import Geometry
-from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, TOO_FEW, Point
 

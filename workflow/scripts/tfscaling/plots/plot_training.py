@@ -10,7 +10,7 @@ import pandas as pd
 from tfscaling.plots import plot_style
 from tfscaling.plots.plot_style import Tables, values
 from tfscaling.records import run_record
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.config import POINT_AXES
 from tfscaling.tables.significance import point_of
 from tfscaling.tables.wording import axis_text
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from tfscaling.analysis.clouds import GAP
 from tfscaling.records.metrics import METRICS
-from tfscaling.study.grid import AXES, POINT_AXES
+from tfscaling.study.config import AXES, POINT_AXES
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell
 
 #: Columns with more values than this are searched, not chosen from.

@@ -184,13 +184,16 @@ def _check_block(number: int, block: Block, sources: Sources) -> None:
     for index, rule in enumerate(block.exclude):
         if not rule.axes:
             allowed = f"allowed: values of at least one axis beside it: {', '.join(POINT_AXES)}"
-            path = ["grid", number, "exclude", index]
-            raise ConfigError(problem(path, {"reason": rule.reason}, allowed, sources))
+            raise ConfigError(
+                problem(
+                    ["grid", number, "exclude", index], {"reason": rule.reason}, allowed, sources
+                )
+            )
     until = block.repeat_until
     if until is not None and until.repeats_max <= block.repeats:
-        path = ["grid", number, "repeat_until", "repeats_max"]
         allowed = f"allowed: more than repeats, {block.repeats}"
-        raise ConfigError(problem(path, until.repeats_max, allowed, sources))
+        where: list[str | int] = ["grid", number, "repeat_until", "repeats_max"]
+        raise ConfigError(problem(where, until.repeats_max, allowed, sources))
 
 
 def _check_names(config: Config, number: int, registries: Registries, sources: Sources) -> None:
@@ -222,18 +225,18 @@ def _check_geometry(number: int, point: Point, platform: Platform, sources: Sour
     """Geometry that no cluster could give is an error; a limit that could be raised is not."""
     geometry, name = point.geometry, point.platform
     if geometry.gpus_per_node > platform.gpus_per_node_max:
-        key, value = "gpus_per_node", geometry.gpus_per_node
+        key = "gpus_per_node"
         limit = f"gpus_per_node_max {platform.gpus_per_node_max}"
         rule = f"platform {name} has {limit}; use another block or `exclude`"
     elif geometry.tasks_per_node_max > platform.cpus_per_node:
-        key, value = "tasks_per_node", geometry.tasks_per_node
+        key = "tasks_per_node"
         rule = f"platform {name} has cpus_per_node {platform.cpus_per_node}"
     elif geometry.gpus_per_node % geometry.tasks_per_node_max:
-        key, value = "gpus_per_node", geometry.gpus_per_node
+        key = "gpus_per_node"
         rule = f"allowed: a multiple of tasks_per_node {geometry.tasks_per_node}"
     else:
         return
-    raise ConfigError(problem(["grid", number, key], value, rule, sources))
+    raise ConfigError(problem(["grid", number, key], getattr(point, key), rule, sources))
 
 
 def _check_limits(geometry: Geometry, platform: Platform) -> None:

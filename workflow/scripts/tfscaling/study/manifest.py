@@ -166,18 +166,14 @@ def _benchmarks(
 
 def expected_runs(config: Config) -> dict[str, Any]:
     """The manifest as plain dictionaries, for readers that have not moved yet."""
-    from tfscaling.datasets.catalogue import DATASETS
+    from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
     from tfscaling.study import grid as grids
-    from tfscaling.study import platforms
     from tfscaling.study.registries import Registries
     from tfscaling.training.models import MODELS
     from tfscaling.training.strategies import STRATEGIES
 
-    examples = TRAIN_EXAMPLES
-    made = Manifest.of(
-        config, grids.expand(config, Registries(MODELS, STRATEGIES, examples)), STRATEGIES
-    )
-    return as_dict(made)
+    registries = Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES)
+    return as_dict(Manifest.of(config, grids.expand(config, registries), STRATEGIES))
 
 
 def as_dict(manifest: Manifest) -> dict[str, Any]:

@@ -64,11 +64,11 @@ def check_cluster(config: Config, sources: Sources = ()) -> None:
     chosen, platforms = config.cluster, config.platforms
     if chosen is None:
         return
-    clusters = {platform.cluster for platform in platforms.values()} - {None}
+    clusters = {platform.cluster for platform in platforms.values() if platform.cluster}
     if chosen not in clusters:
         raise ConfigError(problem(["cluster"], chosen, known(clusters, chosen), sources))
     names = {name for block in config.grid for name in block.values("platform")}
-    in_grid = {platforms[name].cluster for name in names if name in platforms} - {None}
+    in_grid = {p.cluster for name, p in platforms.items() if p.cluster and name in names}
     if chosen not in in_grid:
         reason = f"no platform of the grid is on this cluster; {known(in_grid, chosen)}"
         raise ConfigError(problem(["cluster"], chosen, reason, sources))

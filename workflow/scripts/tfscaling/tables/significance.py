@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.records.metrics import METRICS
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.config import POINT_AXES
 from tfscaling.tables.estimates import Estimates, estimate
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL, Interval
 
