@@ -39,9 +39,7 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[s
         for name, (strategy, geometry) in TRAININGS.items():
             folder = tmp_path_factory.mktemp(name)
             spec, servers = STRATEGIES[strategy], strategy_rank.PARAMETERS["parameter_servers"]
-            batch = strategy_rank.GLOBAL_BATCH // spec.replicas(
-                geometry, recipe["parameter_servers"]
-            )
+            batch = strategy_rank.GLOBAL_BATCH // spec.replicas(geometry, servers)
             own = [next(free) for _ in range(geometry.tasks)]
             jobs = spec.jobs(geometry, servers)
             request = Request([], geometry, jobs, 1, folder, gpus=False, ports=own)
@@ -60,7 +58,7 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[s
         found: dict[str, list[dict[str, Any]]] = {name: [] for name in TRAININGS}
         try:
             for name, output, process in processes:
-                ended = process.wait(timeout=240)
+                ended = process.wait(timeout=900)
                 assert ended == 0, output.with_suffix(".log").read_text()
                 found[name].append(json.loads(output.read_text()))
         finally:

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import compare
 import msgspec
+import plot
 import write_report
 from analyse import analyse
 from collect import collect
-from plot import plot
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.analysis.evidence import Study
 from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
 from tfscaling.plots import plot_registry
 from tfscaling.records import run_record
+from tfscaling.report.page import Results
 from tfscaling.study import all_reduce_benchmark, grid, manifest
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import Manifest
@@ -95,24 +96,18 @@ def draw(config: Config, folder: Path) -> None:
     names = ["runs", "comparison", "epochs", *CONCLUSIONS]
     csv = {name: folder / "tables" / f"{name}.csv" for name in names}
     warnings = folder / "tables" / "warnings.json"
-    plot(titles, csv["comparison"], csv["epochs"], warnings, csv["published"], files)
-    write_report.write(
-        folder / "report.html",
-        config.comparison.title,
+    tables = plot.read_tables(csv["comparison"], csv["epochs"], warnings, csv["published"])
+    plot.draw(tables, dict(zip(files, titles.values(), strict=True)))
+    results = Results(
         manifest.as_dict(Manifest.read(folder / "manifest.json")),
         runs_table.read_table(csv["runs"]),
         runs_table.read_table(csv["comparison"]),
-        config.comparison.columns,
-        runs_table.read_table(csv["decision"]),
-        runs_table.read_table(csv["findings"]),
-        files,
         data_warnings.from_json(run_record.read_json(warnings)),
-        clouds=runs_table.read_table(csv["clouds"]),
-        published=runs_table.read_table(csv["published"]),
-        scaling=runs_table.read_table(csv["scaling"]),
-        communication=runs_table.read_table(csv["communication"]),
-        method=runs_table.read_table(csv["methodology"]),
+        {name: runs_table.read_table(csv[name]) for name in CONCLUSIONS},
+        write_report.read_plots(files, list(titles.values())),
     )
+    comparison = config.comparison
+    write_report.write(results, comparison.title, comparison.columns, folder / "report.html")
 
 
 if __name__ == "__main__":

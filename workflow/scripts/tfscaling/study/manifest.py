@@ -164,7 +164,13 @@ def _benchmarks(
     return tuple(benchmarks.values())
 
 
-def expected_runs(config: Config) -> dict[str, Any]:
+class Plain(dict[str, Any]):
+    """A manifest as plain dictionaries, with the manifest itself."""
+
+    manifest: Manifest
+
+
+def expected_runs(config: Config) -> Plain:
     """The manifest as plain dictionaries, for readers that have not moved yet."""
     from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
     from tfscaling.study import grid as grids
@@ -173,7 +179,10 @@ def expected_runs(config: Config) -> dict[str, Any]:
     from tfscaling.training.strategies import STRATEGIES
 
     registries = Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES)
-    return as_dict(Manifest.of(config, grids.expand(config, registries), STRATEGIES))
+    made = Manifest.of(config, grids.expand(config, registries), STRATEGIES)
+    plain = Plain(as_dict(made))
+    plain.manifest = made
+    return plain
 
 
 def as_dict(manifest: Manifest) -> dict[str, Any]:
