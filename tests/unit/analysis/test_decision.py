@@ -19,8 +19,8 @@ from tfscaling.tables.significance import (
     NOT_MEASURED,
     SUPPORTED,
     TOO_FEW,
-    point_of,
 )
+from tfscaling.tables.table_rows import point_of
 
 EAST = "of east (mnist_cnn, weak)"
 NO_PRICE = {"usd_per_node_hour": None}

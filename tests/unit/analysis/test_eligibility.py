@@ -10,7 +10,8 @@ import pytest
 from measured import around, measured
 from tfscaling.analysis import eligibility
 from tfscaling.analysis.evidence import Study
-from tfscaling.tables.significance import Samples, point_of
+from tfscaling.tables.significance import Samples
+from tfscaling.tables.table_rows import point_of
 
 ROW: dict[str, Any] = {"same_work": True, "reason": "", "examples_trained": 60_000}
 OTHER = "does not do the same work: trained 576 examples, its baseline 1,024"
