@@ -117,7 +117,8 @@ def _lines(
     """(label or None, style, rows) of each point that has epochs, in the order of the table."""
     colours, titles = plot_series.colour_numbers(table), plot_series.platform_titles(table)
     vary = plot_series.varying(table)
-    groups = list(measured.groupby(points_of(measured), sort=False))
+    by_axes = measured.groupby([*POINT_AXES], sort=False)
+    groups = [(points_of(rows)[0], rows) for _, rows in by_axes]
     many = len(groups) > MANY
     points = {point_of(row): row for row in table.to_dict("records")}
     counts: dict[str, int] = {}
