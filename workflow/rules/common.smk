@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 from snakemake.exceptions import WorkflowError
 
 SCRIPTS = Path(workflow.current_basedir).resolve().parent / "scripts"
@@ -24,21 +25,15 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
-from tfscaling.files import atomic, strict_json
+from tfscaling.files import atomic
 from tfscaling.files.source_files import source_files
 from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.records.metrics import METRICS
-from tfscaling.study import (
-    all_reduce_benchmark,
-    config_files,
-    configuration,
-    folders,
-    grid,
-    manifest,
-    order,
-    parameters,
-    platforms,
-)
+from tfscaling.study import config_files, configuration, grid, order, parameters, platforms
+from tfscaling.study.config import AXES
+from tfscaling.study.manifest import Manifest
+from tfscaling.study.registries import Registries
+from tfscaling.study.run_spec import run_path
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
 
@@ -55,45 +50,38 @@ def config_sources():
 try:
     SOURCES = config_sources()
     CONFIG = configuration.validate(config, SOURCES)
-    folders.check_study(CONFIG["study"], SOURCES)
-    platforms.check(CONFIG["platforms"], SOURCES)
+    configuration.check_study(CONFIG, SOURCES)
+    platforms.check(CONFIG.platforms, SOURCES)
     platforms.check_cluster(CONFIG, SOURCES)
     configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, SOURCES)
-    GRID = grid.expand(CONFIG, MODELS, STRATEGIES, SOURCES, TRAIN_EXAMPLES)
-    grid.check_baseline(GRID, CONFIG["comparison"]["baseline"], SOURCES)
-    if CONFIG["published"]["path"]:
+    GRID = grid.expand(CONFIG, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES), SOURCES)
+    grid.check_baseline(CONFIG, GRID, SOURCES)
+    if CONFIG.published.path:
         from tfscaling.tables import published
 
-        published.check(CONFIG["published"]["path"], SOURCES)
+        published.check(CONFIG.published.path, SOURCES)
 except configuration.ConfigError as error:
     sys.exit(str(error))  # one line; Snakemake would put the file and line of this code before it
 
 
-def is_selected(platform):
-    """Whether the platform is on the cluster that was chosen with --config cluster=NAME."""
-    return CONFIG["cluster"] in (None, CONFIG["platforms"][platform]["cluster"])
-
-
 #: What is made from this configuration alone. Runs, benchmarks and datasets are shared by studies.
-RESULTS = f"results/{CONFIG['study']}"
+RESULTS = f"results/{CONFIG.study}"
+#: As files have it.
+CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1)
+MANIFEST = Manifest.of(CONFIG, GRID, STRATEGIES)
 #: The folder of a run below results/runs, and of a point below results/all_reduce.
-RUN = grid.run_path({axis: f"{{{axis}}}" for axis in grid.AXES})
+RUN = run_path({axis: f"{{{axis}}}" for axis in AXES})
 POINT = RUN.removesuffix("/repeat={repeat}")
-#: In the order in which runs are to start.
-RUNS = {run.path: run for run in order.randomised(GRID.runs, CONFIG["seed"])}
+#: Runs by their folder, in the order in which they are to start; points and benchmarks by theirs.
+RUNS = {run.spec.path: run for run in order.randomised(GRID.runs, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
-PLATFORMS = list(dict.fromkeys(run.platform for run in GRID.runs))
-#: The benchmarks that the tables need, if they are enabled.
-BENCHMARKS = [
-    f"results/all_reduce/{entry['path']}/all_reduce.json"
-    for entry in all_reduce_benchmark.entries(CONFIG, GRID.runs, STRATEGIES)
-    if not entry["refusal"] and is_selected(entry["axes"]["platform"])
-]
+BENCHMARKS = {each.point.path: each.spec for each in MANIFEST.all_reduce_benchmarks if each.spec}
+PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
 #: Published results lie where the configuration says, with a module's `prefix` too.
-PUBLISHED = local(CONFIG["published"]["path"]) if CONFIG["published"]["path"] else []
+PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
 #: Name → title of the plots to draw.
-TITLES = titles(CONFIG["plots"])
+TITLES = titles(msgspec.to_builtins(CONFIG.plots))
 
 
 wildcard_constraints:
@@ -122,13 +110,9 @@ def page_files():
     return local(sorted(os.path.relpath(p) for p in (SCRIPTS.parent / "report").glob("page.*")))
 
 
-def manifest_text():
-    return strict_json.dumps(manifest.expected_runs(CONFIG), indent=1)
-
-
 def manifest_checksum(wildcards):
     """Rule write_manifest writes anew what is no longer the same."""
-    return hashlib.sha256(manifest_text().encode()).hexdigest()
+    return hashlib.sha256(msgspec.json.encode(MANIFEST)).hexdigest()
 
 
 def run_of(wildcards):
@@ -148,7 +132,7 @@ def point_of(wildcards):
 
 
 #: Nodes, tasks, gres, partition, … of runs and benchmarks, as `platforms.slurm_resources` has them.
-RESOURCES = platforms.resource_functions(CONFIG["platforms"], POINTS.values(), point_of)
+RESOURCES = platforms.resource_functions(CONFIG.platforms, POINTS.values(), point_of)
 
 
 def run_priority(wildcards):
@@ -169,14 +153,14 @@ def run_arguments(wildcards):
 
 def benchmark_arguments(wildcards):
     """The same of a benchmark: a change of what cannot change an all-reduce reruns none."""
-    point = point_of(wildcards)
-    values = all_reduce_benchmark.parameters_of(CONFIG, point)
-    return parameters.to_arguments(point.axes, values)
+    spec = BENCHMARKS[POINT.format(**wildcards)]
+    return parameters.to_arguments(spec.axes, spec.parameters)
 
 
 def local_copy(wildcards):
     """The local copy of a dataset that the configuration names, if any."""
-    return CONFIG["datasets"].get(wildcards.dataset, {}).get("path") or []
+    copy = CONFIG.datasets.get(wildcards.dataset)
+    return copy.path if copy else []
 
 
 def dataset_checksum(wildcards):
@@ -184,10 +168,24 @@ def dataset_checksum(wildcards):
     return DATASETS[wildcards.dataset].sha256 if wildcards.dataset in DATASETS else None
 
 
+def is_selected(point):
+    """Whether the point is on the cluster that was chosen, if one was."""
+    return CONFIG.is_selected(point.platform)
+
+
+def records_of_benchmarks(wildcards):
+    """The records of all benchmarks, none unless they are enabled."""
+    return [
+        f"results/all_reduce/{path}/all_reduce.json"
+        for path, spec in BENCHMARKS.items()
+        if is_selected(spec.point)
+    ]
+
+
 def records_of_runs(wildcards):
     """The records of all runs, with the extra repeats that the rounds ask for."""
     number = 0
-    if any(run.further for run in RUNS.values()):
+    if any(run.extra_repeat for run in RUNS.values()):
         number = 1
         while round_of_repeats(number)["added"]:
             number += 1
@@ -204,7 +202,7 @@ def records_after_round(number):
     return [
         f"results/runs/{path}/run.json"
         for path, run in RUNS.items()
-        if (not run.further or path in extra) and is_selected(run.platform)
+        if (not run.extra_repeat or path in extra) and is_selected(run.spec.point)
     ]
 
 
@@ -239,7 +237,7 @@ def refuse_beyond_budget():
 
     refusal = costed_plan.refusal(CONFIG, Path(ROOT, "runs"), SOURCES)
     datasets = Path(ROOT, "datasets")
-    refusal = refusal or costed_plan.batch_problem(CONFIG, RUNS.values(), datasets, SOURCES)
+    refusal = refusal or costed_plan.batch_problem(CONFIG, GRID.runs, datasets, SOURCES)
     if refusal:
         sys.exit(refusal)
 
@@ -260,7 +258,9 @@ def remove_outdated(paths):
 def make_partial_tables():
     """What rule partial does, after a sweep that failed: rows of failed runs say why."""
     Path(STUDY).mkdir(parents=True, exist_ok=True)
-    config = Path(STUDY, "config.json")
-    atomic.write_text(config, json.dumps(CONFIG, indent=1))
-    partial = [SCRIPTS / "partial.py", "--config", config, "--runs-dir", f"{ROOT}/runs"]
-    subprocess.run([sys.executable, *partial, "--output-dir", f"{STUDY}/partial"], check=True)
+    config, manifest = Path(STUDY, "config.json"), Path(STUDY, "manifest.json")
+    atomic.write_text(config, CONFIG_TEXT)
+    MANIFEST.write(manifest)
+    partial = [SCRIPTS / "partial.py", "--config", config, "--manifest", manifest]
+    folders = ["--runs-dir", f"{ROOT}/runs", "--output-dir", f"{STUDY}/partial"]
+    subprocess.run([sys.executable, *partial, *folders], check=True)

@@ -15,7 +15,7 @@ rule analyse:
         manifest=f"{RESULTS}/manifest.json",
         warnings=f"{RESULTS}/tables/warnings.json",
         published=PUBLISHED,
-        benchmarks=BENCHMARKS,
+        benchmarks=records_of_benchmarks,
         code=code_of("analyse.py"),
     output:
         **{name: f"{RESULTS}/tables/{name}.csv" for name in CONCLUSIONS},
@@ -34,8 +34,8 @@ rule analyse:
     conda:
         "../envs/environment.yaml"
     params:
-        tolerance=CONFIG["published"]["tolerance"],
-        indifference=CONFIG["comparison"]["indifference"],
+        tolerance=CONFIG.published.tolerance,
+        indifference=CONFIG.comparison.indifference,
         benchmarks_dir=f"{ROOT}/all_reduce",
         output_dir=subpath(output.decision, parent=True),
         captions={each.title: each.caption for each in CONCLUSIONS.values()},

@@ -10,6 +10,10 @@ OUTPUTS  results/{study}/report.html; removes results/{study}/partial and plots 
 rule write_report:
     """Write the page of the study."""
     input:
+        manifest=f"{RESULTS}/manifest.json",
+        runs=f"{RESULTS}/tables/runs.csv",
+        comparison=f"{RESULTS}/tables/comparison.csv",
+        warnings=f"{RESULTS}/tables/warnings.json",
         conclusions=expand(f"{RESULTS}/tables/{{name}}.csv", name=CONCLUSIONS),
         plots=expand(f"{RESULTS}/plots/{{plot}}.svg", plot=TITLES),
         code=code_of("write_report.py"),
@@ -22,8 +26,8 @@ rule write_report:
     conda:
         "../envs/environment.yaml"
     params:
-        title=CONFIG["comparison"]["title"],
-        columns=CONFIG["comparison"]["columns"],
+        title=CONFIG.comparison.title,
+        columns=list(CONFIG.comparison.columns),
         plot_titles=list(TITLES.values()),
     message:  # Snakemake would list all input files
         "write the page"

@@ -9,6 +9,7 @@ rule partial:
     """Make tables, plots and the page of the runs that have finished."""
     input:
         config=f"{RESULTS}/config.json",
+        manifest=f"{RESULTS}/manifest.json",
     log:
         f"{RESULTS}/logs/partial.log",
     localrule: True
@@ -21,6 +22,7 @@ rule partial:
         r"""
         python3 "$SCRIPTS/partial.py" \
             --config {input.config:q} \
+            --manifest {input.manifest:q} \
             --runs-dir {params.runs_dir:q} \
             --output-dir {params.output_dir:q} \
             2>&1 | tee {log:q}

@@ -16,7 +16,7 @@ rule write_config:
         f"{RESULTS}/logs/write_config.log",
     localrule: True
     params:
-        config=json.dumps(CONFIG, indent=1),
+        config=CONFIG_TEXT,
     run:
         atomic.write_text(Path(output.config), params.config)
 
@@ -31,7 +31,7 @@ rule write_manifest:
     params:
         checksum=manifest_checksum,
     run:
-        atomic.write_text(Path(output.manifest), manifest_text())
+        MANIFEST.write(Path(output.manifest))
 
 
 # In a module with a `prefix`, which Snakemake sets before outputs but not before other texts, these

@@ -12,8 +12,10 @@ import datetime
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import pandas as pd
 from tfscaling.files import strict_json
+from tfscaling.study.config import Budget, Config
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.sweep import costed_plan, submission
 from tfscaling.tables import formats
@@ -42,7 +44,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, required=True)
     parser.add_argument("--md", type=Path, required=True)
     args = parser.parse_args()
-    config = strict_json.loads(args.config.read_text())
+    config = msgspec.json.decode(args.config.read_bytes(), type=Config)
     how = strict_json.loads(args.submission.read_text())
     made = costed_plan.make(config, args.runs_dir)
     submission.add(made.runs, config, how)
@@ -52,7 +54,7 @@ def main() -> None:
     print(args.md.read_text())
 
 
-def markdown(made: costed_plan.Plan, config: Mapping) -> str:
+def markdown(made: costed_plan.Plan, config: Config) -> str:
     """The plan to read: the rows, the sbatch lines, the sums, and what they do not say."""
     lines: dict[str, int] = {}
     for row in made.runs:
@@ -103,7 +105,7 @@ def clock(duration_s: float) -> Number:
     return Number(str(datetime.timedelta(seconds=round(duration_s))), duration_s)
 
 
-def totals_shown(made: costed_plan.Plan, config: Mapping) -> TextTable:
+def totals_shown(made: costed_plan.Plan, config: Config) -> TextTable:
     """The sums for each platform and for all, with notes on them and on the budget."""
     platforms = dict.fromkeys(row["platform"] for row in made.runs)
     groups = {p: [row for row in made.runs if row["platform"] == p] for p in platforms}
@@ -121,7 +123,7 @@ def sums(total: costed_plan.Total) -> list[str]:
     return [rounded(total.runs, 0), rounded(total.node_hours, 3), cost, clock(total.duration_s)]
 
 
-def notes(made: costed_plan.Plan, config: Mapping) -> list[str]:
+def notes(made: costed_plan.Plan, config: Config) -> list[str]:
     """What the numbers mean, what they leave out, and whether the budget allows them."""
     wanted, excluded = made.finished + len(made.runs), len(made.rows) - len(made.runs)
     found = [f"{made.finished} of {wanted} runs are finished and cost nothing."]
@@ -131,7 +133,7 @@ def notes(made: costed_plan.Plan, config: Mapping) -> list[str]:
         if_needed = "runs are done only if an interval is too wide: sums are upper bounds."
         found.append(f"{len(made.if_needed)} {if_needed}")
     if made.elsewhere:
-        found.append(f"{made.elsewhere} runs are not on the chosen cluster {config['cluster']}.")
+        found.append(f"{made.elsewhere} runs are not on the chosen cluster {config.cluster}.")
     found.append(
         "duration: median wall time, from launch to teardown, of the valid runs of the same point, "
         f"else the platform's runtime_min ({costed_plan.TIME_LIMIT}). "
@@ -149,7 +151,7 @@ def notes(made: costed_plan.Plan, config: Mapping) -> list[str]:
         found.append(f"Not in the sums, but in the budget: {more} ({costed_plan.TIME_LIMIT}).")
     if problems := costed_plan.budget_problems(config, made.runs, made.benchmarks):
         return found + [f"The budget refuses this sweep: {line}" for line in problems]
-    budgeted = any(limit is not None for limit in config["budget"].values())
+    budgeted = config.budget != Budget()
     return [*found, "The budget allows it." if budgeted else "No budget is set."]
 
 

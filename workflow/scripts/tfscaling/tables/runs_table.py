@@ -15,7 +15,7 @@ import pandas as pd
 from tfscaling.records import prepared_data, run_record
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import costs, parameters, platforms
-from tfscaling.study.grid import AXES
+from tfscaling.study.config import AXES
 from tfscaling.tables import environments
 
 Entry = Mapping[str, Any]
@@ -30,7 +30,15 @@ _NUMBERS = {
 _TEXTS = (
     *SERIES_AXES,
     *("tasks_per_node", "devices", "status", "parameters_hash", "record", "warnings"),
-    *("platform_title", "cloud", "baseline", "batch_scaling", "source"),
+    *(
+        "platform_title",
+        "cloud",
+        "baseline",
+        "baseline_point",
+        "undefined_ratios",
+        "batch_scaling",
+        "source",
+    ),
     *(name for name in environments.COLUMNS if name not in _NUMBERS),
 )
 #: Metrics that a run has by itself.
