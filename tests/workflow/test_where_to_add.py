@@ -107,7 +107,7 @@ ADDITIONS = {
         "CONCLUSIONS",
         '"slowest": Conclusion("The slowest point", "Where a run takes longest.", _slowest,'
         " _slowest_page, _slowest_table),",
-        '''
+        """
         def _slowest(study: Study) -> pd.DataFrame:
             return study.comparison.nlargest(1, "execution_time_s")[["platform", "nodes"]]
 
@@ -118,7 +118,7 @@ ADDITIONS = {
 
         def _slowest_page(table: pd.DataFrame, study: Study) -> str:
             return formats.markdown(_slowest_table(table))
-        ''',
+        """,
     ),
 }
 PLATFORM = """
@@ -128,9 +128,9 @@ PLATFORM = """
     nodes_max: 1
     cpus_per_node: 1
 """
-CONFIG_KEY = '''
+CONFIG_KEY = """
     remark: Annotated[Line | None, about("What readers of the tables should know.")] = None
-'''
+"""
 OVERLAY: dict[str, Any] = {
     "study": "added",
     "grid": [
