@@ -80,7 +80,7 @@ def test_records_follow_the_schema(finished: Project) -> None:
 def test_phases_sum_to_the_wall_time(finished: Project) -> None:
     for record in finished.records():
         phases = record["phases"]
-        folder = finished.folder / "results/runs" / grid.run_path(record["axes"])
+        folder = finished.folder / "results/runs" / run_path(record["axes"])
         sum_s = sum(phases[name] for name in WALL_PHASES)
         # not before the last event, nor after the record is written, however long that takes
         lines = (folder / "events.jsonl").read_text().splitlines()
