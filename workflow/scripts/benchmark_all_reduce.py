@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make one all-reduce benchmark: start its ranks, watch them, check the truth, write the record.
+"""Make one all-reduce benchmark: start its ranks, watch and check them, write the record.
 
 INPUTS   the point's axes and the benchmark's parameters as flags
 OUTPUTS  all_reduce.json (--record), all_reduce.csv (every rank's durations) beside it; attempt=<n>/

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run one training run: start its ranks, watch them, check the truth, write the record.
+"""Run one training run: start its ranks, watch them, check their reports, write the record.
 
 INPUTS   the prepared dataset (--dataset-file), the run's axes and parameters as flags
 OUTPUTS  run.json (--record), steps.csv and events.jsonl beside it; attempt=<n>/ with every rank's

@@ -148,7 +148,7 @@ def test_a_launcher_that_started_no_rank_is_quoted(tmp_path: Path) -> None:
 
 
 def test_a_launcher_that_said_nothing_is_told_apart(tmp_path: Path) -> None:
-    assert "without a word" in failures.find_cause(tmp_path, {}, {})["message"]
+    assert "without a message" in failures.find_cause(tmp_path, {}, {})["message"]
 
 
 def test_a_stall_names_the_rank_that_moved_last_the_longest_ago(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_what_does_not_count_is_told_with_its_reason(page: Page) -> None:
 
 def test_it_is_said_if_everything_counts(tmp_path: Path) -> None:
     text = rendered(tmp_path, fails=False)
-    assert "Nothing: every run that was asked for counts" in text
+    assert "Nothing: every planned run counts" in text
     assert 'id="left-out"' in text
 
 

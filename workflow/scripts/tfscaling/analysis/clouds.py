@@ -220,7 +220,7 @@ def notes(table: pd.DataFrame, study: Study) -> list[str]:
     comparisons = table.loc[table["source"] == "measured", "comparisons"].max()
     if pd.notna(comparisons) and comparisons > 0:
         told.append(
-            f"Intervals, and winners without a word of doubt, hold with {CONFIDENCE:.0%} for all "
+            f"Intervals, and winners without a remark, hold with {CONFIDENCE:.0%} for all "
             f"{comparisons:.0f} comparisons of measured points together."
         )
     ineligible = [
@@ -234,6 +234,6 @@ NOTES = (
     "The cloud with the better median, and in brackets how many times worse the other one is, "
     "with the interval where there is one; for accuracy, how many times larger its error "
     "1 - accuracy is. Where one of the two is zero: “by” how much they differ.",
-    "A winner is a finding only where no word of doubt stands beside it. Published points are "
+    "A winner without a remark is supported. Published points are "
     "single runs; their costs are at the prices in config/platforms.yaml.",
 )

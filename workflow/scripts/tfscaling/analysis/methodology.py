@@ -213,12 +213,12 @@ def _time(data: Data) -> Iterator[Part]:
 def _bounds(data: Data) -> Iterator[Part]:
     points = data.points
     ideal = known(points, "speedup", "scaling_efficiency")
-    yield data.share(points, ideal, "points stand beside their ideal speed-up", "have none")
+    yield data.share(points, ideal, "points have their ideal speed-up", "have none")
     timed = data.benchmarks
     if len(timed):
         timed = timed[timed["status"] != NO_ALL_REDUCE]
         bounded = known(timed, "step_bound_s", "step_time_over_bound")
-        text = "steps stand beside computation plus all-reduce, measured alone"
+        text = "steps are compared with computation plus all-reduce, measured alone"
         yield data.share(timed, bounded, text, "do not")
 
 
@@ -280,7 +280,7 @@ def _seeds(data: Data) -> Iterator[Part]:
     yield data.share(data.points, data.points["runs"] >= MLPERF_RUNS, text, "have fewer")
     planned = data.comparison.dropna(subset="runs_asked")
     every = planned["runs"] == planned["runs_asked"]
-    yield data.share(planned, every, "points count all runs asked for", "do not")
+    yield data.share(planned, every, "points count all planned runs", "do not")
 
 
 def _stated(data: Data) -> Iterator[Part]:
@@ -317,7 +317,7 @@ RULES: dict[str, tuple[str, str, Callable[[Data], Iterable[Part]]]] = {
     "order": (f"{HOEFLER} 7", "Runs do not start in the order of what is studied.", _order),
     "setup": (f"{HOEFLER} 9", "Factors and set-up are documented, and alike.", _setup),
     "time": (f"{HOEFLER} 10", "Parallel time is synchronised and defined.", _time),
-    "bounds": (f"{HOEFLER} 11", "Results stand beside a bound.", _bounds),
+    "bounds": (f"{HOEFLER} 11", "Results are compared with a bound.", _bounds),
     "lines": (f"{HOEFLER} 12", "Lines join only what may be joined.", _lines),
     "clock": (MLPERF, "The clock starts before the data; initialisation apart.", _clock),
     "target": (MLPERF, "The clock stops when the same quality is reached.", _target),

@@ -7,7 +7,7 @@ Both laws are sums of terms that are not negative, which the fit uses:
 
 The fit is by least squares on the logarithm of the time, because run times scatter in proportion.
 Intervals are profile likelihoods: all values that the runs do not contradict while the other
-parameters are free. They keep to the bounds, need no dice and hold for few points.
+parameters are free. They respect the bounds, are deterministic and valid for few points.
 
 Sources: G. M. Amdahl, AFIPS Spring Joint Computer Conference 1967. N. J. Gunther, "A Simple
 Capacity Model of Massively Parallel Transaction Systems", CMG 1993, and "Guerrilla Capacity

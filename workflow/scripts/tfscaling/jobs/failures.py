@@ -83,7 +83,7 @@ def find_cause(
         text = _words(failed[complaint])
         return _details(folder, "rank_failed", complaint, exits, text, seen)
     lines = last_lines(folder / "srun.log")
-    text = lines[-1] if lines else "the launcher's command failed without a word"
+    text = lines[-1] if lines else "the launcher's command failed without a message"
     return {"kind": "launch_failed", "message": text, "rank": None, "last_lines": lines}
 
 

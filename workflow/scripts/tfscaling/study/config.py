@@ -558,7 +558,7 @@ class Comparison(Keys, frozen=True, kw_only=True):
 
 
 class Published(Keys, frozen=True, kw_only=True):
-    """Published results, shown beside the measured ones."""
+    """Published results, shown next to the measured ones."""
 
     path: Annotated[
         NotEmpty | None,
@@ -627,9 +627,9 @@ class Config(Keys, frozen=True, kw_only=True):
         ),
     ] = AllReduceBenchmark()
     comparison: Annotated[Comparison, about("The comparison table.")] = Comparison()
-    published: Annotated[Published, about("Published results, shown beside the measured ones.")] = (
-        Published()
-    )
+    published: Annotated[
+        Published, about("Published results, shown next to the measured ones.")
+    ] = Published()
     plots: Annotated[
         dict[str, PlotOptions], about("The plots to draw, by name, each with its title.")
     ] = {}

@@ -127,8 +127,8 @@ def _logical_devices(tables: Tables) -> Iterator[DataWarning]:
         yield DataWarning(
             "logical_devices",
             SERIOUS,
-            f"Logical devices, which are parts of a CPU, stand for GPUs at {counted}: no GPU took "
-            "part there, and the times say nothing of any GPU.",
+            f"Logical devices, which are parts of a CPU, replace GPUs at {counted}: no GPU took "
+            "part there, and the times say nothing about any GPU.",
             f"logical devices, parts of a CPU, at {counted}",
             tuple(points),
             sum(int(tables.asked[point]["runs"]) for point in points),
@@ -148,7 +148,7 @@ def _one_machine(tables: Tables) -> Iterator[DataWarning]:
             "one_machine",
             SERIOUS,
             f"{one[0].upper()}{one[1:]} stood for the nodes of {tables.of_runs(runs, several)} on "
-            "several nodes: they shared cores, and the times say nothing of a cluster.",
+            "several nodes: they shared cores, and the times say nothing about a cluster.",
             f"{one} stood for the nodes",
             _points(runs),
             len(runs),
