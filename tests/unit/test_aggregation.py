@@ -10,11 +10,10 @@ import generator
 import pandas as pd
 import pytest
 from builders import raw_config
-from tfscaling.report import formats
 from tfscaling.study import configuration, manifest
-from tfscaling.tables import display, runs_table
+from tfscaling.tables import display, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.display import Shown
+from tfscaling.tables.display import TextTable
 
 REPEATS = 6
 COLUMNS = ["execution_time_s", "speedup", "scaling_efficiency", "loss", "accuracy"]
@@ -55,7 +54,7 @@ def comparison(expected: dict[str, Any], folder: Path) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def shown(comparison: pd.DataFrame) -> Shown:
+def shown(comparison: pd.DataFrame) -> TextTable:
     return display.comparison(comparison, "Many", COLUMNS)
 
 
@@ -86,7 +85,7 @@ def test_times_are_near_those_that_were_made_up(
     assert comparison["execution_time_s"].tolist() == pytest.approx(usual, rel=0.05)
 
 
-def test_every_point_is_a_row_of_the_markdown_table(shown: Shown) -> None:
+def test_every_point_is_a_row_of_the_markdown_table(shown: TextTable) -> None:
     lines = [line for line in formats.markdown(shown).splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     names = ["devices", "status", "runs", "replicas", "global_batch_size"]
@@ -95,13 +94,13 @@ def test_every_point_is_a_row_of_the_markdown_table(shown: Shown) -> None:
     assert all(re.fullmatch(r"[\d.]+ \([\d.]+–[\d.]+\)", row[9]) for row in rows[2:])
 
 
-def test_every_point_is_a_row_of_the_latex_table(shown: Shown) -> None:
+def test_every_point_is_a_row_of_the_latex_table(shown: TextTable) -> None:
     body = formats.latex(shown).split("\\midrule\n")[1].split("\\bottomrule")[0]
     rows = [line.removesuffix(" \\\\").split(" & ") for line in body.splitlines()]
     assert [tuple(row[:4]) for row in rows] == POINTS
 
 
-def test_every_point_is_a_row_of_the_html_page(shown: Shown) -> None:
+def test_every_point_is_a_row_of_the_html_page(shown: TextTable) -> None:
     rows = re.findall(r"<tr>(<td.*?)</tr>", formats.html_page(shown))
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
     assert [tuple(row[:4]) for row in cells] == POINTS

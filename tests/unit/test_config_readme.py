@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.metrics import METRICS
-from tfscaling.report.plots import PLOTS
 from tfscaling.study import configuration
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES

@@ -13,8 +13,8 @@ import pytest
 from builders import raw_config
 from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import DATASETS
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.metrics import METRICS
-from tfscaling.report.plots import PLOTS
 from tfscaling.study import configuration, grid, manifest
 from tfscaling.study.configuration import ConfigError
 from tfscaling.training import models, user_model

@@ -30,7 +30,7 @@ def allowed(packages: str = "", libraries: str = "") -> Allowed:
 PACKAGES = {
     "files": allowed(),
     "cluster": allowed(libraries="hostlist"),
-    "study": allowed("files", "yaml jsonschema referencing"),
+    "study": allowed("files", "msgspec yaml jsonschema referencing"),
     "records": allowed("files study", "fastjsonschema jsonschema"),
     "datasets": allowed("files study records", "numpy"),
     "jobs": allowed("files cluster study records"),
@@ -38,7 +38,8 @@ PACKAGES = {
     "tables": allowed("files study records", "pandas numpy scipy"),
     "analysis": allowed("files study records tables", "pandas numpy scipy"),
     "sweep": allowed("files study records tables analysis", "pandas"),
-    "report": allowed("files study records tables analysis", "pandas numpy"),
+    "plots": allowed("files study records tables analysis", "pandas numpy"),
+    "report": allowed("files study records tables analysis plots", "pandas numpy"),
 }
 HEAVY = ("tensorflow", "keras", "matplotlib")
 

@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 import yaml
 from project import REPOSITORY, Project
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.run_record import WALL_PHASES
-from tfscaling.report.plots import PLOTS
 from tfscaling.study import grid, order
 
 #: `started` has whole seconds, and the clock of events is not the one of files.

@@ -23,7 +23,7 @@ os.environ.update(
 
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.records.metrics import METRICS
-from tfscaling.report.plots import PLOTS
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.study import config_files, configuration, folders, grid, order, platforms
 from tfscaling.tables import published
 from tfscaling.training.models import MODELS

@@ -7,7 +7,7 @@ OUTPUTS  input functions, resource functions, arguments; what tables wait for: w
 import json
 import shlex
 
-from tfscaling.report.plots import titles
+from tfscaling.plots.plot_registry import titles
 from tfscaling.study import all_reduce_benchmark, manifest, parameters
 from tfscaling.sweep import submission
 

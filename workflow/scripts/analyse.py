@@ -18,13 +18,13 @@ from tfscaling.analysis import (
     communication,
     contest,
     decision,
+    decision_page,
     findings,
     methodology,
     scaling_laws,
 )
 from tfscaling.records import run_record
-from tfscaling.report import decision_page, formats
-from tfscaling.tables import data_warnings, published, runs_table
+from tfscaling.tables import data_warnings, formats, published, runs_table
 
 
 def main() -> None:
@@ -79,24 +79,24 @@ def analyse(
         (folder / f"{name}.md").write_text(page)
 
     between = clouds.table(comparison, runs, expected, published_rows)
-    pairs = [formats.markdown(pair, 2) for pair in clouds.all_shown(between)]
+    pairs = [formats.markdown(pair, 2) for pair in clouds.text_tables(between)]
     told = [f"- {note}" for note in clouds.notes(between, comparison, runs)]
     notes = told if pairs else ["No two clouds to compare."]
     write("clouds", between, "# Clouds against each other\n", *pairs, *notes)
     found = findings.find(comparison, runs, between, indifference)
     topics = [topic for topic in findings.TOPICS if topic in set(found["topic"])]
-    parts = [formats.markdown(findings.shown(found, topic), 2) for topic in topics]
+    parts = [formats.markdown(findings.as_text(found, topic), 2) for topic in topics]
     write("findings", found, "# Findings\n", *parts)
     choices = decision.decide(comparison, runs, indifference)
     write("decision", decision.table(choices), decision_page.markdown(comparison, runs, choices))
     laws = scaling_laws.table(runs, comparison)
-    write("scaling", laws, formats.markdown(scaling_laws.shown(laws)))
+    write("scaling", laws, formats.markdown(scaling_laws.as_text(laws)))
     timed = communication.table(comparison, expected, benchmarks_dir)
-    write("communication", timed, formats.markdown(communication.shown(timed)))
+    write("communication", timed, formats.markdown(communication.as_text(timed)))
     kept = methodology.rules(runs, comparison, expected, timed)
-    write("methodology", kept, formats.markdown(methodology.shown(kept)))
+    write("methodology", kept, formats.markdown(methodology.as_text(kept)))
     beside = published.table(published_rows, comparison, runs, expected, tolerance)
-    write("published", beside, formats.markdown(published.shown(beside, tolerance)))
+    write("published", beside, formats.markdown(published.as_text(beside, tolerance)))
 
 
 if __name__ == "__main__":

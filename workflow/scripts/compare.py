@@ -16,8 +16,7 @@ from typing import Any
 import pandas as pd
 from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
-from tfscaling.report import formats
-from tfscaling.tables import data_warnings, display, published, runs_table
+from tfscaling.tables import data_warnings, display, formats, published, runs_table
 from tfscaling.tables.comparison import comparison_table
 
 #: Ending of a file → how the comparison is written into it.

@@ -16,8 +16,8 @@ import write_report
 from analyse import analyse
 from collect import collect
 from plot import plot
+from tfscaling.plots import plot_registry
 from tfscaling.records import run_record
-from tfscaling.report import plots
 from tfscaling.study import all_reduce_benchmark, manifest
 from tfscaling.tables import data_warnings, published, runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -78,7 +78,7 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
 def draw(config: dict, folder: Path) -> None:
     """All plots and the report, from the tables in `folder`."""
     (folder / "plots").mkdir(parents=True, exist_ok=True)
-    titles = plots.titles(config["plots"])
+    titles = plot_registry.titles(config["plots"])
     files = [folder / "plots" / f"{name}.svg" for name in titles]
     names = ["runs", "comparison", "epochs", "decision", "findings", "clouds", "published"]
     names += ["scaling", "communication", "methodology"]

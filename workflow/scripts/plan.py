@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-from tfscaling.report import formats
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.sweep import costed_plan, submission
-from tfscaling.tables.display import MISSING, NAMING, Shown
+from tfscaling.tables import formats
+from tfscaling.tables.display import MISSING, NAMING, TextTable
 
 SHOWN = (
     *("tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
@@ -67,7 +67,7 @@ def template(row: Mapping) -> str:
     return row["submission"].replace(submission.run_name(row), submission.RUN)
 
 
-def runs_shown(rows: Sequence[Mapping], lines: Mapping[str, int]) -> Shown:
+def runs_shown(rows: Sequence[Mapping], lines: Mapping[str, int]) -> TextTable:
     """One row per run and per excluded point; axes that are the same everywhere stand above."""
     fixed = [axis for axis in AXES if axis != "nodes" and len({row[axis] for row in rows}) == 1]
     names = [*(axis for axis in AXES if axis not in fixed), *SHOWN]
@@ -75,7 +75,7 @@ def runs_shown(rows: Sequence[Mapping], lines: Mapping[str, int]) -> Shown:
         [[cell(name, row, lines) for name in names] for row in rows], columns=names, dtype=object
     )
     above = f"All: {', '.join(f'{axis} {rows[0][axis]}' for axis in fixed)}." if fixed else ""
-    return Shown("Plan of the runs that are still to do", cells, (), above, TEXTS)
+    return TextTable("Plan of the runs that are still to do", cells, (), above, TEXTS)
 
 
 def cell(name: str, row: Mapping, lines: Mapping[str, int]) -> str:
@@ -100,7 +100,7 @@ def clock(duration_s: float) -> str:
     return str(datetime.timedelta(seconds=round(duration_s)))
 
 
-def totals_shown(made: costed_plan.Plan, config: Mapping) -> Shown:
+def totals_shown(made: costed_plan.Plan, config: Mapping) -> TextTable:
     """The sums for each platform and for all, with notes on them and on the budget."""
     platforms = dict.fromkeys(row["platform"] for row in made.runs)
     groups = {p: [row for row in made.runs if row["platform"] == p] for p in platforms}
@@ -108,7 +108,7 @@ def totals_shown(made: costed_plan.Plan, config: Mapping) -> Shown:
     rows.append(["all", *sums(costed_plan.total(made.runs))])
     names = ["platform", "runs", "node_hours", "cost_usd", "one after the other"]
     cells = pd.DataFrame(rows, columns=names, dtype=object)
-    return Shown("Totals", cells, tuple(notes(made, config)))
+    return TextTable("Totals", cells, tuple(notes(made, config)))
 
 
 def sums(total: costed_plan.Total) -> list[str]:

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
+from tfscaling.plots import plot_style
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records import run_record
-from tfscaling.report import plot_style
-from tfscaling.report.plots import PLOTS
 from tfscaling.tables import data_warnings, runs_table
 
 

@@ -11,8 +11,7 @@ import pytest
 from builders import REPOSITORY
 from measured import around, measured
 from tfscaling.analysis import clouds
-from tfscaling.report import formats
-from tfscaling.tables import published
+from tfscaling.tables import formats, published
 
 
 def rows_of(table: pd.DataFrame, **values: Any) -> list[dict[Any, Any]]:
@@ -53,7 +52,7 @@ def test_a_value_of_zero_has_a_difference_instead_of_a_ratio() -> None:
         assert (row["winner"], row["verdict"]) == ("gcp", "supported")
         assert (row["margin_kind"], row["margin"]) == ("difference", pytest.approx(0.1))
         assert 0.09 < row["low"] < 0.1 < row["high"] < 0.11
-    (shown,) = clouds.all_shown(table)
+    (shown,) = clouds.text_tables(table)
     assert shown.cells["accuracy"].tolist()[0].startswith("gcp (by 0.1000, 0.")
 
 
@@ -121,7 +120,7 @@ def test_the_published_points_are_compared_as_single_runs() -> None:
 def test_people_read_winner_margin_and_doubt() -> None:
     times = {("east", 1): around(10.0), ("west", 1): around(15.0), ("east", 2): [9.0],
              ("west", 2): [3.0]}  # fmt: skip
-    (shown,) = clouds.all_shown(clouds.table(*measured(times)))
+    (shown,) = clouds.text_tables(clouds.table(*measured(times)))
     assert shown.title == "gcp against aws: east, west (measured)"
     east, west = shown.cells["execution_time_s"]
     assert re.fullmatch(r"gcp \(1\.50, 1\.4\d–1\.5\d\)", east)

@@ -144,6 +144,6 @@ def test_clouds_win_points_not_the_match() -> None:
 def test_findings_are_shown_by_topic(topic: str) -> None:
     found = find({("east", 1): around(10.0), ("west", 1): around(12.0), ("east", 2): around(8.0),
                   ("west", 2): around(4.0)})  # fmt: skip
-    shown = findings.shown(found, topic)
+    shown = findings.as_text(found, topic)
     assert list(shown.cells.columns) == ["subject", "finding", "support"]
     assert len(shown.cells) == (found["topic"] == topic).sum()

@@ -260,7 +260,7 @@ def test_a_study_with_failed_missing_and_excluded_runs_is_judged(tmp_path: Path)
 
 def test_the_table_for_people_counts_the_verdicts(sweep: Tables) -> None:
     runs, comparison, expected = sweep
-    found = methodology.shown(methodology.rules(runs, comparison, expected))
+    found = methodology.as_text(methodology.rules(runs, comparison, expected))
     assert found.notes == (f"Rules: {len(RULES)} pass.",)
     assert found.cells["source"].str.startswith("Hoefler and Belli, rule ").sum() == 13
     assert found.texts == set(methodology.COLUMNS)

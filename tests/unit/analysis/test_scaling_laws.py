@@ -33,7 +33,7 @@ def test_the_table_has_a_row_for_each_line_and_law(tmp_path: Path) -> None:
     runs.to_csv(tmp_path / "runs.csv", index=False)
     table = scaling_laws.table(runs_table.read_table(tmp_path / "runs.csv"))
     assert list(table.columns) == list(scaling_laws.COLUMNS)
-    assert set(scaling_laws.LINE_AXES) == {
+    assert set(scaling_laws.LAW_AXES) == {
         *("platform", "model", "strategy", "recipe", "gpus_per_node", "tasks_per_node"),
         "batch_scaling",
     }
@@ -91,7 +91,7 @@ def test_points_that_do_other_work_or_diverge_are_left_out_and_named() -> None:
     assert (row["n_max"], row["runs"]) == (6, 24)
     reason = "n = 8: 3 of 6 runs diverged; n = 10: does not do the same work: trained 576"
     assert row["left_out"].startswith(reason)
-    assert all(reason in text for text in scaling_laws.shown(table).cells["what it says"])
+    assert all(reason in text for text in scaling_laws.as_text(table).cells["what it says"])
 
 
 def test_n_is_the_number_of_replicas_and_batch_scaling_tells_lines_apart() -> None:
@@ -105,7 +105,7 @@ def test_n_is_the_number_of_replicas_and_batch_scaling_tells_lines_apart() -> No
 
 
 def test_people_see_laws_intervals_reasons_and_notes() -> None:
-    found = scaling_laws.shown(scaling_laws.table(swept()))
+    found = scaling_laws.as_text(scaling_laws.table(swept()))
     assert found.title == "Scaling laws"
     assert "model mnist_cnn" in found.above and "platform" not in found.above
     cells = rows_by_line(found.cells)
@@ -125,4 +125,4 @@ def test_a_table_of_no_runs_is_shown_too() -> None:
     nothing = pd.DataFrame(columns=list(runs_table.RUN_COLUMNS))
     table = scaling_laws.table(nothing)
     assert table.empty and list(table.columns) == list(scaling_laws.COLUMNS)
-    assert scaling_laws.shown(table).cells.empty
+    assert scaling_laws.as_text(table).cells.empty

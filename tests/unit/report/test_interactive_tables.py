@@ -9,11 +9,11 @@ import pytest
 from report_inputs import COLUMNS, clouds, published, study
 from tfscaling.report import interactive_tables
 from tfscaling.report.interactive_tables import Table
-from tfscaling.tables.display import Shown
+from tfscaling.tables.display import TextTable
 
 
 def table_of(**columns: list[str]) -> Table:
-    return interactive_tables.table("name", Shown("Title", pd.DataFrame(columns, dtype=object)))
+    return interactive_tables.table("name", TextTable("Title", pd.DataFrame(columns, dtype=object)))
 
 
 def texts(table: Table, name: str) -> list[str]:

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from builders import raw_config, valid_config
 from tfscaling.datasets.catalogue import DATASETS
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.metrics import METRICS
-from tfscaling.report.plots import PLOTS
 from tfscaling.study import configuration
 from tfscaling.study.configuration import ConfigError
 

@@ -14,10 +14,10 @@ import pandas as pd
 import partial
 import pytest
 from builders import raw_config, write_failure
-from tfscaling.report import formats, plot_style
-from tfscaling.report.plots import PLOTS
+from tfscaling.plots import plot_style
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.study import configuration, manifest
-from tfscaling.tables import data_warnings, runs_table
+from tfscaling.tables import data_warnings, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 

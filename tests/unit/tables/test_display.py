@@ -12,7 +12,7 @@ from builders import raw_config, write_failure, write_record
 from tfscaling.study import configuration, manifest
 from tfscaling.tables import display, runs_table
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.display import Shown
+from tfscaling.tables.display import TextTable
 
 COLUMNS = ["execution_time_s", "speedup", "loss", "accuracy", "cost_usd"]
 
@@ -41,11 +41,11 @@ def table_of(
     return comparison_table(runs, expected, baseline)
 
 
-def comparison(table: pd.DataFrame, columns: Sequence[str] = COLUMNS) -> Shown:
+def comparison(table: pd.DataFrame, columns: Sequence[str] = COLUMNS) -> TextTable:
     return display.comparison(table, "Title", columns)
 
 
-def rows_of(shown: Shown) -> list[dict[str, str]]:
+def rows_of(shown: TextTable) -> list[dict[str, str]]:
     return [
         {str(key): value for key, value in row.items()} for row in shown.cells.to_dict("records")
     ]

@@ -85,7 +85,7 @@ def runs(*rows: dict[str, Any]) -> pd.DataFrame:
 def test_one_environment_has_no_differences() -> None:
     found = environments.differences(runs({}, {}))
     assert found.empty
-    assert "made in one environment" in environments.shown(found).notes[0]
+    assert "made in one environment" in environments.as_text(found).notes[0]
 
 
 def test_what_differs_within_a_platform_is_flagged() -> None:
@@ -93,7 +93,7 @@ def test_what_differs_within_a_platform_is_flagged() -> None:
     assert found.to_dict("records") == [
         {"platform": "a", "fact": "kernel", "values": "6.2 (2 runs) | 6.1 (1 runs)", "runs": 3}
     ]
-    assert "not all made in one environment" in environments.shown(found).notes[0]
+    assert "not all made in one environment" in environments.as_text(found).notes[0]
 
 
 def test_what_differs_between_the_ranks_of_one_run_is_flagged() -> None:
@@ -107,7 +107,7 @@ def test_what_could_not_be_compared_with_the_request_is_flagged() -> None:
     assert found.to_dict("records") == [
         {"platform": "a", "fact": environments.UNCHECKED, "values": said, "runs": 2}
     ]
-    notes = environments.shown(found).notes
+    notes = environments.as_text(found).notes
     assert "made in one environment" in notes[0]
     assert len(notes) == 2
 

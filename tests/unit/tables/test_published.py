@@ -310,7 +310,7 @@ def test_a_value_outside_that_is_published_twice_is_probably_a_slip(tmp_path: Pa
 
 def test_what_people_see_of_published_against_measured(tmp_path: Path) -> None:
     rows = [published_row(loss=0.8), published_row(nodes=2, global_batch_size=128)]
-    shown = published.shown(table_of_losses(tmp_path, *rows), 0.25)
+    shown = published.as_text(table_of_losses(tmp_path, *rows), 0.25)
     first, second = (dict(row) for row in shown.cells.to_dict("records"))
     assert first["execution_time_s"] == "40.000" and first["execution_time_ratio"] == "0.50"
     assert (first["published_loss"], first["loss"]) == ("0.8000", "0.3000 (0.2000–0.4000)")
@@ -325,7 +325,7 @@ def test_what_people_see_of_published_against_measured(tmp_path: Path) -> None:
 
 
 def test_without_a_remark_there_is_no_column_of_remarks(tmp_path: Path) -> None:
-    shown = published.shown(table_of_losses(tmp_path, published_row(loss=0.3)), 0.25)
+    shown = published.as_text(table_of_losses(tmp_path, published_row(loss=0.3)), 0.25)
     assert "remark" not in shown.cells
 
 
@@ -333,8 +333,10 @@ def test_published_against_measured_is_the_same_after_a_file(tmp_path: Path) -> 
     rows = [published_row(loss=0.8), published_row(nodes=2, global_batch_size=128)]
     table = table_of_losses(tmp_path, *rows)
     table.to_csv(tmp_path / "published.csv", index=False)
-    back = published.shown(runs_table.read_table(tmp_path / "published.csv"), 0.25)
-    assert back.cells.to_numpy().tolist() == published.shown(table, 0.25).cells.to_numpy().tolist()
+    back = published.as_text(runs_table.read_table(tmp_path / "published.csv"), 0.25)
+    assert (
+        back.cells.to_numpy().tolist() == published.as_text(table, 0.25).cells.to_numpy().tolist()
+    )
 
 
 @functools.cache

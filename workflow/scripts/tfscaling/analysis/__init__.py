@@ -6,7 +6,7 @@ __all__ = [
     "communication",
     "contest",
     "decision",
-    "eligibility",
+    "decision_page",
     "findings",
     "methodology",
     "scaling_laws",

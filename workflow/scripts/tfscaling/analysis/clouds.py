@@ -12,7 +12,7 @@ from tfscaling.analysis import eligibility
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import costs
 from tfscaling.study.grid import POINT_AXES
-from tfscaling.tables.display import MISSING, Shown
+from tfscaling.tables.display import MISSING, TextTable
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import SUPPORTED, Difference, Samples, difference, point_of
 
@@ -144,7 +144,7 @@ def _row(
     }
 
 
-def shown(table: pd.DataFrame, source: str, first: str, second: str) -> Shown:
+def as_text(table: pd.DataFrame, source: str, first: str, second: str) -> TextTable:
     """The winners of one pair of platforms: one row per point, one column per metric."""
     own = table[
         (table["source"] == source)
@@ -164,17 +164,17 @@ def shown(table: pd.DataFrame, source: str, first: str, second: str) -> Shown:
         for axes, by_metric in points.items()
     ]
     clouds = f"{own['cloud_a'].iloc[0]} against {own['cloud_b'].iloc[0]}"
-    return Shown(
+    return TextTable(
         f"{clouds}: {first}, {second} ({source})",
         pd.DataFrame(rows, columns=[*varying, *METRICS_COMPARED], dtype=object),
         texts=frozenset(METRICS_COMPARED),
     )
 
 
-def all_shown(table: pd.DataFrame) -> list[Shown]:
+def text_tables(table: pd.DataFrame) -> list[TextTable]:
     """One table for each pair of platforms, measured ones first."""
     pairs = table[["source", "platform_a", "platform_b"]].drop_duplicates()
-    return [shown(table, *pair) for pair in pairs.itertuples(index=False)]
+    return [as_text(table, *pair) for pair in pairs.itertuples(index=False)]
 
 
 def _winner(row: Row | None) -> str:

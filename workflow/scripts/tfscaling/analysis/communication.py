@@ -20,7 +20,7 @@ from tfscaling.study import parameters
 from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE, SINGLE
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables import runs_table
-from tfscaling.tables.display import MISSING, Shown, one_line
+from tfscaling.tables.display import MISSING, TextTable, one_line
 from tfscaling.tables.intervals import CONFIDENCE, median_interval
 
 #: What there is of a point's benchmark; others are those of `tables.why_no_record`.
@@ -153,17 +153,17 @@ def _bound(row: Row, all_reduce_time_s: float) -> Row:
     return {"step_bound_s": bound_s, "step_time_over_bound": over}
 
 
-def shown(table: pd.DataFrame) -> Shown:
+def as_text(table: pd.DataFrame) -> TextTable:
     """`table` for people: times in seconds, intervals and ranges in brackets, what is missing."""
     if table.empty:
         note = "Not measured: `all_reduce_benchmark.enabled` is false in the configuration."
-        return Shown("Communication", pd.DataFrame(), (note,))
+        return TextTable("Communication", pd.DataFrame(), (note,))
     axes = [axis for axis in POINT_AXES if axis == "nodes" or table[axis].astype(str).nunique() > 1]
     fixed = [f"{axis} {table[axis].iloc[0]}" for axis in POINT_AXES if axis not in axes]
     cells = pd.DataFrame([_cells(row, axes) for row in table.to_dict("records")], dtype=object)
     above = f"All points: {', '.join(fixed)}." if fixed else ""
     texts = frozenset({*POINT_AXES[:4], "tasks_per_node", "status", "reason"})
-    return Shown("Communication", cells, NOTES, above, texts)
+    return TextTable("Communication", cells, NOTES, above, texts)
 
 
 def _cells(row: Mapping[Any, Any], axes: list[str]) -> dict[str, str]:

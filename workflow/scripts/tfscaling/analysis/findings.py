@@ -18,7 +18,8 @@ from tfscaling.analysis import stragglers
 from tfscaling.analysis.contest import INDIFFERENCE
 from tfscaling.analysis.eligibility import barred, remark, split
 from tfscaling.records.metrics import METRICS
-from tfscaling.tables.display import Shown
+from tfscaling.study.grid import LINE_AXES
+from tfscaling.tables.display import TextTable
 from tfscaling.tables.estimates import Estimates
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import (
@@ -36,8 +37,6 @@ from tfscaling.tables.wording import Row, axis_text, percent, place, times, valu
 TIME = "execution_time_s"
 TOPICS = ("accuracy", "scaling", "stragglers", "clouds")
 COLUMNS = ("topic", "subject", "text", "support", "comparisons")
-#: Points that share these are compared by their number of nodes.
-LINE_AXES = ("platform", "model", "strategy", "recipe", "gpus_per_node", "tasks_per_node")
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def find(
     return pd.DataFrame([asdict(finding) for finding in found], columns=list(COLUMNS))
 
 
-def shown(findings: pd.DataFrame, topic: str) -> Shown:
+def as_text(findings: pd.DataFrame, topic: str) -> TextTable:
     """The findings of one topic as a table of subject, finding, support."""
     own = findings.loc[findings["topic"] == topic]
     cells = own[["subject", "text", "support"]].rename(columns={"text": "finding"}).astype(object)
@@ -106,7 +105,7 @@ def shown(findings: pd.DataFrame, topic: str) -> Shown:
             f"What is supported is right with {CONFIDENCE:.0%} for all comparisons together that "
             "sentences of its kind make here; so do intervals in brackets hold.",
         )
-    return Shown(topic.capitalize(), cells, notes, texts=frozenset(cells.columns))
+    return TextTable(topic.capitalize(), cells, notes, texts=frozenset(cells.columns))
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:

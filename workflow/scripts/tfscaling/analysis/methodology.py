@@ -15,11 +15,11 @@ import pandas as pd
 
 from tfscaling.analysis.method_data import Data, Part, Row, is_close, is_known, key_of
 from tfscaling.jobs.host_facts import PACKAGES
-from tfscaling.report.plot_style import LINE_AXES
 from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE
+from tfscaling.study.grid import LINE_AXES
 from tfscaling.tables import environments
 from tfscaling.tables.comparison import all_at_target
-from tfscaling.tables.display import Shown
+from tfscaling.tables.display import TextTable
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, point_of
 
@@ -248,7 +248,9 @@ def rules(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def shown(table: pd.DataFrame) -> Shown:
+def as_text(table: pd.DataFrame) -> TextTable:
     """The rules as people read them."""
     counts = ", ".join(f"{n} {name}" for name, n in table["verdict"].value_counts().items())
-    return Shown("Method", table.astype(object), (f"Rules: {counts}.",), texts=frozenset(COLUMNS))
+    return TextTable(
+        "Method", table.astype(object), (f"Rules: {counts}.",), texts=frozenset(COLUMNS)
+    )

@@ -13,17 +13,17 @@ import pandas as pd
 from tfscaling.analysis import eligibility
 from tfscaling.analysis.scaling_fits import Estimate, Fit, Refusal
 from tfscaling.analysis.scaling_models import MODELS, best, fit, statement
-from tfscaling.study.grid import POINT_AXES
-from tfscaling.tables.display import MISSING, Shown, one_line
+from tfscaling.study.grid import LINE_AXES, POINT_AXES
+from tfscaling.tables.display import MISSING, TextTable, one_line
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import Point, Samples, point_of
 
 FITTED, REFUSED = "fitted", "refused"
-#: Points that share these differ in the number of nodes only.
-LINE_AXES = (*(axis for axis in POINT_AXES if axis != "nodes"), "batch_scaling")
+#: Points that share these are what a law is fitted to.
+LAW_AXES = (*LINE_AXES, "batch_scaling")
 FIT_VALUES = ("residual_standard_error", "lack_of_fit", "loo_error_median", "loo_error_max")
 COLUMNS = (
-    *(*LINE_AXES, "law", "status", "reason", "n_min", "n_max", "points", "runs", "t1_s"),
+    *(*LAW_AXES, "law", "status", "reason", "n_min", "n_max", "points", "runs", "t1_s"),
     *(f"{name}{end}" for name in ("sigma", "kappa") for end in ("", "_low", "_high")),
     *(*FIT_VALUES, "knee", "knee_low", "knee_high", "knee_place"),
     *("best_n", "best_low", "best_high", "best", "best_time_s", "statement", "left_out"),
@@ -57,7 +57,7 @@ def table(runs: pd.DataFrame, comparison: pd.DataFrame | None = None) -> pd.Data
         unfit = {point_of(row): reason for row, reason in found_unfit}
     valid = (runs["status"] == "ok") & runs["execution_time_s"].notna()
     rows, refits = [], []
-    for axes, line in runs.groupby(list(LINE_AXES), sort=False, dropna=False):
+    for axes, line in runs.groupby(list(LAW_AXES), sort=False, dropna=False):
         own = line[valid[line.index]]
         points = list(zip(*(own[axis].tolist() for axis in POINT_AXES), strict=True))
         fit_runs = [point not in unfit for point in points]
@@ -68,7 +68,7 @@ def table(runs: pd.DataFrame, comparison: pd.DataFrame | None = None) -> pd.Data
         }
         own = own[pd.Series(fit_runs, index=own.index, dtype=bool)]
         n, times = own["replicas"].tolist(), own["execution_time_s"].tolist()
-        of_line = dict(zip(LINE_AXES, axes, strict=True))
+        of_line = dict(zip(LAW_AXES, axes, strict=True))
         of_line["left_out"] = "; ".join(f"n = {n:g}: {why}" for n, why in left_out.items())
         of_whole = []
         for law in MODELS:
@@ -117,9 +117,9 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def shown(laws: pd.DataFrame) -> Shown:
+def as_text(laws: pd.DataFrame) -> TextTable:
     """`table` for people: what differs between lines, intervals, words."""
-    axes = [axis for axis in LINE_AXES if laws[axis].nunique() > 1]
+    axes = [axis for axis in LAW_AXES if laws[axis].nunique() > 1]
     rows = []
     for row in laws.to_dict("records"):
         fitted = row["status"] == FITTED
@@ -136,7 +136,7 @@ def shown(laws: pd.DataFrame) -> Shown:
         out = f" Left out: {row['left_out']}." if _is_text(row["left_out"]) else ""
         cells["what it says"] = said + out
         rows.append(cells)
-    fixed = [f"{axis} {laws[axis].iloc[0]}" for axis in LINE_AXES if axis not in axes and rows]
+    fixed = [f"{axis} {laws[axis].iloc[0]}" for axis in LAW_AXES if axis not in axes and rows]
     above = f"All lines: {', '.join(fixed)}." if fixed else ""
     texts = frozenset({*axes, "law", "n", "what it says"})
-    return Shown("Scaling laws", pd.DataFrame(rows, dtype=object), NOTES, above, texts)
+    return TextTable("Scaling laws", pd.DataFrame(rows, dtype=object), NOTES, above, texts)

@@ -1,10 +1,4 @@
-"""What people read: the page, plots, Markdown, LaTeX, HTML."""
+"""The page of results. Nothing else is made here: a change of this package makes the page anew."""
 
 #: Modules that other packages may import.
-__all__ = [
-    "decision_page",
-    "formats",
-    "page",
-    "plot_style",
-    "plots",
-]
+__all__ = ["page"]

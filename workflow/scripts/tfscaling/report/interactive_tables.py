@@ -1,6 +1,6 @@
 """Tables of the page, to sort and filter in a browser.
 
-A table is a `display.Shown` whose cells know what they sort by.
+A table is a `display.TextTable` whose cells know what they sort by.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pandas as pd
 from tfscaling.analysis.clouds import GAP
 from tfscaling.records.metrics import METRICS
 from tfscaling.study.grid import AXES, POINT_AXES
-from tfscaling.tables.display import MISSING, NAMING, Shown, cell
+from tfscaling.tables.display import MISSING, NAMING, TextTable, cell
 
 #: Columns with more values than this are searched, not chosen from.
 CHOICES_MAX = 24
@@ -72,7 +72,7 @@ class Table:
 
 
 def table(
-    name: str, shown: Shown, links: Mapping[str, Sequence[str | None]] | None = None
+    name: str, shown: TextTable, links: Mapping[str, Sequence[str | None]] | None = None
 ) -> Table:
     """`shown` for the page; `links` are the targets of a column's cells."""
     cells = shown.cells
@@ -131,9 +131,9 @@ def runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
         rows.append([*cells, relative or MISSING])
         targets.append(quote(relative.replace(os.sep, "/"), safe="/=") if relative else None)
     cells_frame = pd.DataFrame(rows, columns=[*names, "record"], dtype=object)
-    texts = Shown("", cells_frame).texts | {"hosts", "started", "record"}
+    texts = TextTable("", cells_frame).texts | {"hosts", "started", "record"}
     note = "A record has everything a run measured; the paths are relative to this page."
-    shown = Shown("Runs: one row per run", cells_frame, (note,), above, texts)
+    shown = TextTable("Runs: one row per run", cells_frame, (note,), above, texts)
     return table("runs", shown, {"record": targets})
 
 
@@ -160,7 +160,7 @@ def clouds(frame: pd.DataFrame) -> Table:
     texts = frozenset({*sides, *POINT_AXES[1:4], "metric", "winner", "verdict"})
     return table(
         "clouds",
-        Shown(
+        TextTable(
             "Clouds: the same point on two clouds",
             pd.DataFrame(rows, columns=names, dtype=object),
             notes,
@@ -211,4 +211,4 @@ def published(frame: pd.DataFrame) -> Table:
     )
     cells = pd.DataFrame(rows, columns=[*names, *last], dtype=object)
     texts = frozenset({"platform", "cloud", "model", "strategy", "status", "source", *_JUDGED})
-    return table("published", Shown("Published against measured", cells, notes, above, texts))
+    return table("published", TextTable("Published against measured", cells, notes, above, texts))

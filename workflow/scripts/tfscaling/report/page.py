@@ -18,8 +18,8 @@ import pandas as pd
 from tfscaling.analysis import communication as communication_table
 from tfscaling.analysis import methodology as method_rules
 from tfscaling.analysis import scaling_laws
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.report import interactive_tables, sections
-from tfscaling.report.plots import PLOTS
 from tfscaling.tables import data_warnings, display, environments
 
 PAGE_DIR = Path(__file__).resolve().parents[3] / "report"
@@ -89,13 +89,13 @@ def _tables(
     if published is not None and len(published):
         tables.append(interactive_tables.published(published))
     if scaling is not None and len(scaling):
-        tables.append(interactive_tables.table("scaling", scaling_laws.shown(scaling)))
+        tables.append(interactive_tables.table("scaling", scaling_laws.as_text(scaling)))
     if communication is not None and len(communication):
-        shown = communication_table.shown(communication)
+        shown = communication_table.as_text(communication)
         tables.append(interactive_tables.table("communication", shown))
     if method is not None and len(method):
-        tables.append(interactive_tables.table("method", method_rules.shown(method)))
-    differences = environments.shown(environments.differences(runs))
+        tables.append(interactive_tables.table("method", method_rules.as_text(method)))
+    differences = environments.as_text(environments.differences(runs))
     return [
         *tables,
         interactive_tables.runs(runs, columns, folder),

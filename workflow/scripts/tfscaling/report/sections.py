@@ -17,7 +17,7 @@ from tfscaling.study.configuration import load_schema
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.study.platforms import SHOWN
 from tfscaling.tables.data_warnings import DataWarning, placed
-from tfscaling.tables.display import MISSING, Shown, one_line
+from tfscaling.tables.display import MISSING, TextTable, one_line
 from tfscaling.tables.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
 
 #: Topic of findings → its heading.
@@ -166,9 +166,9 @@ def _said(row: Mapping[Any, Any], subject: str) -> dict[str, Any]:
     }
 
 
-def _shown(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Shown:
+def _shown(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> TextTable:
     cells = pd.DataFrame([list(row) for row in rows], columns=list(header), dtype=object)
-    return Shown(title, cells, texts=frozenset(header) - {"runs"})
+    return TextTable(title, cells, texts=frozenset(header) - {"runs"})
 
 
 def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
     varying, above = constant(grouped, POINT_AXES)
     cells = grouped.rename(columns={"repeat": "repeats"})[[*varying, "repeats", "status", "reason"]]
     texts = frozenset(cells.columns) - {"nodes", "gpus_per_node"}
-    shown = Shown("What does not count, and why", cells.astype(object), (), above, texts)
+    shown = TextTable("What does not count, and why", cells.astype(object), (), above, texts)
     return table("left-out", shown)
 
 
@@ -246,7 +246,7 @@ def environment(expected: Mapping[str, Any], runs: pd.DataFrame, folder: Path) -
         "versions": _counted(valid["tensorflow"]),
         "commits": _counted(valid["git_commit"]),
         "hosts": list(hosts),
-        "platforms": table("platforms", Shown("Platforms and prices", cells, texts=texts)),
+        "platforms": table("platforms", TextTable("Platforms and prices", cells, texts=texts)),
         "example": min(paths, default=None),
     }
 

@@ -6,6 +6,7 @@ What is known before anything runs belongs here. Nothing here imports TensorFlow
 #: Modules that other packages may import.
 __all__ = [
     "all_reduce_benchmark",
+    "config",
     "config_files",
     "configuration",
     "costs",
@@ -16,5 +17,6 @@ __all__ = [
     "order",
     "parameters",
     "platforms",
+    "run_spec",
     "user_code",
 ]

@@ -73,6 +73,9 @@ class Geometry:
 class StrategyGeometry(Protocol):
     """What the plan asks of a distribution strategy; `strategies.STRATEGIES` holds them."""
 
+    def jobs(self, geometry: Geometry, recipe: Mapping[str, Any]) -> dict[str, int]:
+        """Job of the cluster → number of its tasks."""
+
     def replicas(self, geometry: Geometry, recipe: Mapping[str, Any]) -> int:
         """Number of replicas that train, at least 1."""
 

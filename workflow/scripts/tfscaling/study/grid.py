@@ -11,22 +11,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
+from tfscaling import TRAINER_VERSION
 from tfscaling.study import user_code
+from tfscaling.study.config import AXES as AXES
+from tfscaling.study.config import LINE_AXES as LINE_AXES
+from tfscaling.study.config import POINT_AXES as POINT_AXES
+from tfscaling.study.config import Config
 from tfscaling.study.configuration import ConfigError, Sources, check_function, known, problem
 from tfscaling.study.geometry import BATCH_SIZE_KEYS, Geometry, StrategyGeometry, batch_sizes
+from tfscaling.study.run_spec import Point, RunSpec
+from tfscaling.study.run_spec import run_path as run_path
 
-#: The axes of the grid, in the order of the result folders.
-AXES = (
-    "platform",
-    "model",
-    "strategy",
-    "recipe",
-    "nodes",
-    "gpus_per_node",
-    "tasks_per_node",
-    "repeat",
-)
-POINT_AXES = AXES[:-1]
 #: Characters of the values of all axes together: with separators they are the name of the folder of
 #: a job's Slurm logs, and names have at most 255 bytes.
 NAMES_MAX = 240
@@ -49,6 +46,7 @@ class Run:
     replicas: int
     per_replica_batch_size: int
     global_batch_size: int
+    spec: RunSpec
     #: Width that the interval of the time may have, over the median; None asks for none.
     relative_interval: float | None = None
     #: Made only where the runs before it leave the interval too wide.
@@ -84,11 +82,6 @@ class Grid:
     excluded: tuple[Excluded, ...]
 
 
-def run_path(axes: Mapping[str, Any]) -> str:
-    """`platform=…/model=…/…/repeat=…`"""
-    return "/".join(f"{axis}={axes[axis]}" for axis in AXES)
-
-
 def expand(
     config: Mapping[str, Any],
     models: Mapping[str, Any],
@@ -104,6 +97,7 @@ def expand(
     those whose global batch is larger than the dataset.
     """
     _check_recipes(config, sources)
+    typed = msgspec.convert(config, Config)
     runs: dict[tuple[Any, ...], Run] = {}
     block_of: dict[tuple[Any, ...], int] = {}
     excluded: list[Excluded] = []
@@ -140,7 +134,21 @@ def expand(
             repeats = until["repeats_max"] if until else block["repeats"]
             _check_lengths(number, point, config["seed"], repeats, sources)
             for repeat in range(1, repeats + 1):
+                spec = RunSpec(
+                    point=Point(**point),
+                    repeat=repeat,
+                    recipe=typed.recipes[point["recipe"]],
+                    measured=typed.platforms[point["platform"]].measured,
+                    dataset=dataset,
+                    seed=typed.seed + repeat - 1,
+                    trainer_version=TRAINER_VERSION,
+                    replicas=replicas,
+                    per_replica_batch_size=per_replica,
+                    global_batch_size=total,
+                    jobs=strategy.jobs(geometry, recipe),
+                )
                 run = Run(
+                    spec=spec,
                     **point,
                     repeat=repeat,
                     replicas=replicas,

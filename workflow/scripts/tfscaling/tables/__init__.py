@@ -10,6 +10,7 @@ __all__ = [
     "display",
     "environments",
     "estimates",
+    "formats",
     "intervals",
     "published",
     "runs_table",

@@ -24,7 +24,7 @@ NAMING = (*POINT_AXES[:_AFTER], "devices", *POINT_AXES[_AFTER:])
 
 
 @dataclass(frozen=True)
-class Shown:
+class TextTable:
     """A table of texts: `cells` as it is read, `texts` the columns aligned to the left."""
 
     title: str
@@ -34,7 +34,7 @@ class Shown:
     texts: frozenset[str] = field(default_factory=lambda: frozenset(_TEXTS))
 
 
-def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> Shown:
+def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextTable:
     """The comparison with the metrics `columns`, in this order.
 
     Axes that are the same everywhere stand above the table; columns without any value are left out.
@@ -49,7 +49,7 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> Shown
     above = f"All points: {', '.join(fixed)}." if fixed else ""
     cells = pd.DataFrame(rows, columns=names, dtype=object)
     notes = [*_target_notes(table, axes, columns), *_notes(table, names)]
-    return Shown(title, cells, tuple(notes), above)
+    return TextTable(title, cells, tuple(notes), above)
 
 
 def devices(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
@@ -154,7 +154,7 @@ def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
     return notes
 
 
-def platform(table: pd.DataFrame, name: str) -> list[Shown]:
+def platform(table: pd.DataFrame, name: str) -> list[TextTable]:
     """The published form, one table per series: nodes, code execution time, loss, accuracy."""
     own = table[table["platform"] == name]
     tables = []
@@ -172,7 +172,9 @@ def platform(table: pd.DataFrame, name: str) -> list[Shown]:
             for row in group.to_dict("records")
             if row["runs"] and row["reason"]
         ]
-        tables.append(Shown(title, pd.DataFrame(rows, columns=header, dtype=object), tuple(notes)))
+        tables.append(
+            TextTable(title, pd.DataFrame(rows, columns=header, dtype=object), tuple(notes))
+        )
     return tables
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from tfscaling.jobs.host_facts import COMPARED, PACKAGES
-from tfscaling.tables.display import Shown
+from tfscaling.tables.display import TextTable
 
 #: Columns of the table of runs; a value that differs between the ranks is given once each.
 COLUMNS = (
@@ -133,7 +133,7 @@ def differences(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["platform", "fact", "values", "runs"])
 
 
-def shown(found: pd.DataFrame) -> Shown:
+def as_text(found: pd.DataFrame) -> TextTable:
     """The differences as people read them."""
     differing = (found["fact"] != UNCHECKED).any()
     notes = [
@@ -144,4 +144,6 @@ def shown(found: pd.DataFrame) -> Shown:
     if (found["fact"] == UNCHECKED).any():
         notes.append(f"What is {UNCHECKED} may not be what the platform says.")
     cells = found.astype(str).astype(object)
-    return Shown("Differences of environment", cells, tuple(notes), texts=frozenset(found.columns))
+    return TextTable(
+        "Differences of environment", cells, tuple(notes), texts=frozenset(found.columns)
+    )

@@ -19,7 +19,7 @@ from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
 from tfscaling.study.configuration import ConfigError, Sources, problem
 from tfscaling.study.grid import POINT_AXES
-from tfscaling.tables.display import MISSING, Shown
+from tfscaling.tables.display import MISSING, TextTable
 from tfscaling.tables.intervals import median_interval
 from tfscaling.training.strategies import STRATEGIES
 
@@ -234,7 +234,7 @@ def _status(point: Row) -> str:
     return "measured"
 
 
-def shown(table: pd.DataFrame, tolerance: float) -> Shown:
+def as_text(table: pd.DataFrame, tolerance: float) -> TextTable:
     """Published against measured as people read it: one row per published point."""
     columns = [
         *("platform", "nodes", "gpus_per_node", "global_batch_size"),
@@ -256,7 +256,7 @@ def shown(table: pd.DataFrame, tolerance: float) -> Shown:
         "error 1 - accuracy. Every published value is a single run.",
     )
     texts = frozenset({"platform", "loss_verdict", "accuracy_verdict", "remark"})
-    return Shown(
+    return TextTable(
         "Published against measured", pd.DataFrame(rows, columns=columns), notes, "", texts
     )
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfscaling.report import plot_scaling, plot_tradeoffs, plot_training
-from tfscaling.report.plot_style import Tables
+from tfscaling.plots import plot_scaling, plot_tradeoffs, plot_training
+from tfscaling.plots.plot_style import Tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 
 from tfscaling.tables.data_warnings import DataWarning, placed
-from tfscaling.tables.display import Shown
+from tfscaling.tables.display import TextTable
 
 _LATEX = {
     **{char: "\\" + char for char in "&%$#_{}"},
@@ -36,7 +36,7 @@ th, td {{ padding: 0.2rem 0.6rem; text-align: right; border-bottom: 1px solid #c
 """
 
 
-def markdown(shown: Shown, level: int = 1) -> str:
+def markdown(shown: TextTable, level: int = 1) -> str:
     """A heading, the table, the notes as a list."""
     # a bar ends a cell, and Markdown drops "<class 'int'>" of an error as HTML
     cells = shown.cells.map(lambda text: text.replace("|", "\\|").replace("<", "\\<"))
@@ -57,12 +57,12 @@ def with_warnings(page: str, found: Sequence[DataWarning]) -> str:
     return "\n\n".join(part for part in (heading, before, rest.strip(), after) if part) + "\n"
 
 
-def markdown_page(shown: Shown, found: Sequence[DataWarning] = ()) -> str:
+def markdown_page(shown: TextTable, found: Sequence[DataWarning] = ()) -> str:
     """The table as a page of its own, the warnings about its data before it."""
     return with_warnings(markdown(shown), found)
 
 
-def latex(shown: Shown, found: Sequence[DataWarning] = ()) -> str:
+def latex(shown: TextTable, found: Sequence[DataWarning] = ()) -> str:
     """A table environment for the package booktabs; warnings and notes stand below the table."""
     columns = "".join("l" if name in shown.texts else "r" for name in shown.cells)
     lines = [
@@ -91,7 +91,7 @@ def _latex(text: str) -> str:
     return "".join(_LATEX.get(char, char) for char in text)
 
 
-def html_table(shown: Shown) -> str:
+def html_table(shown: TextTable) -> str:
     """The table alone, as an HTML element."""
     kinds = [' class="text"' if name in shown.texts else "" for name in shown.cells]
 
@@ -104,7 +104,7 @@ def html_table(shown: Shown) -> str:
     return "\n".join(["<table>", head, "<tbody>", *rows, "</tbody>", "</table>"])
 
 
-def html_page(shown: Shown, found: Sequence[DataWarning] = ()) -> str:
+def html_page(shown: TextTable, found: Sequence[DataWarning] = ()) -> str:
     """The table with heading, warnings and notes as a page of its own."""
     before, after = ([f"Warning: {text}" for text in texts] for texts in placed(found))
     notes = "\n".join(f"<li>{html.escape(note)}</li>" for note in [*after, *shown.notes])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.grid import LINE_AXES, POINT_AXES
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.wording import axis_text
 
@@ -37,8 +37,6 @@ INTERVAL_OF_MEDIAN = (
     f"bars: {CONFIDENCE:.0%} interval of the median; of fewer than {RUNS_FOR_INTERVAL} runs the "
     "range; of one run none"
 )
-#: Points that share these are one line over the nodes.
-LINE_AXES = tuple(axis for axis in POINT_AXES if axis != "nodes")
 _LEGEND: dict[str, Any] = {"fontsize": "small", "frameon": False}
 AXES_WIDTH = 6.0  # inches
 

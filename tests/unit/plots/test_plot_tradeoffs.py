@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_plot_style import failed, legend_of, point, points_of, tables_of
-from tfscaling.report import plot_style, plot_tradeoffs
+from tfscaling.plots import plot_style, plot_tradeoffs
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from tfscaling.plots import plot_style
+from tfscaling.plots.plot_style import Tables, values
 from tfscaling.records import run_record
-from tfscaling.report import plot_style
-from tfscaling.report.plot_style import Tables, values
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables.significance import point_of
 from tfscaling.tables.wording import axis_text

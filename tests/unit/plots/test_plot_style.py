@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tfscaling.report import plot_style
-from tfscaling.report.plot_style import Tables
+from tfscaling.plots import plot_style
+from tfscaling.plots.plot_style import Tables
 from tfscaling.study import platforms
 from tfscaling.tables import comparison, runs_table
 

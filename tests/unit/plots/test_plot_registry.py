@@ -10,9 +10,9 @@ import pandas as pd
 import plot
 import pytest
 from builders import SCRIPTS, raw_config, run_python, write_record
+from tfscaling.plots import plot_style
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records import run_record
-from tfscaling.report import plot_style
-from tfscaling.report.plots import PLOTS
 from tfscaling.study import configuration, manifest
 from tfscaling.tables import comparison, data_warnings, runs_table
 
@@ -117,10 +117,3 @@ def test_the_script_names_the_known_plots_if_one_is_unknown(tmp_path: Path) -> N
     done = script(tmp_path, {"speedup": None}, "speeedup.svg")
     assert done.returncode == 2
     assert "unknown plots: speeedup; known: execution_time, speedup" in done.stderr
-
-
-def test_names_of_plots_are_known_without_importing_matplotlib() -> None:
-    code = (
-        "import sys; from tfscaling.report.plots import PLOTS; print('matplotlib' in sys.modules)"
-    )
-    assert run_python(code).stdout == "False\n"

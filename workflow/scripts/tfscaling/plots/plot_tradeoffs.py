@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from tfscaling.plots import plot_style
+from tfscaling.plots.plot_style import Tables, values
 from tfscaling.records.metrics import METRICS
-from tfscaling.report import plot_style
-from tfscaling.report.plot_style import Tables, values
 from tfscaling.study.platforms import GPU, LOGICAL
 from tfscaling.tables.wording import axis_text
 

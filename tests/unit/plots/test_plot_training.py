@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from matplotlib.text import Text
 from test_plot_style import crosses, failed, legend_of, point, points_of, tables_of
-from tfscaling.report import plot_style, plot_training
+from tfscaling.plots import plot_style, plot_training
 
 AXES = plot_training.POINT_AXES
 PUBLISHED = [

@@ -9,8 +9,7 @@ from typing import Any
 import pandas as pd
 from builders import SCRIPTS, run_python
 from measured import around, measured, nothing_measured
-from tfscaling.analysis import decision
-from tfscaling.report import decision_page
+from tfscaling.analysis import decision, decision_page
 from tfscaling.tables import data_warnings, runs_table
 
 EAST = "of east (mnist_cnn, weak)"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_plot_style import crosses, failed, legend_of, point, points_of, tables_of
-from tfscaling.report import plot_scaling, plot_style
+from tfscaling.plots import plot_scaling, plot_style
 
 BASE = {"baseline": "nodes=1", "baseline_execution_time_s": 60.0}
 

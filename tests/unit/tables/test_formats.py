@@ -9,22 +9,21 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from builders import raw_config, write_failure, write_record
-from tfscaling.report import formats
 from tfscaling.study import configuration, manifest
-from tfscaling.tables import display, runs_table
+from tfscaling.tables import display, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.display import Shown
+from tfscaling.tables.display import TextTable
 
 HEADER = ["platform", "nodes", "reason"]
 
 
-def shown(*rows: list[str], **parts: object) -> Shown:
+def shown(*rows: list[str], **parts: object) -> TextTable:
     usual: dict[str, object] = {"title": "A table", "notes": ("first note", "second note")}
     cells = pd.DataFrame(rows, columns=HEADER, dtype=object)
-    return Shown(cells=cells, **{**usual, **parts})  # type: ignore[arg-type]
+    return TextTable(cells=cells, **{**usual, **parts})  # type: ignore[arg-type]
 
 
-def failed(runs_dir: Path, message: str) -> Shown:
+def failed(runs_dir: Path, message: str) -> TextTable:
     """A comparison as the workflow makes it, of a point that ran and one that failed."""
     expected = manifest.expected_runs(configuration.validate(raw_config()))
     write_record(runs_dir, expected["runs"][0], 60.0)

@@ -9,10 +9,10 @@ import pandas as pd
 from tfscaling.analysis.decision import Choice, varying, works
 from tfscaling.analysis.eligibility import barred, remark, split, unfit_points
 from tfscaling.records.metrics import METRICS
-from tfscaling.report import formats
 from tfscaling.study.grid import POINT_AXES
+from tfscaling.tables import formats
 from tfscaling.tables.comparison import OF_ALL_RUNS, SPREAD
-from tfscaling.tables.display import Shown, cell
+from tfscaling.tables.display import TextTable, cell
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import DIVERGED, INCONCLUSIVE, Samples, point_of
 from tfscaling.tables.wording import Row, counted, listed, place
@@ -89,7 +89,7 @@ def markdown(comparison: pd.DataFrame, runs: pd.DataFrame, choices: Sequence[Cho
     return "\n\n".join(parts) + "\n"
 
 
-def _shown(comparison: pd.DataFrame, runs: pd.DataFrame) -> Shown:
+def _shown(comparison: pd.DataFrame, runs: pd.DataFrame) -> TextTable:
     best, samples = pareto(comparison, runs), Samples(runs)
     points = dict(works(comparison))
     names = {
@@ -112,7 +112,7 @@ def _shown(comparison: pd.DataFrame, runs: pd.DataFrame) -> Shown:
     notes += [unfit] if unfit else []
     cells = pd.DataFrame(rows, columns=["point", "runs", *columns], dtype=object)
     title = f"Points that no other beats in {what} together"
-    return Shown(title, cells, tuple(notes), texts=frozenset({"point"}))
+    return TextTable(title, cells, tuple(notes), texts=frozenset({"point"}))
 
 
 def _open(comparison: pd.DataFrame, runs: pd.DataFrame, choices: Sequence[Choice]) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfscaling.report import plot_style
-from tfscaling.report.plot_style import Tables, values
+from tfscaling.plots import plot_style
+from tfscaling.plots.plot_style import Tables, values
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.runs_table import SERIES_AXES
