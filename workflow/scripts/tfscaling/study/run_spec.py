@@ -105,6 +105,55 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return parameters_hash(self.axes, self.parameters)
 
 
+class BenchmarkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The all-reduce benchmark of a point: what of it can change the time of an all-reduce."""
+
+    point: Point
+    measured: Annotated[Measured, Meta(description="Of the platform what can change the times.")]
+    precision: str
+    communication: str
+    sizes_bytes: Annotated[tuple[int, ...], Meta(description="Sizes of the sweep.")]
+    repetitions: Annotated[int, Meta(ge=1, description="Timed all-reduces of each size.")]
+    benchmark_version: Annotated[int, Meta(description="Version of the benchmark's meaning.")]
+    replicas: Annotated[int, Meta(ge=1, description="Copies of the model that take part.")]
+    jobs: Annotated[dict[str, int], Meta(description="Job of the cluster → number of its tasks.")]
+
+    @property
+    def axes(self) -> dict[str, str | int]:
+        """Axis → value, in the order of the result folders."""
+        return self.point.axes
+
+    @property
+    def path(self) -> str:
+        """The benchmark's folder below results/all_reduce."""
+        return self.point.path
+
+    @property
+    def geometry(self) -> Geometry:
+        return self.point.geometry
+
+    @property
+    def cpus_per_task(self) -> int:
+        """CPUs of one rank: the node's, shared evenly by its tasks."""
+        return self.measured.cpus_per_node // self.geometry.tasks_per_node_max
+
+    @property
+    def parameters(self) -> dict[str, Value | list[int]]:
+        """All that can change the benchmark, flat, as its record holds it."""
+        return {
+            "precision": self.precision,
+            "communication": self.communication,
+            **flat(self.measured),
+            "sizes_bytes": list(self.sizes_bytes),
+            "repetitions": self.repetitions,
+            "benchmark_version": self.benchmark_version,
+        }
+
+    @property
+    def parameters_hash(self) -> str:
+        return parameters_hash(self.axes, self.parameters)
+
+
 def flat(keys: Recipe | Measured) -> dict[str, Value]:
     """The keys with their values as JSON has them."""
     values = {key: getattr(keys, key) for key in keys.__struct_fields__}
