@@ -10,11 +10,12 @@ from tfscaling.analysis.decision import Choice, varying, works
 from tfscaling.analysis.eligibility import barred, remark, split, unfit_points
 from tfscaling.records.metrics import METRICS
 from tfscaling.study.grid import POINT_AXES
+from tfscaling.records.run_states import RunState
 from tfscaling.tables import formats
 from tfscaling.tables.comparison import OF_ALL_RUNS, SPREAD
 from tfscaling.tables.display import TextTable, cell
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.significance import DIVERGED, INCONCLUSIVE, Samples, point_of
+from tfscaling.tables.significance import INCONCLUSIVE, Samples, point_of
 from tfscaling.tables.wording import Row, counted, listed, place
 
 _WEIGHED = ("execution_time_s", "cost_usd", "test_accuracy")
@@ -123,7 +124,7 @@ def _open(comparison: pd.DataFrame, runs: pd.DataFrame, choices: Sequence[Choice
     for _, rows in works(comparison):
         also = varying(rows)
         for row in rows:
-            ended = row["runs"] + samples.statuses(point_of(row))[DIVERGED]
+            ended = row["runs"] + samples.statuses(point_of(row))[RunState.DIVERGED]
             if row["runs"] > 0 and ended < RUNS_FOR_INTERVAL:
                 few.append(f"{place(row, also)}, {cell('runs', dict(row))}")
             elif row["status"] in absent:

@@ -13,8 +13,9 @@ from typing import Any
 
 import pandas as pd
 
+from tfscaling.records.run_states import RunState
 from tfscaling.tables.comparison import OTHER_WORK, OWN_RUNS, SAME_WORK_TOLERANCE
-from tfscaling.tables.significance import DIVERGED, Samples, point_of
+from tfscaling.tables.significance import Samples, point_of
 from tfscaling.tables.wording import counted, listed, place
 
 Row = Mapping[Any, Any]
@@ -57,7 +58,7 @@ def why_not(row: Row, statuses: Counter[str], examples_max: float | None = None)
     is_flagged = _is_known(row, "same_work") and not row["same_work"]
     if is_flagged and (examples_max is None or any(OWN_RUNS in part for part in told)):
         return told[0] if told else OTHER_WORK
-    diverged, ended = statuses[DIVERGED], statuses[DIVERGED] + statuses["ok"]
+    diverged, ended = statuses[RunState.DIVERGED], statuses[RunState.DIVERGED] + statuses["ok"]
     if diverged and 2 * diverged >= ended:
         return f"{diverged} of {ended} runs diverged"
     return ""
@@ -69,7 +70,7 @@ def remark(row: Row, samples: Samples) -> str:
     asked = sum(statuses.values())
     told = [
         f"{count} of {asked} runs {status}"
-        for status, count in sorted(statuses.items(), key=lambda item: item[0] != DIVERGED)
+        for status, count in sorted(statuses.items(), key=lambda item: item[0] != RunState.DIVERGED)
         if count and status != "ok"
     ]
     return f"; {', '.join(told)}" if told else ""

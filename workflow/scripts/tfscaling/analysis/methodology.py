@@ -14,7 +14,7 @@ from statistics import median
 import pandas as pd
 
 from tfscaling.analysis.method_data import Data, Part, Row, is_close, is_known, key_of
-from tfscaling.jobs.host_facts import PACKAGES
+from tfscaling.records.rank_report import PACKAGES
 from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE
 from tfscaling.study.grid import LINE_AXES
 from tfscaling.tables import environments

@@ -9,7 +9,7 @@ import pandas as pd
 
 from tfscaling.plots import plot_style
 from tfscaling.plots.plot_style import Tables, values
-from tfscaling.records import run_record
+from tfscaling.records.run_states import RunState
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables.significance import point_of
 from tfscaling.tables.wording import axis_text
@@ -74,7 +74,7 @@ def epochs(tables: Tables, title: str) -> Figure:
 
     table = tables.comparison
     # the last epoch of a run that diverged has no loss; those before are of a model that fails
-    measured = tables.epochs[tables.epochs["status"] != run_record.DIVERGED]
+    measured = tables.epochs[tables.epochs["status"] != RunState.DIVERGED]
     figure, panels = plot_style.panels(title, "epoch", NAMES)
     lines = _lines(table, measured)
     repeated = evaluated = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -23,9 +23,9 @@ from tfscaling.records.rank_report import (
     summary,
 )
 from tfscaling.records.run_record import Origin, Part, Place
-from tfscaling.study.run_spec import Point
+from tfscaling.study.run_spec import BenchmarkSpec, Point
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Final = 1
 RECORD, DURATIONS = "all_reduce.json", "all_reduce.csv"
 #: Every rank compares the value of every sum with what it must be, and fails if it differs.
 SUMS = "sums"
@@ -100,3 +100,54 @@ _DECODER = msgspec.json.Decoder(BenchmarkRecord)
 def read(path: Path) -> BenchmarkRecord | None:
     """A record, or None if there is no file. Raises RecordError."""
     return run_record.decoded(path, _DECODER, SCHEMA_VERSION)
+
+
+def build(
+    spec: BenchmarkSpec,
+    attempt: int,
+    reports: Sequence[BenchmarkReport],
+    wall_time_s: float,
+    environment: BenchmarkEnvironment,
+) -> BenchmarkRecord:
+    """The record of a benchmark that passed the checks. Raises RecordError if it is none."""
+    record = BenchmarkRecord(
+        schema_version=SCHEMA_VERSION,
+        axes=spec.point,
+        derived=run_record.place_of(spec),
+        parameters=spec.parameters,
+        parameters_hash=spec.parameters_hash,
+        attempt=attempt,
+        wall_time_s=wall_time_s,
+        all_reduces=slowest([report.all_reduces for report in reports]),
+        ranks=tuple(summary(report, BenchmarkedRank) for report in reports),
+        environment=environment,
+        validity=Passed(valid=True, checks=(*checks.PLACE_CHECKS, SUMS)),
+    )
+    run_record.from_content(msgspec.to_builtins(record), RECORD, BenchmarkRecord)
+    return record  # with all that the ranks reported
+
+
+def slowest(ranks: Sequence[Sequence[AllReduces]]) -> tuple[SlowestRank, ...]:
+    """For each payload the slowest rank's time in each repetition.
+
+    The ranks begin a repetition together, and an all-reduce is over when the last rank has it.
+    """
+    return tuple(
+        SlowestRank(
+            **msgspec.structs.asdict(summary(rows[0], TimedPayload)),
+            slowest_s=tuple(map(max, zip(*(row.durations_s for row in rows), strict=True))),
+        )
+        for rows in zip(*ranks, strict=True)
+    )
+
+
+def write_durations(folder: Path, reports: Sequence[BenchmarkReport]) -> None:
+    """The time of one all-reduce of every rank in every repetition as CSV."""
+    lines = [
+        f"{report.rank},{row.payload},{row.bytes},{number},{duration_s:.9f}"
+        for report in reports
+        for row in report.all_reduces
+        for number, duration_s in enumerate(row.durations_s, 1)
+    ]
+    header = "rank,payload,bytes,repetition,duration_s"
+    run_record.write_lines(folder / DURATIONS, [header, *lines])

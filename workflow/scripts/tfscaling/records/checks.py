@@ -13,14 +13,13 @@ from typing import Any
 from tfscaling.records import gpu_models
 from tfscaling.records.rank_report import BenchmarkedRank, Rank, TrainedRank, TrainingReport
 from tfscaling.records.run_record import PreparedData
-from tfscaling.study.all_reduce_benchmark import BenchmarkSpec
-from tfscaling.study.run_spec import RunSpec
+from tfscaling.study.run_spec import BenchmarkSpec, RunSpec
 
+Spec = RunSpec | BenchmarkSpec
 #: What is wrong with the ranks of a job, or None.
-PlaceCheck = Callable[[RunSpec | BenchmarkSpec, Sequence[Rank]], str | None]
+PlaceCheck = Callable[[Spec, Sequence[Rank]], str | None]
 #: What is wrong with the ranks that trained on these data, or None.
 TrainingCheck = Callable[[RunSpec, PreparedData, Sequence[TrainingReport]], str | None]
-Spec = RunSpec | BenchmarkSpec
 
 
 def _tasks(spec: Spec, reports: Sequence[Rank]) -> str | None:

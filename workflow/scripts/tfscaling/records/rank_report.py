@@ -6,7 +6,7 @@ ranks without their raw measurements (`summary`), which stand in files of their 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -14,7 +14,7 @@ from msgspec import Meta
 Positive = Annotated[int, Meta(ge=1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-_R = TypeVar("_R", bound="Rank")
+_S = TypeVar("_S", bound=msgspec.Struct)
 
 #: Packages whose version can change a measurement.
 PACKAGES = ("tensorflow", "keras", "numpy")
@@ -92,7 +92,9 @@ class TrainedRank(Rank, frozen=True, kw_only=True):
     per_replica_batch_size: int
     examples_per_step: Annotated[int, Meta(description="Of one update of the variables.")]
     model_parameters: int
-    data_sha256: Annotated[str, Meta(description="Checksum of the arrays that were read.")]
+    data_sha256: Annotated[
+        str | None, Meta(description="Checksum of the arrays that were read, if the file has one.")
+    ]
     train_examples: int
     test_examples: int
     examples_trained: Annotated[
@@ -201,6 +203,6 @@ class BenchmarkReport(BenchmarkedRank, frozen=True, kw_only=True, tag="benchmark
     all_reduces: tuple[AllReduces, ...]
 
 
-def summary(report: Rank, kind: type[_R]) -> _R:
-    """The report without what `kind`, a class that it is derived from, does not have."""
-    return kind(**{name: getattr(report, name) for name in kind.__struct_fields__})
+def summary(whole: msgspec.Struct, kind: type[_S]) -> _S:
+    """`whole` without what `kind`, a class that its own is derived from, does not have."""
+    return kind(**{name: getattr(whole, name) for name in kind.__struct_fields__})

@@ -10,7 +10,7 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -30,10 +30,9 @@ from tfscaling.records.rank_report import (
     TrainingReport,
     summary,
 )
-from tfscaling.records.run_states import RunState
-from tfscaling.study.run_spec import Point, RunSpec
+from tfscaling.study.run_spec import BenchmarkSpec, Point, RunSpec
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION: Final = 3
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
 COMPUTE_STEPS = "compute_steps.csv"
 #: Events' times are rounded to a millionth of a second.
@@ -204,7 +203,7 @@ class Validity(Part, frozen=True, kw_only=True):
     """
 
     valid: bool
-    status: Literal[RunState.OK, RunState.DIVERGED]
+    status: Literal["ok", "diverged"]
     reason: Annotated[
         str,
         Meta(
@@ -216,8 +215,8 @@ class Validity(Part, frozen=True, kw_only=True):
     ]
 
     def __post_init__(self) -> None:
-        is_ok = self.status == RunState.OK
-        says_why = self.reason.startswith(f"{RunState.DIVERGED}: ")
+        is_ok = self.status == "ok"
+        says_why = self.reason.startswith("diverged: ")
         if self.valid != is_ok or (bool(self.reason) if is_ok else not says_why):
             raise ValueError(
                 f"valid {self.valid}, status {self.status} and reason {self.reason!r} contradict "
@@ -326,10 +325,10 @@ def decoded(path: Path, decoder: msgspec.json.Decoder[_T], version: int) -> _T |
         raise RecordError(f"{path}: {_problem(content, version, error)}") from error
 
 
-def from_content(content: Mapping[str, Any], where: object) -> RunRecord:
-    """The run record with the content of a file. Raises RecordError."""
+def from_content(content: Mapping[str, Any], where: object, kind: type[_T]) -> _T:
+    """The record of this kind with the content of a file. Raises RecordError."""
     try:
-        return msgspec.convert(content, RunRecord)
+        return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
         raise RecordError(f"{where}: {_problem(content, SCHEMA_VERSION, error)}") from error
 
@@ -371,7 +370,8 @@ def measured_phases(
     # evaluations between epochs, with the same boundaries: from the last rank's end of the epoch
     trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in ("epoch", "epoch_evaluated"))
     between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
-    durations, begin_s = {}, launch_s
+    durations: dict[str, Any] = {}
+    begin_s = launch_s
     for name in phases.WALL_PHASES:
         event = phases.PHASES[name].event
         passed_s = end_s if event is None else last[event]
@@ -379,9 +379,8 @@ def measured_phases(
         begin_s = passed_s
     durations["train_time_s"] -= between_s
     durations["evaluation_time_s"] += between_s
-    waiting = {name: (slurm_job or {}).get(name) for name in ("queue_time_s", "boot_time_s")}
-    execution_time_s = last["trained"] - first_line_s - between_s
-    return Phases(**durations, **waiting, execution_time_s=execution_time_s)
+    durations |= {name: (slurm_job or {}).get(name) for name in ("queue_time_s", "boot_time_s")}
+    return Phases(**durations, execution_time_s=last["trained"] - first_line_s - between_s)
 
 
 def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: str) -> dict[int, float]:
@@ -500,7 +499,7 @@ def metrics(reports: Sequence[RankReport], train_time_s: float) -> Metrics:
     )
 
 
-def place_of(spec: RunSpec) -> Place:
+def place_of(spec: RunSpec | BenchmarkSpec) -> Place:
     """What follows from the specification about ranks and devices."""
     return Place(
         tasks=spec.geometry.tasks,
@@ -523,7 +522,7 @@ def build(
     record = RunRecord(
         schema_version=SCHEMA_VERSION,
         trainer_version=spec.trainer_version,
-        axes=RunAxes(**spec.axes),
+        axes=RunAxes(**msgspec.structs.asdict(spec.point), repeat=spec.repeat),
         derived=Derived(
             **msgspec.structs.asdict(place_of(spec)),
             per_replica_batch_size=spec.per_replica_batch_size,
@@ -542,8 +541,8 @@ def build(
         warnings=warnings(reports),
         validity=validity,
     )
-    from_content(msgspec.to_builtins(record), RECORD)
-    return record
+    from_content(msgspec.to_builtins(record), RECORD, RunRecord)
+    return record  # with all that the ranks reported
 
 
 def validity(checks: Sequence[str], divergence: str = "") -> Validity:
@@ -551,9 +550,11 @@ def validity(checks: Sequence[str], divergence: str = "") -> Validity:
 
     A run that diverged is a result, but counts in no median.
     """
-    status = RunState.DIVERGED if divergence else RunState.OK
     return Validity(
-        valid=not divergence, status=status, reason=divergence, checks=tuple(checks)
+        valid=not divergence,
+        status="diverged" if divergence else "ok",
+        reason=divergence,
+        checks=tuple(checks),
     )
 
 

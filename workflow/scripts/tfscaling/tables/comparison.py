@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling.records import run_record
+from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import platforms
 from tfscaling.study.grid import POINT_AXES
@@ -113,7 +113,7 @@ def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None
     others = [run for run in group if run["status"] != "ok"]
     row: Row = dict(zip(POINT_AXES, axes, strict=True))
     row |= {size: group[0][size] for size in SIZES}
-    diverged = [run for run in others if run["status"] == run_record.DIVERGED]
+    diverged = [run for run in others if run["status"] == RunState.DIVERGED]
     row |= {"runs": len(valid), "runs_asked": len(group), "status": _status(valid, others)}
     reasons = [*_reasons(group, diverged)]
     row["runs_diverged"] = len(diverged)
@@ -157,7 +157,7 @@ def _reasons(group: Sequence[Row], diverged: Sequence[Row]) -> Iterator[str]:
         )
         yield f"{len(diverged)} of {len(group)} diverged ({', '.join(told)})"
     for run in group:
-        if run["status"] not in (run_record.OK, run_record.DIVERGED):
+        if run["status"] not in FINISHED:
             yield f"repeat {run['repeat']} {run['status']}: {run['reason']}"
 
 
