@@ -101,7 +101,7 @@ def test_every_point_is_a_row_of_the_latex_table(shown: TextTable) -> None:
 
 
 def test_every_point_is_a_row_of_the_html_page(shown: TextTable) -> None:
-    rows = re.findall(r"<tr>(<td.*?)</tr>", formats.html_page(shown))
+    rows = re.findall(r"<tr>\s*(<td.*?)</tr>", formats.html_page(shown), re.DOTALL)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
     assert [tuple(row[:4]) for row in cells] == POINTS
 

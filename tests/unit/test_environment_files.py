@@ -1,29 +1,58 @@
-"""The conda environments have the versions of the lock, and the lock names no host."""
+"""The conda environments have what the scripts import, in the versions of the lock.
+
+And the lock names no host.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 import yaml
 
 REPOSITORY = Path(__file__).parents[2]
-LOCK = dict(
-    re.findall(
-        r"^([a-z0-9-]+)==([^ ;\\]+)", (REPOSITORY / "requirements.txt").read_text(), re.MULTILINE
-    )
-)
+SCRIPTS = REPOSITORY / "workflow/scripts"
+
+
+def locked() -> dict[str, str]:
+    """Package → version for the Python of the conda environments, the oldest in the lock."""
+    versions: dict[str, str] = {}
+    text = (REPOSITORY / "requirements.txt").read_text()
+    for name, version in re.findall(r"^([a-z0-9-]+)==([^ ;\\]+)", text, re.MULTILINE):
+        versions.setdefault(name, version)
+    return versions
+
+
+def imported() -> set[str]:
+    """The packages of the modules that scripts and library import anywhere."""
+    modules = set()
+    for path in SCRIPTS.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                modules |= {name.name.partition(".")[0] for name in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                modules.add(node.module.partition(".")[0])
+    inside = {"tfscaling", *(path.stem for path in SCRIPTS.glob("*.py"))}
+    distributions = packages_distributions()
+    return {
+        distributions[module][0].lower().replace("_", "-")
+        for module in modules - inside - set(sys.stdlib_module_names)
+    }
 
 
 @pytest.mark.parametrize("name", ["environment", "environment-cuda"])
-def test_conda_environment_has_the_versions_of_the_lock(name: str) -> None:
+def test_a_conda_environment_has_the_imported_packages_in_the_versions_of_the_lock(
+    name: str,
+) -> None:
     content = yaml.safe_load((REPOSITORY / f"workflow/envs/{name}.yaml").read_text())
     packages = next(d["pip"] for d in content["dependencies"] if isinstance(d, dict))
-    assert any(package.startswith("tensorflow") for package in packages)
-    for package in packages:
-        base, _, version = package.partition("==")
-        assert LOCK[re.sub(r"\[.*\]", "", base)] == version
+    versions = dict(re.sub(r"\[.*\]", "", package).split("==") for package in packages)
+    assert versions.items() <= locked().items()
+    assert imported() <= versions.keys()
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-cuda.txt"])

@@ -10,8 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 from project import TINY, Project
-from tfscaling.datasets.catalogue import cifar10
+from published_files import cifar10_files, idx_files
 
+#: MD5 sums of the uncompressed IDX files: of LeCun, Cortes and Burges, and of Zalando Research.
+IDX_MD5 = {
+    "mnist": {
+        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    },
+    "fashion_mnist": {
+        "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+        "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+        "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+        "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+    },
+}
 #: SHA-1 sums of the binary version, as in MXNet's gluon.data.vision.CIFAR10.
 CIFAR10_SHA1 = {
     "data_batch_1.bin": "aadd24acce27caa71bf4b10992e9e7b2d74c2540",
@@ -69,10 +84,16 @@ def test_provenance_is_written(fetched: Path, name: str) -> None:
     }
 
 
-def test_cifar10_is_byte_for_byte_what_another_project_downloads(fetched: Path) -> None:
-    parts = cifar10.encode(arrays(fetched, "cifar10"))
-    sums = {name: hashlib.sha1(content).hexdigest() for name, content in parts.items()}
-    assert sums == CIFAR10_SHA1
+def test_arrays_are_byte_for_byte_those_of_the_published_files(fetched: Path, mnist: Path) -> None:
+    parts = cifar10_files(arrays(fetched, "cifar10"))
+    assert {
+        name: hashlib.sha1(content).hexdigest() for name, content in parts.items()
+    } == CIFAR10_SHA1
+    for name, folder in (("mnist", mnist), ("fashion_mnist", fetched)):
+        parts = idx_files(arrays(folder, name))
+        assert IDX_MD5[name] == {
+            part: hashlib.md5(content).hexdigest() for part, content in parts.items()
+        }
 
 
 def test_cifar10_cnn_and_mnist_cnn_learn_from_them(fetched: Path, project: Project) -> None:

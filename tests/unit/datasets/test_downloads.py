@@ -1,12 +1,17 @@
-"""Downloads by other programs, which are replaced here by small ones of the same manners."""
+"""Downloads from a web server of this test, and by small programs in place of npm and apt-get."""
 
 from __future__ import annotations
 
+import hashlib
 import io
+import socket
 import tarfile
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tfscaling.datasets import downloads
 
@@ -20,77 +25,119 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture
+def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
+    """The address of a web server, and the folder that it serves."""
+    folder = tmp_path / "web"
+    folder.mkdir()
+    monkeypatch.setenv("no_proxy", "*")
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=folder)
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", folder
+    server.shutdown()
+    server.server_close()
+
+
 def program(folder: Path, name: str, text: str) -> None:
     (folder / name).write_text(f"#!/bin/sh\n{text}\n")
     (folder / name).chmod(0o755)
 
 
-def pack(path: Path, **files: bytes) -> None:
+def pack(path: Path, **files: bytes) -> bytes:
+    """Write an archive with the files below `package/`; returns its bytes."""
     with tarfile.open(path, "w:gz") as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(f"package/{name}")
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
+    return path.read_bytes()
 
 
-def test_files_of_an_npm_package(programs: Path, tmp_path: Path) -> None:
-    pack(tmp_path / "packed.tgz", one=b"1", two=b"22", three=b"333")
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_files_of_the_web_are_checked_and_removed_in_the_end(web: tuple[str, Path]) -> None:
+    address, served = web
+    (served / "one").write_bytes(b"1")
+    (served / "two").write_bytes(b"22")
+    with downloads.files(address, {"one": sha256(b"1"), "two": sha256(b"22")})() as folder:
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+            "one": b"1",
+            "two": b"22",
+        }
+    assert not folder.exists()
+
+
+def test_an_archive_of_the_web_is_unpacked(web: tuple[str, Path]) -> None:
+    address, served = web
+    checksum = sha256(pack(served / "all.tar.gz", one=b"1"))
+    with downloads.files(address, {"all.tar.gz": checksum}, "package")() as folder:
+        assert (folder / "one").read_bytes() == b"1"
+
+
+def test_a_file_of_the_web_with_another_checksum_is_refused(web: tuple[str, Path]) -> None:
+    address, served = web
+    (served / "one").write_bytes(b"1")
+    with pytest.raises(ValueError, match="one"), downloads.files(address, {"one": "0" * 64})():
+        pass
+
+
+def test_a_file_that_the_web_lacks_and_a_closed_port_are_errors(web: tuple[str, Path]) -> None:
+    address, _ = web
+    with pytest.raises(OSError, match="404"), downloads.files(address, {"one": "0" * 64})():
+        pass
+    with socket.socket() as bound:  # not listening: connections are refused
+        bound.bind(("127.0.0.1", 0))
+        closed = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        with pytest.raises(OSError, match="refused"), downloads.files(closed, {"a": "0" * 64})():
+            pass
+
+
+def test_the_folder_of_an_npm_package(programs: Path, tmp_path: Path) -> None:
+    pack(tmp_path / "packed.tgz", **{"data/one": b"1", "two": b"22"})
     # npm pack NAME --silent --pack-destination FOLDER
     program(programs, "npm", f'test "$2" = things@1.0 && cp {tmp_path}/packed.tgz "$5/"')
-    files = downloads.npm_files("things@1.0", ["two", "one"])
-    assert files == {"two": b"22", "one": b"1"}
-
-
-def test_a_file_that_the_npm_package_lacks_is_named(programs: Path, tmp_path: Path) -> None:
-    pack(tmp_path / "packed.tgz", one=b"1")
-    program(programs, "npm", f'cp {tmp_path}/packed.tgz "$5/"')
-    with pytest.raises(KeyError, match="package/two"):
-        downloads.npm_files("things@1.0", ["two"])
+    with downloads.npm_package("things@1.0", "data")() as folder:
+        assert [path.name for path in folder.iterdir()] == ["one"]
+    with downloads.npm_package("things@1.0")() as folder:
+        assert (folder / "two").read_bytes() == b"22"
+    assert not folder.exists()
 
 
 def test_a_debian_package_is_unpacked_and_not_installed(programs: Path) -> None:
     program(programs, "apt-get", 'test "$1" = download && echo content >"$2_1.0_all.deb"')
     # dpkg-deb --extract PACKAGE FOLDER
     program(programs, "dpkg-deb", 'mkdir -p "$3/usr/share" && cp "$2" "$3/usr/share/file"')
-    with downloads.debian_package("things") as content:
-        assert (content / "usr/share/file").read_text() == "content\n"
-    assert not content.exists()
+    with downloads.debian_package("things", "usr/share")() as folder:
+        assert (folder / "file").read_text() == "content\n"
+    assert not folder.exists()
 
 
-def test_keras_is_asked_for_the_dataset_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "keras.py").write_text(
-        "class datasets:\n"
-        "    class tiny:\n"
-        "        load_data = lambda: (([1, 2], [3]), ([4], [5]))\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    arrays = downloads.keras_arrays("tiny")
-    assert {name: array.tolist() for name, array in arrays.items()} == {
-        "x_train": [1, 2],
-        "y_train": [3],
-        "x_test": [4],
-        "y_test": [5],
-    }
-    assert isinstance(arrays["x_train"], np.ndarray)
+def test_a_folder_of_this_machine_is_left_as_it_is(tmp_path: Path) -> None:
+    with downloads.installed(str(tmp_path))() as folder:
+        assert folder == tmp_path
+    assert tmp_path.is_dir()
 
 
-def test_a_failure_is_told_with_the_programs_last_line() -> None:
-    with pytest.raises(RuntimeError, match=r"^sh ended with 4: no such host$"):
-        downloads.call(["sh", "-c", "echo noise >&2; echo no such host >&2; exit 4"], 10)
+def test_a_failure_has_the_programs_last_line(programs: Path) -> None:
+    program(programs, "npm", "echo noise >&2; echo no such host >&2; exit 4")
+    with pytest.raises(RuntimeError, match=r"^npm ended with 4: no such host$"):
+        downloads.npm_package("things@1.0")().__enter__()
 
 
-def test_a_program_that_says_nothing_still_has_its_exit_code() -> None:
+def test_a_program_that_prints_nothing_still_has_its_exit_code() -> None:
     with pytest.raises(RuntimeError, match=r"^sh ended with 5: no message$"):
-        downloads.call(["sh", "-c", "exit 5"], 10)
+        downloads.call("sh", "-c", "exit 5")
 
 
 def test_a_program_that_hangs_is_ended() -> None:
     with pytest.raises(TimeoutError, match=r"^sleep took longer than 0.2 s$"):
-        downloads.call(["sleep", "60"], 0.2)
+        downloads.call("sleep", "600", timeout_s=0.2)
 
 
 def test_a_program_that_is_not_there_is_named(programs: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        downloads.call(["nowhere"], 10)
+        downloads.call("nowhere")

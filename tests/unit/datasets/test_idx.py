@@ -1,12 +1,15 @@
-"""IDX files in folders and archives of arrays; the format itself is tested with MNIST."""
+"""MNIST's format: four IDX files under the names of several mirrors, or an .npz."""
 
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from published_files import IDX_FILES, idx_files
+from published_files import idx as encode
 from tfscaling.datasets import idx
 
 RANDOM = np.random.default_rng(2)
@@ -16,25 +19,96 @@ ARRAYS = {
     "x_test": RANDOM.integers(0, 256, (2, 28, 28), np.uint8),
     "y_test": RANDOM.integers(0, 10, 2, np.uint8),
 }
+FILES = idx_files(ARRAYS)
 
 
-def test_arrays_become_the_four_files_and_come_back() -> None:
-    parts = idx.encode(ARRAYS)
-    assert list(parts) == list(idx.PARTS.values())
-    for name, array in idx.decode(parts).items():
+def check(arrays: dict[str, np.ndarray]) -> None:
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in arrays.items():
+        assert array.dtype == np.uint8
         np.testing.assert_array_equal(array, ARRAYS[name])
 
 
-def test_plain_and_gzipped_files_may_be_mixed(tmp_path: Path) -> None:
-    for number, (part, content) in enumerate(idx.encode(ARRAYS).items()):
-        if number % 2:
-            (tmp_path / f"{part}.gz").write_bytes(gzip.compress(content))
-        else:
-            (tmp_path / part).write_bytes(content)
-    assert idx.from_path(tmp_path) == idx.encode(ARRAYS)
+def test_an_idx_file_is_a_header_with_the_shape_and_then_the_bytes() -> None:
+    content = bytes([0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3])
+    assert idx.decode(content).tolist() == [[1, 2, 3]]
+    assert encode(np.array([[1, 2, 3]], np.uint8)) == content
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 3), (4, 28, 28), (2, 3, 4, 5), (0, 28, 28)])
+def test_arrays_of_any_shape_are_decoded(shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    np.testing.assert_array_equal(idx.decode(encode(array)), array)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x1f\x8b\x08\x01" + bytes(8),
+        bytes([0, 0, 13, 1, 0, 0, 0, 1, 7]),
+        b"<html>not found</html>",
+    ],
+    ids=["gzip", "floats", "page"],
+)
+def test_a_file_of_another_format_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError, match="not an IDX file of unsigned bytes"):
+        idx.decode(content)
+
+
+def test_a_file_that_is_too_short_is_refused() -> None:
+    with pytest.raises(ValueError, match="reshape"):
+        idx.decode(encode(np.zeros((2, 3), np.uint8))[:-1])
+
+
+def write_plain(folder: Path) -> None:
+    for name, content in FILES.items():
+        (folder / name).write_bytes(content)
+
+
+def write_gzipped(folder: Path) -> None:
+    for name, content in FILES.items():
+        (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+
+
+def write_mixed(folder: Path) -> None:
+    write_gzipped(folder)
+    packed = folder / f"{IDX_FILES['y_test']}.gz"
+    packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.unlink()
+
+
+def write_with_dots(folder: Path) -> None:
+    for name, content in FILES.items():
+        (folder / name.replace("-idx", ".idx")).write_bytes(content)
+
+
+def write_archive(folder: Path) -> None:
+    np.savez_compressed(folder / "mnist.npz", **ARRAYS)
+
+
+@pytest.mark.parametrize(
+    "write", [write_plain, write_gzipped, write_mixed, write_with_dots, write_archive]
+)
+def test_a_folder_is_read_in_each_of_its_forms(
+    tmp_path: Path, write: Callable[[Path], None]
+) -> None:
+    write(tmp_path)
+    check(idx.read(tmp_path))
+
+
+def test_the_archive_that_keras_publishes_is_read(tmp_path: Path) -> None:
+    write_archive(tmp_path)
+    check(idx.read(tmp_path / "mnist.npz"))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    write_plain(tmp_path)
+    (tmp_path / IDX_FILES["y_test"]).unlink()
+    with pytest.raises(FileNotFoundError, match="t10k-labels-idx1-ubyte"):
+        idx.read(tmp_path)
 
 
 def test_an_archive_without_an_array_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "some.npz", x_train=ARRAYS["x_train"])
     with pytest.raises(KeyError, match="y_train"):
-        idx.from_path(tmp_path / "some.npz")
+        idx.read(tmp_path / "some.npz")

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tfscaling.datasets import catalogue, synthetic
+from tfscaling.datasets import catalogue
 
 
-def test_synthetic_imagenet_is_what_its_checksums_say(tmp_path: Path) -> None:
+def test_synthetic_imagenet_has_its_checksum_and_shapes(tmp_path: Path) -> None:
     output, provenance = tmp_path / "a.npz", tmp_path / "a.json"
     assert catalogue.fetch("synthetic_imagenet", None, output, provenance) == "synthetic"
     assert json.loads(provenance.read_text())["source"] == "synthetic"
-    all_of_it = {"train_examples_max": None, "test_examples_max": None}
-    arrays = catalogue.load(output, all_of_it)
+    arrays = catalogue.load(output)
     assert arrays.x_train.shape == (1536, 224, 224, 3)
     assert arrays.x_test.shape == (128, 224, 224, 3)
     assert arrays.x_train.dtype == np.uint8
@@ -25,8 +24,3 @@ def test_synthetic_imagenet_is_what_its_checksums_say(tmp_path: Path) -> None:
     assert arrays.scale == pytest.approx(1 / 255)
     # the prepared file serves as a copy
     assert catalogue.fetch("synthetic_imagenet", output, tmp_path / "b.npz", provenance) == "path"
-
-
-def test_no_configured_path_is_said() -> None:
-    with pytest.raises(FileNotFoundError, match="no path is configured"):
-        synthetic.from_path(None)

@@ -12,7 +12,7 @@ from tfscaling.analysis import eligibility
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import costs
 from tfscaling.study.grid import POINT_AXES
-from tfscaling.tables.display import MISSING, TextTable
+from tfscaling.tables.display import MISSING, TextTable, cell
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import SUPPORTED, Difference, Samples, difference, point_of
 
@@ -158,17 +158,15 @@ def as_text(table: pd.DataFrame, source: str, first: str, second: str) -> TextTa
         points.setdefault(axes, {})[row["metric"]] = row
     rows = [
         [
-            *(text for axis, text in zip(AXES, axes, strict=True) if axis in varying),
+            *(cell(axis, dict(first)) for axis in varying),
             *(_winner(by_metric.get(name)) for name in METRICS_COMPARED),
         ]
-        for axes, by_metric in points.items()
+        for by_metric in points.values()
+        for first in [next(iter(by_metric.values()))]
     ]
     clouds = f"{own['cloud_a'].iloc[0]} against {own['cloud_b'].iloc[0]}"
-    return TextTable(
-        f"{clouds}: {first}, {second} ({source})",
-        pd.DataFrame(rows, columns=[*varying, *METRICS_COMPARED], dtype=object),
-        texts=frozenset(METRICS_COMPARED),
-    )
+    title = f"{clouds}: {first}, {second} ({source})"
+    return TextTable.of(title, [*varying, *METRICS_COMPARED], rows)
 
 
 def text_tables(table: pd.DataFrame) -> list[TextTable]:

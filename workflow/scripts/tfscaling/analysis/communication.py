@@ -21,7 +21,7 @@ from tfscaling.study import parameters
 from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE, SINGLE
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables import runs_table
-from tfscaling.tables.display import MISSING, TextTable, one_line
+from tfscaling.tables.display import TextTable, cell, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, median_interval
 
 #: What there is of a point's benchmark; others are those of `tables.why_no_record`.
@@ -163,24 +163,23 @@ def as_text(table: pd.DataFrame) -> TextTable:
     fixed = [f"{axis} {table[axis].iloc[0]}" for axis in POINT_AXES if axis not in axes]
     cells = pd.DataFrame([_cells(row, axes) for row in table.to_dict("records")], dtype=object)
     above = f"All points: {', '.join(fixed)}." if fixed else ""
-    texts = frozenset({*POINT_AXES[:4], "tasks_per_node", "status", "reason"})
-    return TextTable("Communication", cells, NOTES, above, texts)
+    return TextTable("Communication", cells, NOTES, above)
 
 
 def _cells(row: Mapping[Any, Any], axes: list[str]) -> dict[str, str]:
-    cells = {axis: one_line(str(row[axis])) for axis in axes} | {"status": row["status"]}
-    cells |= {name: _text(row[name], 0) for name in ("replicas", "gradient_bytes")}
+    cells = {axis: cell(axis, dict(row)) for axis in axes} | {"status": row["status"]}
+    cells |= {name: rounded(row[name], 0) for name in ("replicas", "gradient_bytes")}
     ends = ("low", "high") if pd.notna(row["all_reduce_time_s_low"]) else ("min", "max")
-    cells["all_reduce_time_s"] = _text(
+    cells["all_reduce_time_s"] = rounded(
         row["all_reduce_time_s"], 4, *_pair(row, "all_reduce_time_s", ends)
     )
     for name, digits in (("latency_s", 6), ("bandwidth_mb_per_s", 0)):
-        cells[name] = _text(row[name], digits, *_pair(row, name, ("min", "max")))
-    cells["fit_misfit_max"] = _text(row["fit_misfit_max"], 2)
+        cells[name] = rounded(row[name], digits, *_pair(row, name, ("min", "max")))
+    cells["fit_misfit_max"] = rounded(row["fit_misfit_max"], 2)
     cells |= {
-        name: _text(row[name], 4) for name in ("step_time_s", "compute_time_s", "step_bound_s")
+        name: rounded(row[name], 4) for name in ("step_time_s", "compute_time_s", "step_bound_s")
     }
-    cells["step_time_over_bound"] = _text(row["step_time_over_bound"], 2)
+    cells["step_time_over_bound"] = rounded(row["step_time_over_bound"], 2)
     refused = row["fit_reason"] if isinstance(row["fit_reason"], str) else ""
     refused = refused and f"no latency and bandwidth: {refused}"
     reasons = [row["reason"] if isinstance(row["reason"], str) else "", refused]
@@ -190,10 +189,3 @@ def _cells(row: Mapping[Any, Any], axes: list[str]) -> dict[str, str]:
 
 def _pair(row: Mapping[Any, Any], name: str, ends: tuple[str, str]) -> list[Any]:
     return [row[f"{name}_{end}"] for end in ends]
-
-
-def _text(value: Any, digits: int, low: Any = None, high: Any = None) -> str:
-    if pd.isna(value):
-        return MISSING
-    spread = "" if pd.isna(low) else f" ({low:.{digits}f}–{high:.{digits}f})"
-    return f"{value:.{digits}f}{spread}"

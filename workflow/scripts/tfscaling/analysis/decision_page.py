@@ -9,8 +9,8 @@ import pandas as pd
 from tfscaling.analysis.decision import Choice, varying, works
 from tfscaling.analysis.eligibility import barred, remark, split, unfit_points
 from tfscaling.records.metrics import METRICS
-from tfscaling.study.grid import POINT_AXES
 from tfscaling.records.run_states import RunState
+from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables import formats
 from tfscaling.tables.comparison import OF_ALL_RUNS, SPREAD
 from tfscaling.tables.display import TextTable, cell
@@ -111,9 +111,8 @@ def _shown(comparison: pd.DataFrame, runs: pd.DataFrame) -> TextTable:
         notes.append("Cost takes no part where a measured point has no price.")
     unfit = barred(unfit_points(comparison, samples))
     notes += [unfit] if unfit else []
-    cells = pd.DataFrame(rows, columns=["point", "runs", *columns], dtype=object)
     title = f"Points that no other beats in {what} together"
-    return TextTable(title, cells, tuple(notes), texts=frozenset({"point"}))
+    return TextTable.of(title, ["point", "runs", *columns], rows, notes)
 
 
 def _open(comparison: pd.DataFrame, runs: pd.DataFrame, choices: Sequence[Choice]) -> str:

@@ -105,7 +105,7 @@ def as_text(findings: pd.DataFrame, topic: str) -> TextTable:
             f"What is supported is right with {CONFIDENCE:.0%} for all comparisons together that "
             "sentences of its kind make here; so do intervals in brackets hold.",
         )
-    return TextTable(topic.capitalize(), cells, notes, texts=frozenset(cells.columns))
+    return TextTable(topic.capitalize(), cells, notes)
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:

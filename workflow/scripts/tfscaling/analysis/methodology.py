@@ -251,6 +251,4 @@ def rules(
 def as_text(table: pd.DataFrame) -> TextTable:
     """The rules as people read them."""
     counts = ", ".join(f"{n} {name}" for name, n in table["verdict"].value_counts().items())
-    return TextTable(
-        "Method", table.astype(object), (f"Rules: {counts}.",), texts=frozenset(COLUMNS)
-    )
+    return TextTable("Method", table.astype(object), (f"Rules: {counts}.",))

@@ -14,7 +14,7 @@ from tfscaling.analysis import eligibility
 from tfscaling.analysis.scaling_fits import Estimate, Fit, Refusal
 from tfscaling.analysis.scaling_models import MODELS, best, fit, statement
 from tfscaling.study.grid import LINE_AXES, POINT_AXES
-from tfscaling.tables.display import MISSING, TextTable, one_line
+from tfscaling.tables.display import MISSING, Number, TextTable, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import Point, Samples, point_of
 
@@ -125,18 +125,17 @@ def as_text(laws: pd.DataFrame) -> TextTable:
         fitted = row["status"] == FITTED
         cells = {axis: one_line(str(row[axis])) for axis in axes} | {"law": row["law"]}
         cells["n"] = f"{row['n_min']:g}–{row['n_max']:g}" if row["points"] else MISSING
-        cells["runs"] = str(row["runs"])
+        cells["runs"] = rounded(row["runs"], 0)
         for name in ("sigma", "kappa"):
             ends = Estimate(*(row[f"{name}{end}"] for end in ("", "_low", "_high")))
-            cells[name] = MISSING if pd.isna(ends.value) else str(ends)
+            cells[name] = MISSING if pd.isna(ends.value) else Number(str(ends), ends.value)
         errors = f"{row['loo_error_median']:.1%}, at most {row['loo_error_max']:.1%}"
-        cells["error if left out"] = errors if fitted else MISSING
-        cells["least time at n"] = row["best"] if fitted else MISSING
+        cells["error if left out"] = Number(errors, row["loo_error_median"]) if fitted else MISSING
+        cells["least time at n"] = Number(row["best"], row["best_n"]) if fitted else MISSING
         said = row["statement"] if fitted else f"Refused. {row['reason']}"
         out = f" Left out: {row['left_out']}." if _is_text(row["left_out"]) else ""
         cells["what it says"] = said + out
         rows.append(cells)
     fixed = [f"{axis} {laws[axis].iloc[0]}" for axis in LAW_AXES if axis not in axes and rows]
     above = f"All lines: {', '.join(fixed)}." if fixed else ""
-    texts = frozenset({*axes, "law", "n", "what it says"})
-    return TextTable("Scaling laws", pd.DataFrame(rows, dtype=object), NOTES, above, texts)
+    return TextTable("Scaling laws", pd.DataFrame(rows, dtype=object), NOTES, above)

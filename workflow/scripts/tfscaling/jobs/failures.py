@@ -13,6 +13,7 @@ import signal
 import traceback
 from collections.abc import Mapping, Set
 from pathlib import Path
+
 from tfscaling.jobs.launchers import rank_log
 from tfscaling.records import events
 from tfscaling.records.events import Event

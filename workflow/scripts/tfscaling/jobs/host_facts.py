@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tfscaling.records.rank_report import PACKAGES, HostFacts
 
+
 def describe(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> HostFacts:
     """The facts of this host."""
     gpus, uuids, driver = _gpus()

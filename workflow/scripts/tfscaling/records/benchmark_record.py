@@ -17,7 +17,6 @@ from tfscaling.records.rank_report import (
     AllReduces,
     BenchmarkedRank,
     BenchmarkReport,
-    Positive,
     Rank,
     TimedPayload,
     summary,

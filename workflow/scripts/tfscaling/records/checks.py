@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from tfscaling.records import gpu_models
 from tfscaling.records.rank_report import BenchmarkedRank, Rank, TrainedRank, TrainingReport
 from tfscaling.records.run_record import PreparedData
@@ -32,9 +34,7 @@ def _nodes(spec: Spec, reports: Sequence[Rank]) -> str | None:
         return None  # all "nodes" are this machine, and the record says so
     geometry, on_host = spec.geometry, Counter(report.host for report in reports)
     if len(on_host) != geometry.nodes:
-        return (
-            f"requested {geometry.nodes} nodes, ranks ran on {len(on_host)}: {sorted(on_host)}"
-        )
+        return f"requested {geometry.nodes} nodes, ranks ran on {len(on_host)}: {sorted(on_host)}"
     if sorted(on_host.values()) != sorted(geometry.tasks_on_nodes):
         return f"requested {geometry.tasks_per_node} tasks per node, got {dict(on_host)}"
     return None
@@ -266,23 +266,22 @@ def _learning(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -
 
 
 def _test_accuracy(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
-    return _held_out("accuracy", "test_accuracy", reports)
-
-
-def _test_loss(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
-    return _held_out("loss", "test_loss", reports)
-
-
-def _held_out(name: str, key: str, reports: Sequence[TrainingReport]) -> str | None:
-    """Whether the ranks agree after each epoch that was evaluated, and after the last."""
     values = {
         r.rank: [
-            *(getattr(e, key) for e in r.epochs if e.test_accuracy is not None),
-            getattr(r, key),
+            *(e.test_accuracy for e in r.epochs if e.test_accuracy is not None),
+            r.test_accuracy,
         ]
         for r in reports
     }
-    return _disagreement(f"the {name} on held-out examples", values)
+    return _disagreement("the accuracy on held-out examples", values)
+
+
+def _test_loss(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
+    values = {
+        r.rank: [*(e.test_loss for e in r.epochs if e.test_loss is not UNSET), r.test_loss]
+        for r in reports
+    }
+    return _disagreement("the loss on held-out examples", values)
 
 
 def _finite(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:

@@ -1,4 +1,4 @@
-"""The phases of a run: one list, from which schema, metrics, tables, plots and checks derive theirs.
+"""The phases of a run: one list, from which schema, metrics, tables and plots derive theirs.
 
 A phase begins where the one before it ends, when the last rank has passed the event; so the phases
 of the wall time follow one another without gap and sum to it.

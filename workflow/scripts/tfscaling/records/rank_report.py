@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 Positive = Annotated[int, Meta(ge=1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
@@ -105,7 +105,9 @@ class TrainedRank(Rank, frozen=True, kw_only=True):
     test_accuracy: float | None
 
 
-class Epoch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Epoch(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """One epoch of a training; held-out values only where the model was evaluated after it."""
 
     epoch: Positive
@@ -119,12 +121,12 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     accuracy: float
     duration_s: Annotated[float, Meta(description="The training of the epoch.")]
     test_loss: Annotated[
-        float | None,
+        float | None | UnsetType,
         Meta(
             description="On held-out examples after this epoch; only where the model was evaluated "
             "then; null as loss."
         ),
-    ] = None
+    ] = UNSET
     test_accuracy: Annotated[Fraction | None, Meta(description="Likewise.")] = None
     evaluation_time_s: Annotated[
         float | None, Meta(description="The evaluation after this epoch.")
@@ -133,8 +135,7 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def is_finite(self) -> bool:
         """Whether its losses are numbers."""
-        is_evaluated = self.test_accuracy is not None
-        return self.loss is not None and (self.test_loss is not None or not is_evaluated)
+        return self.loss is not None and self.test_loss is not None
 
 
 class Execution(msgspec.Struct, frozen=True, array_like=True):
@@ -197,7 +198,9 @@ class BenchmarkedRank(Rank, frozen=True, kw_only=True):
     replicas: int
 
 
-class BenchmarkReport(BenchmarkedRank, frozen=True, kw_only=True, tag="benchmark", tag_field="kind"):
+class BenchmarkReport(
+    BenchmarkedRank, frozen=True, kw_only=True, tag="benchmark", tag_field="kind"
+):
     """The report of a rank of an all-reduce benchmark."""
 
     all_reduces: tuple[AllReduces, ...]

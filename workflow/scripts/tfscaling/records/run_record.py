@@ -207,7 +207,8 @@ class Validity(Part, frozen=True, kw_only=True):
     reason: Annotated[
         str,
         Meta(
-            description='Empty, or how the run diverged, as in "diverged: loss is NaN from epoch 3".'
+            description="Empty, or how the run diverged, as in "
+            '"diverged: loss is NaN from epoch 3".'
         ),
     ]
     checks: Annotated[

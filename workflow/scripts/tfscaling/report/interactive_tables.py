@@ -6,7 +6,6 @@ A table is a `display.TextTable` whose cells know what they sort by.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +17,10 @@ import pandas as pd
 from tfscaling.analysis.clouds import GAP
 from tfscaling.records.metrics import METRICS
 from tfscaling.study.grid import AXES, POINT_AXES
-from tfscaling.tables.display import MISSING, NAMING, TextTable, cell
+from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell
 
 #: Columns with more values than this are searched, not chosen from.
 CHOICES_MAX = 24
-_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 #: Words that must not be overlooked, by how they are coloured; "ok" is what is expected.
 TONES = {
     **dict.fromkeys(("supported", "within"), "good"),
@@ -76,7 +74,7 @@ def table(
 ) -> Table:
     """`shown` for the page; `links` are the targets of a column's cells."""
     cells = shown.cells
-    columns = tuple(_column(str(key), cells[key], shown.texts) for key in cells)
+    columns = tuple(_column(str(name), shown) for name in cells)
     linked = [(links or {}).get(column.name, [None] * len(cells)) for column in columns]
     rows = tuple(
         tuple(
@@ -88,25 +86,17 @@ def table(
     return Table(name, shown.title, columns, rows, shown.above, shown.notes)
 
 
-def number(text: str) -> float | None:
-    """The number with which a cell begins: 358.1 of `358.1 (346.1–371.0)`; None without one."""
-    found = _NUMBER.match(text)
-    return float(found.group()) if found else None
-
-
-def _column(name: str, texts: pd.Series[Any], are_texts: frozenset[str]) -> Column:
-    known = [text for text in texts if text not in (MISSING, "")]
-    is_number = name not in are_texts and all(number(text) is not None for text in known)
+def _column(name: str, shown: TextTable) -> Column:
+    texts = shown.cells[name]
     few = 1 < len(set(texts)) <= min(CHOICES_MAX, len(texts) - 1)
-    return Column(name, is_number, few and name in _CHOICES, name in _LONG)
+    return Column(name, shown.is_number(name), few and name in _CHOICES, name in _LONG)
 
 
 def _cell(column: Column, text: str, href: str | None) -> Cell:
     order = None
     if column.is_number:
-        value = number(text)
-        order = "" if value is None else repr(value)
-    return Cell(text, order, TONES.get(text) if column.name in _JUDGED else None, href)
+        order = repr(text.value) if isinstance(text, Number) else ""
+    return Cell(str(text), order, TONES.get(text) if column.name in _JUDGED else None, href)
 
 
 def constant(frame: pd.DataFrame, names: Sequence[str]) -> tuple[list[str], str]:
@@ -130,10 +120,9 @@ def runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
         cells = [cell(name, {**row, "runs": 1}) for name in names]
         rows.append([*cells, relative or MISSING])
         targets.append(quote(relative.replace(os.sep, "/"), safe="/=") if relative else None)
-    cells_frame = pd.DataFrame(rows, columns=[*names, "record"], dtype=object)
-    texts = TextTable("", cells_frame).texts | {"hosts", "started", "record"}
     note = "A record has everything a run measured; the paths are relative to this page."
-    shown = TextTable("Runs: one row per run", cells_frame, (note,), above, texts)
+    columns = [*names, "record"]
+    shown = TextTable.of("Runs: one row per run", columns, rows, [note], above)
     return table("runs", shown, {"record": targets})
 
 
@@ -157,17 +146,8 @@ def clouds(frame: pd.DataFrame) -> Table:
         "where one of the two is zero, by how much they differ.",
         "A winner is a finding only where the verdict is “supported”.",
     )
-    texts = frozenset({*sides, *POINT_AXES[1:4], "metric", "winner", "verdict"})
-    return table(
-        "clouds",
-        TextTable(
-            "Clouds: the same point on two clouds",
-            pd.DataFrame(rows, columns=names, dtype=object),
-            notes,
-            above,
-            texts | {"source"},
-        ),
-    )
+    title = "Clouds: the same point on two clouds"
+    return table("clouds", TextTable.of(title, names, rows, notes, above))
 
 
 def _margin(row: Mapping[Any, Any]) -> str:
@@ -176,7 +156,7 @@ def _margin(row: Mapping[Any, Any]) -> str:
     is_gap = row["margin_kind"] == GAP
     digits = METRICS[row["metric"]].digits if is_gap else 2
     interval = "" if pd.isna(row["low"]) else f" ({row['low']:.{digits}f}–{row['high']:.{digits}f})"
-    return f"{'by ' * is_gap}{row['margin']:.{digits}f}{interval}"
+    return Number(f"{'by ' * is_gap}{row['margin']:.{digits}f}{interval}", row["margin"])
 
 
 def published(frame: pd.DataFrame) -> Table:
@@ -209,6 +189,5 @@ def published(frame: pd.DataFrame) -> Table:
         "A verdict is “within” if the published value lies within the range of the runs, widened "
         "by the configured tolerance; “outside” if not.",
     )
-    cells = pd.DataFrame(rows, columns=[*names, *last], dtype=object)
-    texts = frozenset({"platform", "cloud", "model", "strategy", "status", "source", *_JUDGED})
-    return table("published", TextTable("Published against measured", cells, notes, above, texts))
+    title = "Published against measured"
+    return table("published", TextTable.of(title, [*names, *last], rows, notes, above))

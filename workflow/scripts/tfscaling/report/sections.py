@@ -17,7 +17,7 @@ from tfscaling.study.configuration import load_schema
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.study.platforms import SHOWN
 from tfscaling.tables.data_warnings import DataWarning, placed
-from tfscaling.tables.display import MISSING, TextTable, one_line
+from tfscaling.tables.display import MISSING, Number, TextTable, cell, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
 
 #: Topic of findings → its heading.
@@ -166,25 +166,19 @@ def _said(row: Mapping[Any, Any], subject: str) -> dict[str, Any]:
     }
 
 
-def _shown(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> TextTable:
-    cells = pd.DataFrame([list(row) for row in rows], columns=list(header), dtype=object)
-    return TextTable(title, cells, texts=frozenset(header) - {"runs"})
-
-
 def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> dict[str, Any]:
     """What counts, how much of it there is, and what does not count, with the reason."""
     counts = Counter(str(status) for status in runs["status"])
     counts["excluded"] = int((comparison["status"] == "excluded").sum())
     statuses = [
-        [s, str(counts[s]), STATUSES.get(s, "")] for s in dict.fromkeys([*STATUSES, *counts])
+        [s, rounded(counts[s], 0), STATUSES.get(s, "")] for s in dict.fromkeys([*STATUSES, *counts])
     ]
+    header = ["status", "runs", "what it means"]
     sizes = comparison.loc[comparison["status"] != "excluded", "runs"]
     enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
     return {
         "checks": [(name, CHECKS.get(name, name)) for name in checks.CHECKS],
-        "statuses": table(
-            "statuses", _shown("Runs by status", ["status", "runs", "what it means"], statuses)
-        ),
+        "statuses": table("statuses", TextTable.of("Runs by status", header, statuses)),
         "left_out": _left_out(runs, comparison),
         "samples": (
             f"{_count(enough, 'point')} with at least {RUNS_FOR_INTERVAL} valid runs, "
@@ -200,15 +194,19 @@ def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
     keys = [*POINT_AXES, "status", "reason"]
     out = runs.loc[runs["status"] != "ok", [*keys, "repeat"]]
     excluded = comparison.loc[comparison["status"] == "excluded", keys].assign(repeat="all")
-    both = pd.concat([out.astype(object), excluded.astype(object)]).fillna("").astype(str)
+    both = pd.concat([out.astype(object), excluded.astype(object)])
     if both.empty:
         return None
-    both["reason"] = both["reason"].map(one_line)
+    both["repeat"] = both["repeat"].astype(str)
+    both["reason"] = both["reason"].fillna("").astype(str).map(one_line)
     grouped = both.groupby(keys, sort=False)["repeat"].agg(", ".join).reset_index()
     varying, above = constant(grouped, POINT_AXES)
-    cells = grouped.rename(columns={"repeat": "repeats"})[[*varying, "repeats", "status", "reason"]]
-    texts = frozenset(cells.columns) - {"nodes", "gpus_per_node"}
-    shown = TextTable("What does not count, and why", cells.astype(object), (), above, texts)
+    names = [*varying, "repeats", "status", "reason"]
+    rows = (
+        [cell(name, row) for name in names]
+        for row in grouped.rename(columns={"repeat": "repeats"}).to_dict("records")
+    )
+    shown = TextTable.of("What does not count, and why", names, rows, above=above)
     return table("left-out", shown)
 
 
@@ -223,7 +221,7 @@ def definitions() -> dict[str, Any]:
         rows.append([name, metric.title, metric.unit or MISSING, metric.direction, meaning])
     header = ["metric", "title", "unit", "better", "meaning"]
     return {
-        "metrics": table("metrics", _shown("Metrics", header, rows)),
+        "metrics": table("metrics", TextTable.of("Metrics", header, rows)),
         "resamples": RESAMPLES,
         "confidence": f"{CONFIDENCE:.0%}",
         "runs_for_interval": RUNS_FOR_INTERVAL,
@@ -239,20 +237,22 @@ def environment(expected: Mapping[str, Any], runs: pd.DataFrame, folder: Path) -
     platforms = expected["platforms"]
     keys = ["title", *SHOWN]
     rows = [[name, *(_text(shown[key]) for key in keys)] for name, shown in platforms.items()]
-    cells = pd.DataFrame(rows, columns=["platform", *keys], dtype=object)
-    texts = frozenset(cells.columns) - {"cpus_per_node", "usd_per_node_hour", "usd_per_gpu_hour"}
     paths = [os.path.relpath(path, folder) for path in valid["record"].dropna()]
     return {
         "versions": _counted(valid["tensorflow"]),
         "commits": _counted(valid["git_commit"]),
         "hosts": list(hosts),
-        "platforms": table("platforms", TextTable("Platforms and prices", cells, texts=texts)),
+        "platforms": table(
+            "platforms", TextTable.of("Platforms and prices", ["platform", *keys], rows)
+        ),
         "example": min(paths, default=None),
     }
 
 
 def _text(value: Any) -> str:
-    return MISSING if value is None else str(value)
+    if value is None:
+        return MISSING
+    return Number(str(value), value) if isinstance(value, int | float) else str(value)
 
 
 def _counted(values: pd.Series[Any]) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.records.metrics import METRICS
+from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study import platforms
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables import published

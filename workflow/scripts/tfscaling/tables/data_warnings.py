@@ -69,9 +69,7 @@ class Tables:
         self.all_runs: Sequence[Row] = runs[known].to_dict("records")
         self.valid = [run for run in self.all_runs if run["status"] == RunState.OK]
         #: Those that have a record: what it warns of may explain why a run diverged.
-        self.ended = [
-            r for r in self.all_runs if r["status"] in FINISHED
-        ]
+        self.ended = [r for r in self.all_runs if r["status"] in FINISHED]
 
     def title(self, platform: str) -> str:
         titles = {row["platform"]: row["platform_title"] for row in self.points.values()}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Self
 
 import pandas as pd
 
@@ -16,22 +17,51 @@ from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 MISSING = "–"
 #: Of a ratio to a value of 0; the reason stands in its own column.
 NO_RATIO = "no ratio"
-_TEXTS = {"platform", "model", "strategy", "recipe", "devices", "status", "reason"}
 
 #: What names a point: its axes, and the kind of its devices after their number.
 _AFTER = POINT_AXES.index("gpus_per_node") + 1
 NAMING = (*POINT_AXES[:_AFTER], "devices", *POINT_AXES[_AFTER:])
 
 
+class Number(str):
+    """A number as people read it, such as `358.1 (346.1–371.0)`: `value` is what it sorts by."""
+
+    value: float
+
+    def __new__(cls, text: str, value: float) -> Self:
+        number = super().__new__(cls, text)
+        number.value = value
+        return number
+
+
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts: `cells` as it is read, `texts` the columns aligned to the left."""
+    """A table as people read it: the texts of `cells`, of which those of numbers are `Number`s.
+
+    `above` is a sentence before the table, `notes` come after it.
+    """
 
     title: str
     cells: pd.DataFrame
     notes: tuple[str, ...] = ()
     above: str = ""
-    texts: frozenset[str] = field(default_factory=lambda: frozenset(_TEXTS))
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        notes: Iterable[str] = (),
+        above: str = "",
+    ) -> Self:
+        """The table of these rows, each with a text for every one of `columns`."""
+        cells = pd.DataFrame([list(row) for row in rows], columns=list(columns), dtype=object)
+        return cls(title, cells, tuple(notes), above)
+
+    def is_number(self, column: Hashable) -> bool:
+        """Whether the column has a number: it is aligned to the right and sorts by value."""
+        return any(isinstance(text, Number) for text in self.cells[column])
 
 
 def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextTable:
@@ -47,9 +77,16 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextT
         names.append("reason")
     rows = [[cell(name, row) for name in names] for row in table.to_dict("records")]
     above = f"All points: {', '.join(fixed)}." if fixed else ""
-    cells = pd.DataFrame(rows, columns=names, dtype=object)
     notes = [*_target_notes(table, axes, columns), *_notes(table, names)]
-    return TextTable(title, cells, tuple(notes), above)
+    return TextTable.of(title, names, rows, notes, above)
+
+
+def rounded(value: float | None, digits: int, low: Any = None, high: Any = None) -> str:
+    """A value rounded to `digits`, with its interval or range in brackets; `MISSING` for none."""
+    if pd.isna(value):
+        return MISSING
+    spread = "" if pd.isna(low) else f" ({low:.{digits}f}–{high:.{digits}f})"
+    return Number(f"{value:.{digits}f}{spread}", value)
 
 
 def devices(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
@@ -66,18 +103,19 @@ def cell(name: str, row: dict[Any, Any]) -> str:
     value = row[name]
     if name == "runs":
         asked = row["runs_asked"]
-        return str(value) if pd.isna(asked) else f"{value} of {asked:.0f}"
+        return Number(str(value) if pd.isna(asked) else f"{value} of {asked:.0f}", value)
     if value is None or (not isinstance(value, str) and pd.isna(value)):
         ratio = "speedup" if name == "scaling_efficiency" else name
         return NO_RATIO if f"no {ratio}: " in str(row.get("reason", "")) else MISSING
     if name in METRICS:
         digits = METRICS[name].digits
         low, high = _spread(name, row)
-        if low is None:
-            return f"{value:.{digits}f}"
-        digits = min(digits, 1) if name == "execution_time_s" else digits
-        return f"{value:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
-    return f"{value:.0f}" if isinstance(value, float) else one_line(str(value))
+        if low is not None and name == "execution_time_s":
+            digits = min(digits, 1)
+        return rounded(value, digits, low, high)
+    if isinstance(value, Real):
+        return Number(f"{value:.0f}" if isinstance(value, float) else str(value), float(value))
+    return one_line(str(value))
 
 
 def _spread(name: str, row: dict[Any, Any]) -> tuple[Any, Any]:
@@ -172,17 +210,16 @@ def platform(table: pd.DataFrame, name: str) -> list[TextTable]:
             for row in group.to_dict("records")
             if row["runs"] and row["reason"]
         ]
-        tables.append(
-            TextTable(title, pd.DataFrame(rows, columns=header, dtype=object), tuple(notes))
-        )
+        tables.append(TextTable.of(title, header, rows, notes))
     return tables
 
 
 def _published_form(row: dict[Any, Any]) -> list[str]:
-    nodes = str(row["nodes"])
+    nodes = Number(str(row["nodes"]), row["nodes"])
     if not row["runs"]:
         return [nodes, one_line(f"{row['status']}: {row['reason']}"), MISSING, MISSING]
     seconds = f"{row['execution_time_s']:.3f} seconds"
     if row["runs_diverged"] > 0:
         seconds += f" ({row['runs_diverged']:.0f} of {row['runs_asked']:.0f} diverged)"
-    return [nodes, seconds, f"{row['loss']:.4f}", f"{row['accuracy']:.4f}"]
+    quality = (Number(f"{row[name]:.4f}", row[name]) for name in ("loss", "accuracy"))
+    return [nodes, Number(seconds, row["execution_time_s"]), *quality]

@@ -12,7 +12,7 @@ import pandas as pd
 
 from tfscaling.records.rank_report import COMPARED, PACKAGES, HostFacts, Rank
 from tfscaling.records.run_record import RunRecord
-from tfscaling.tables.display import TextTable
+from tfscaling.tables.display import TextTable, rounded
 
 #: Columns of the table of runs; a value that differs between the ranks is given once each.
 COLUMNS = (
@@ -141,7 +141,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
     ]
     if (found["fact"] == UNCHECKED).any():
         notes.append(f"What is {UNCHECKED} may not be what the platform says.")
-    cells = found.astype(str).astype(object)
-    return TextTable(
-        "Differences of environment", cells, tuple(notes), texts=frozenset(found.columns)
+    rows = ([*map(str, row[:-1]), rounded(row[-1], 0)] for row in found.itertuples(index=False))
+    return TextTable.of(
+        "Differences of environment", ["platform", "fact", "values", "runs"], rows, notes
     )

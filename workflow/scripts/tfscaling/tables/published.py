@@ -15,11 +15,11 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.records.metrics import METRICS
+from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.configuration import ConfigError, Sources, problem
 from tfscaling.study.grid import POINT_AXES
-from tfscaling.tables.display import MISSING, TextTable
+from tfscaling.tables.display import MISSING, TextTable, rounded
 from tfscaling.tables.intervals import median_interval
 from tfscaling.training.strategies import STRATEGIES
 
@@ -255,20 +255,17 @@ def as_text(table: pd.DataFrame, tolerance: float) -> TextTable:
         f"within: in the range of these runs widened by {tolerance:.0%} of the loss, or of the "
         "error 1 - accuracy. Every published value is a single run.",
     )
-    texts = frozenset({"platform", "loss_verdict", "accuracy_verdict", "remark"})
-    return TextTable(
-        "Published against measured", pd.DataFrame(rows, columns=columns), notes, "", texts
-    )
+    return TextTable.of("Published against measured", columns, rows, notes)
 
 
 def _cell(name: str, row: Row) -> str:
     if name in ("loss", "accuracy"):
         low, value, high = (row[f"{name}_{end}"] for end in ("min", "median", "max"))
-        return MISSING if pd.isna(value) else f"{value:.4f} ({low:.4f}–{high:.4f})"
+        return rounded(value, 4, low, high)
     if pd.isna(row[name]):
         return "" if name == "remark" else MISSING
     digits = METRICS[name].digits if name in METRICS else 0
-    return row[name] if isinstance(row[name], str) else f"{row[name]:.{digits}f}"
+    return row[name] if isinstance(row[name], str) else rounded(row[name], digits)
 
 
 def _remarks(row: Row, rows: Sequence[Row], result: Row) -> Iterator[str]:

@@ -25,7 +25,7 @@ from tfscaling.records import clock
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Rank, RankReport, ServerReport, TrainingReport
 from tfscaling.records.run_record import write_json
-from tfscaling.study.run_spec import BenchmarkSpec, RunSpec, flat
+from tfscaling.study.run_spec import BenchmarkSpec, RunSpec
 from tfscaling.training import devices, models, parameter_server, user_model
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.parameter_server import ParameterServerTrainer
@@ -163,7 +163,9 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     worker_devices = devices.of_workers() if kind.coordinated else None
     used = names if kind.coordinated else devices.in_use(strategy)
     events.add("rendezvous", replicas=spec.replicas)
-    arrays = catalogue.load(dataset_file, flat(spec.recipe))
+    arrays = catalogue.load(
+        dataset_file, spec.recipe.train_examples_max, spec.recipe.test_examples_max
+    )
     events.add("data", train_examples=len(arrays.y_train), test_examples=len(arrays.y_test))
     build = models.get(spec.point.model).build
     trainer: Trainer | ParameterServerTrainer

@@ -68,9 +68,7 @@ def _mirrored(devices: Sequence[str], communication: str) -> Any:
 def _multi_worker_mirrored(devices: Sequence[str], communication: str) -> Any:
     import tensorflow as tf
 
-    implementation = tf.distribute.experimental.CommunicationImplementation[
-        communication.upper()
-    ]
+    implementation = tf.distribute.experimental.CommunicationImplementation[communication.upper()]
     options = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
     with _local_devices(devices):
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
