@@ -16,9 +16,8 @@ from generator import phases, spec_of, training_report
 from tfscaling.jobs.launchers import Command
 from tfscaling.records import run_record
 from tfscaling.records.rank_report import Epoch
-from tfscaling.study import configuration, grid, manifest, parameters
-from tfscaling.training.models import MODELS
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.study import configuration, manifest
+from tfscaling.study.run_spec import RunSpec
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "workflow" / "scripts"
@@ -156,10 +155,9 @@ def run_python(
     )
 
 
-def axes_and_settings(**recipe: Any) -> tuple[grid.Run, dict[str, Any]]:
-    """The point `laptop` with one node and two logical devices."""
+def local_spec(**recipe: Any) -> RunSpec:
+    """A run on the point `laptop` with one node and two logical devices."""
     block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": 1}
     changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
     config = valid_config((("grid",), [{**block, "gpus_per_node": 2}]), *changes)
-    (run,) = grid.expand(config, MODELS, STRATEGIES).runs
-    return run, parameters.run_parameters(config, run, "mnist")
+    return spec_of(manifest.expected_runs(config)["runs"][0])

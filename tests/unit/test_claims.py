@@ -17,6 +17,7 @@ from builders import REPOSITORY
 from claims import INDIFFERENCE, is_false
 from simulated import NOISES, RUNS, Sweeps, line, noise, share
 from tfscaling.analysis import clouds, decision, findings
+from tfscaling.analysis.evidence import Study
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED
 
 FALSE_MAX = 0.05
@@ -26,7 +27,7 @@ each_noise = pytest.mark.parametrize("kind", NOISES, ids=lambda kind: f"{kind[0]
 
 def supported(comparison: pd.DataFrame, runs: pd.DataFrame, topic: str) -> list[str]:
     """The supported sentences of a topic."""
-    found = findings.find(comparison, runs)
+    found = findings.find(Study(comparison, runs))
     return list(found.loc[(found["topic"] == topic) & (found["support"] == SUPPORTED), "text"])
 
 
@@ -90,7 +91,7 @@ def test_a_cloud_wins_only_where_it_does(kind: tuple[str, float]) -> None:
     sweeps = Sweeps(line("east") + line("west"))
     false = []
     for comparison, runs in sweeps.times([100.0] * 8, kind, TRIALS):
-        table = clouds.table(comparison, runs, sweeps.expected)
+        table = clouds.table(Study(comparison, runs, sweeps.expected))
         times = table[table["metric"] == "execution_time_s"]
         false.append(bool((times["verdict"] == SUPPORTED).any()))
     assert share(false) <= FALSE_MAX
@@ -128,7 +129,7 @@ def choices(
         )
     }
     for tables in sweeps.times(true_s, kind, trials):
-        for choice in decision.decide(*tables):
+        for choice in decision.decide(Study(*tables)):
             if choice.goal == "execution_time_s":
                 point: Any = choice.point
                 own = true_s[places[point[3], point[0], point[4]]]

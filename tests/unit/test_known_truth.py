@@ -25,6 +25,7 @@ from known_truth import (
     Writer,
 )
 from tfscaling.analysis import clouds, decision, findings
+from tfscaling.analysis.evidence import Study
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.significance import SUPPORTED
@@ -66,9 +67,10 @@ def _made(writer: Writer, folder: Path) -> Iterator[Made]:
         writer.write(truth, folder / str(number))
         runs = _as_read(runs_table.run_tables(expected, folder / str(number))[0], folder)
         comparison = _as_read(comparison_table(runs, expected), folder)
-        between = clouds.table(comparison, runs, expected)
-        found = findings.find(comparison, runs, between)
-        yield Made(truth, runs, comparison, between, found, decision.decide(comparison, runs))
+        study = Study(comparison, runs, expected)
+        between = clouds.table(study)
+        found = findings.find(study, between)
+        yield Made(truth, runs, comparison, between, found, decision.decide(study))
 
 
 def _as_read(table: pd.DataFrame, folder: Path) -> pd.DataFrame:

@@ -24,15 +24,15 @@ rule plot:
     conda:
         "../envs/environment.yaml"
     params:
-        plots=json.dumps(titles(CONFIG["plots"])),
+        titles=list(titles(CONFIG["plots"]).values()),
     message:
         "draw the plots"
     shell:
         "plot.py"
-        " --plots {params.plots:q}"
         " --comparison {input.comparison}"
         " --epochs {input.epochs}"
         " --warnings {input.warnings}"
         " --published {input.published}"
+        " --titles {params.titles:q}"
         " --outputs {output.svg}"
         " >{log} 2>&1"

@@ -12,10 +12,12 @@ import shutil
 from pathlib import Path
 
 import compare
+import plot
 import write_report
 from analyse import analyse
 from collect import collect
-from plot import plot
+from tfscaling.analysis.conclusions import CONCLUSIONS
+from tfscaling.analysis.evidence import Study
 from tfscaling.plots import plot_registry
 from tfscaling.records import run_record
 from tfscaling.study import all_reduce_benchmark, manifest
@@ -60,19 +62,16 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
         [comparison.with_suffix(ending) for ending in compare.FORMATS],
         [folder / "platforms" / f"{name}.md" for name in expected["platforms"]],
     )
-    tolerance = config["published"]["tolerance"]
-    timed = all_reduce_benchmark.folder_beside(runs_dir)
-    analyse(
+    study = Study(
         runs_table.read_table(comparison),
         runs,
         expected,
         rows,
-        tolerance,
-        timed,
-        warnings,
-        folder,
+        config["published"]["tolerance"],
         shown["indifference"],
+        all_reduce_benchmark.folder_beside(runs_dir),
     )
+    analyse(study, warnings, folder)
 
 
 def draw(config: dict, folder: Path) -> None:
@@ -80,11 +79,11 @@ def draw(config: dict, folder: Path) -> None:
     (folder / "plots").mkdir(parents=True, exist_ok=True)
     titles = plot_registry.titles(config["plots"])
     files = [folder / "plots" / f"{name}.svg" for name in titles]
-    names = ["runs", "comparison", "epochs", "decision", "findings", "clouds", "published"]
-    names += ["scaling", "communication", "methodology"]
+    names = ["runs", "comparison", "epochs", *CONCLUSIONS]
     csv = {name: folder / "tables" / f"{name}.csv" for name in names}
     warnings = folder / "tables" / "warnings.json"
-    plot(titles, csv["comparison"], csv["epochs"], warnings, csv["published"], files)
+    tables = plot.read_tables(csv["comparison"], csv["epochs"], warnings, csv["published"])
+    plot.draw(tables, dict(zip(files, titles.values(), strict=True)))
     write_report.write(
         folder / "report.html",
         config["comparison"]["title"],

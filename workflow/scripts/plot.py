@@ -2,65 +2,60 @@
 """Draw plots of the comparison, all in one process.
 
 INPUTS   comparison.csv (--comparison), epochs.csv (--epochs), warnings.json (--warnings),
-         published.csv (--published, may be left out)
+         published.csv (--published)
 OUTPUTS  one SVG per plot (--outputs), with the warnings at its foot; a file's stem is the plot's
          name
 """
 
 import argparse
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
-from tfscaling.plots import plot_style
+from tfscaling.plots import plot_figure
 from tfscaling.plots.plot_registry import PLOTS
+from tfscaling.plots.plot_series import Tables
 from tfscaling.records import run_record
 from tfscaling.tables import data_warnings, runs_table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--plots", type=json.loads, required=True, help="titles by plot, as JSON")
     parser.add_argument("--comparison", type=Path, required=True)
     parser.add_argument("--epochs", type=Path, required=True)
     parser.add_argument("--warnings", type=Path, required=True, help="warnings.json")
-    parser.add_argument("--published", type=Path)
+    parser.add_argument("--published", type=Path, required=True, help="published.csv")
+    parser.add_argument("--titles", nargs="*", required=True, help="one for each of --outputs")
     parser.add_argument("--outputs", type=Path, nargs="*", required=True, help="<plot>.svg")
     args = parser.parse_args()
-    unknown = sorted({*args.plots, *(path.stem for path in args.outputs)} - PLOTS.keys())
+    unknown = sorted({path.stem for path in args.outputs} - PLOTS.keys())
     if unknown:
         parser.error(f"unknown plots: {', '.join(unknown)}; known: {', '.join(PLOTS)}")
-    plot(args.plots, args.comparison, args.epochs, args.warnings, args.published, args.outputs)
+    if len(args.titles) != len(args.outputs):
+        parser.error(f"{len(args.titles)} titles for {len(args.outputs)} outputs")
+    tables = read_tables(args.comparison, args.epochs, args.warnings, args.published)
+    draw(tables, dict(zip(args.outputs, args.titles, strict=True)))
 
 
-def plot(
-    titles: Mapping[str, str | None],
-    comparison: Path,
-    epochs: Path,
-    warnings: Path,
-    published: Path | None,
-    outputs: Sequence[Path],
-) -> None:
-    """Draw each of the outputs; a plot without a title in `titles` has its own."""
-    drawn_from = plot_style.Tables(
+def read_tables(comparison: Path, epochs: Path, warnings: Path, published: Path) -> Tables:
+    """What the plots show; `published` may be a file without any column."""
+    try:
+        published_rows = runs_table.read_table(published)
+    except pd.errors.EmptyDataError:
+        published_rows = pd.DataFrame()
+    found = data_warnings.from_json(run_record.read_json(warnings))
+    return Tables(
         runs_table.read_table(comparison),
         runs_table.read_table(epochs),
-        read_published(published),
-        data_warnings.footnotes(data_warnings.from_json(run_record.read_json(warnings))),
+        published_rows,
+        data_warnings.footnotes(found),
     )
-    for path in outputs:
-        entry = PLOTS[path.stem]
-        title = titles.get(path.stem) or entry.title
-        plot_style.save(entry.draw(drawn_from, title), path)
 
 
-def read_published(path: Path | None) -> pd.DataFrame:
-    """The published results beside the measured ones; empty without any."""
-    try:
-        return runs_table.read_table(path) if path else pd.DataFrame()
-    except pd.errors.EmptyDataError:
-        return pd.DataFrame()
+def draw(tables: Tables, titles: Mapping[Path, str]) -> None:
+    """Draw each plot into its file, below its title."""
+    for path, title in titles.items():
+        plot_figure.save(PLOTS[path.stem].draw(tables, title), path)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 from builders import REPOSITORY
 from measured import around, measured
 from tfscaling.analysis import clouds
+from tfscaling.analysis.evidence import Study
 from tfscaling.tables import formats, published
 
 
@@ -19,7 +20,7 @@ def rows_of(table: pd.DataFrame, **values: Any) -> list[dict[Any, Any]]:
 
 
 def test_the_faster_cloud_wins_with_its_margin_and_interval() -> None:
-    table = clouds.table(*measured({("east", 2): around(10.0), ("west", 2): around(15.0)}))
+    table = clouds.table(Study(*measured({("east", 2): around(10.0), ("west", 2): around(15.0)})))
     (row,) = rows_of(table, metric="execution_time_s")
     assert (row["winner"], row["verdict"], row["source"]) == ("gcp", "supported", "measured")
     assert row["margin"] == pytest.approx(1.5)
@@ -30,7 +31,7 @@ def test_the_faster_cloud_wins_with_its_margin_and_interval() -> None:
 
 def test_the_more_accurate_cloud_wins_by_its_error() -> None:
     times = {("east", 1): [1.0], ("west", 1): [1.0]}
-    table = clouds.table(*measured(times, {("east", 1): [0.96], ("west", 1): [0.99]}))
+    table = clouds.table(Study(*measured(times, {("east", 1): [0.96], ("west", 1): [0.99]})))
     (row,) = rows_of(table, metric="accuracy")
     assert (row["winner"], row["verdict"]) == ("aws", "too few runs")
     assert row["margin"] == pytest.approx(4.0)
@@ -38,7 +39,7 @@ def test_the_more_accurate_cloud_wins_by_its_error() -> None:
 
 def test_samples_that_overlap_decide_nothing() -> None:
     times = {("east", 1): around(10.0, 0.2), ("west", 1): around(10.3, 0.2)}
-    (row,) = rows_of(clouds.table(*measured(times)), metric="execution_time_s")
+    (row,) = rows_of(clouds.table(Study(*measured(times))), metric="execution_time_s")
     assert row["verdict"] == "inconclusive"
 
 
@@ -46,7 +47,7 @@ def test_a_value_of_zero_has_a_difference_instead_of_a_ratio() -> None:
     times = {("east", 1): around(10.0), ("west", 1): around(10.0)}
     accuracies = {("east", 1): [1.0] * 6, ("west", 1): around(0.9, 0.001)}
     comparison, runs, expected = measured(times, accuracies)
-    table = clouds.table(comparison, runs, expected)
+    table = clouds.table(Study(comparison, runs, expected))
     for metric in ("accuracy", "loss"):
         (row,) = rows_of(table, metric=metric)
         assert (row["winner"], row["verdict"]) == ("gcp", "supported")
@@ -59,16 +60,16 @@ def test_a_value_of_zero_has_a_difference_instead_of_a_ratio() -> None:
 def test_some_zeros_give_no_interval_without_an_end() -> None:
     times = {("east", 1): around(10.0), ("west", 1): around(10.0)}
     accuracies = {("east", 1): [1.0, 1.0, 1.0, 0.999, 0.999, 0.999], ("west", 1): [0.9] * 6}
-    (row,) = rows_of(clouds.table(*measured(times, accuracies)), metric="accuracy")
+    (row,) = rows_of(clouds.table(Study(*measured(times, accuracies))), metric="accuracy")
     assert math.isfinite(row["low"]) and math.isfinite(row["high"])
 
 
 def test_verdicts_hold_for_all_comparisons_of_the_table() -> None:
     times = {(name, nodes): around(10.0) for name in ("east", "west") for nodes in (1, 2, 4)}
     comparison, runs, expected = measured(times)
-    table = clouds.table(comparison, runs, expected)
+    table = clouds.table(Study(comparison, runs, expected))
     assert set(table["comparisons"]) == {12}
-    notes = clouds.notes(table, comparison, runs)
+    notes = clouds.notes(table, Study(comparison, runs))
     assert any("all 12 comparisons" in note for note in notes)
 
 
@@ -79,20 +80,20 @@ def test_points_that_do_other_work_are_not_compared_and_named() -> None:
     comparison["same_work"] = ~other
     comparison.loc[~comparison["same_work"], "examples_trained"] = 576
     comparison.loc[other, "reason"] = "does not do the same work: trained 5"
-    table = clouds.table(comparison, runs, expected)
+    table = clouds.table(Study(comparison, runs, expected))
     assert set(table["nodes"]) == {1}
-    last = clouds.notes(table, comparison, runs)[-1]
+    last = clouds.notes(table, Study(comparison, runs))[-1]
     assert last.startswith("1 point takes no part: 2 nodes of west") and "trained 5" in last
 
 
 def test_only_points_of_both_clouds_are_compared() -> None:
     times = {("east", 1): [10.0], ("east", 2): [6.0], ("west", 2): [5.0]}
-    table = clouds.table(*measured(times))
+    table = clouds.table(Study(*measured(times)))
     assert set(table["nodes"]) == {2}
 
 
 def test_equal_values_have_no_winner() -> None:
-    table = clouds.table(*measured({("east", 1): [10.0], ("west", 1): [10.0]}))
+    table = clouds.table(Study(*measured({("east", 1): [10.0], ("west", 1): [10.0]})))
     (row,) = rows_of(table, metric="execution_time_s")
     assert row["winner"] == "equal"
 
@@ -100,7 +101,7 @@ def test_equal_values_have_no_winner() -> None:
 @pytest.mark.parametrize("cloud", [None, "gcp"])
 def test_platforms_of_one_cloud_or_none_are_not_compared(cloud: str | None) -> None:
     times = {("east", 1): [10.0], ("west", 1): [5.0]}
-    table = clouds.table(*measured(times, cloud=cloud))
+    table = clouds.table(Study(*measured(times, cloud=cloud)))
     assert table.empty
     assert list(table.columns) == list(clouds.COLUMNS)
 
@@ -108,7 +109,7 @@ def test_platforms_of_one_cloud_or_none_are_not_compared(cloud: str | None) -> N
 def test_the_published_points_are_compared_as_single_runs() -> None:
     rows = published.read(REPOSITORY / "resources/published_results.csv")
     comparison, runs, expected = measured({("east", 1): [1.0]}, published_as="gcp-n1-standard-2")
-    table = clouds.table(comparison, runs, expected, rows)
+    table = clouds.table(Study(comparison, runs, expected, rows))
     assert set(table["source"]) == {"published"}
     assert set(table["verdict"]) == {"too few runs"}
     found = rows_of(table, platform_b="aws-m4-large", nodes=10, metric="execution_time_s")
@@ -120,7 +121,7 @@ def test_the_published_points_are_compared_as_single_runs() -> None:
 def test_people_read_winner_margin_and_doubt() -> None:
     times = {("east", 1): around(10.0), ("west", 1): around(15.0), ("east", 2): [9.0],
              ("west", 2): [3.0]}  # fmt: skip
-    (shown,) = clouds.text_tables(clouds.table(*measured(times)))
+    (shown,) = clouds.text_tables(clouds.table(Study(*measured(times))))
     assert shown.title == "gcp against aws: east, west (measured)"
     east, west = shown.cells["execution_time_s"]
     assert re.fullmatch(r"gcp \(1\.50, 1\.4\d–1\.5\d\)", east)

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from builders import raw_config, write_failure
 from tfscaling.analysis import communication, methodology
+from tfscaling.analysis.evidence import Study
 from tfscaling.study import configuration, manifest
 from tfscaling.study.all_reduce_benchmark import folder_beside
 from tfscaling.tables import formats, runs_table
@@ -20,7 +21,7 @@ from tfscaling.tables.comparison import comparison_table
 GRADIENT_S = 1e-3 + all_reduce_records.GRADIENT_BYTES / 5e8
 
 
-class Study:
+class Timed:
     """Runs on 1 to 5 and (excluded) 9 nodes, without benchmarks; and with parameter servers."""
 
     def __init__(self, folder: Path, enabled: bool = True) -> None:
@@ -40,7 +41,11 @@ class Study:
         """(runs, comparison, communication), as they are read from their files."""
         runs, _ = runs_table.run_tables(self.expected, self.runs_dir)
         comparison = comparison_table(runs, self.expected)
-        return runs, comparison, communication.table(comparison, self.expected, self.folder)
+        return (
+            runs,
+            comparison,
+            communication.table(Study(comparison, runs, self.expected, benchmarks_dir=self.folder)),
+        )
 
     def rows(self) -> dict[tuple[str, int], dict[str, Any]]:
         made = self.tables()[2].to_dict("records")
@@ -48,15 +53,15 @@ class Study:
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Study:
-    return Study(tmp_path)
+def study(tmp_path: Path) -> Timed:
+    return Timed(tmp_path)
 
 
-def of_nodes(study: Study, nodes: int) -> dict[str, Any]:
+def of_nodes(study: Timed, nodes: int) -> dict[str, Any]:
     return study.rows()["multi_worker_mirrored", nodes]
 
 
-def test_a_step_stands_beside_computation_plus_all_reduce(study: Study) -> None:
+def test_a_step_stands_beside_computation_plus_all_reduce(study: Timed) -> None:
     all_reduce_records.write(study.folder, study.entry[2])
     row = of_nodes(study, 2)
     assert (row["status"], row["reason"], row["replicas"], row["repetitions"]) == ("ok", "", 2, 3)
@@ -72,7 +77,7 @@ def test_a_step_stands_beside_computation_plus_all_reduce(study: Study) -> None:
     assert Path(row["record"]).is_file()
 
 
-def test_enough_repetitions_give_an_interval(study: Study) -> None:
+def test_enough_repetitions_give_an_interval(study: Timed) -> None:
     all_reduce_records.write(
         study.folder, study.entry[2], scatter=[0.5, *[0.95, 1.0, 1.05] * 6, 3.0]
     )
@@ -82,7 +87,7 @@ def test_enough_repetitions_give_an_interval(study: Study) -> None:
     assert row["all_reduce_time_s_max"] == pytest.approx(3 * GRADIENT_S)
 
 
-def test_a_point_without_a_benchmark_is_a_row_that_says_why(study: Study) -> None:
+def test_a_point_without_a_benchmark_is_a_row_that_says_why(study: Timed) -> None:
     all_reduce_records.write(study.folder, study.entry[2])
     write_failure(study.folder, study.entry[3])
     path = all_reduce_records.write(study.folder, study.entry[4])
@@ -108,19 +113,19 @@ def test_a_point_without_a_benchmark_is_a_row_that_says_why(study: Study) -> Non
             assert pd.isna(row["step_bound_s"]) and pd.isna(row["latency_s"]), nodes
 
 
-def test_the_bound_of_a_single_replica_is_its_computation(study: Study) -> None:
+def test_the_bound_of_a_single_replica_is_its_computation(study: Timed) -> None:
     row = of_nodes(study, 1)
     assert row["step_bound_s"] == row["compute_time_s"]
     assert pd.isna(row["all_reduce_time_s"])
 
 
-def test_a_broken_record_is_a_failed_row(study: Study) -> None:
+def test_a_broken_record_is_a_failed_row(study: Timed) -> None:
     all_reduce_records.write(study.folder, study.entry[2]).write_text("{")
     row = of_nodes(study, 2)
     assert row["status"] == "failed" and "not JSON" in row["reason"]
 
 
-def test_without_a_valid_run_the_benchmark_is_still_there(study: Study) -> None:
+def test_without_a_valid_run_the_benchmark_is_still_there(study: Timed) -> None:
     all_reduce_records.write(study.folder, study.entry[2])
     (study.runs_dir / study.entry[2]["path"] / "repeat=1/run.json").unlink()
     row = of_nodes(study, 2)
@@ -128,7 +133,7 @@ def test_without_a_valid_run_the_benchmark_is_still_there(study: Study) -> None:
     assert pd.isna(row["step_bound_s"])
 
 
-def test_what_the_sizes_do_not_determine_is_refused_with_the_reason(study: Study) -> None:
+def test_what_the_sizes_do_not_determine_is_refused_with_the_reason(study: Timed) -> None:
     all_reduce_records.write(study.folder, study.entry[2], bandwidth_bytes_per_s=1e12)
     row = of_nodes(study, 2)
     assert pd.isna(row["latency_s"]) and "larger sizes are needed" in row["fit_reason"]
@@ -137,7 +142,7 @@ def test_what_the_sizes_do_not_determine_is_refused_with_the_reason(study: Study
     assert "no latency and bandwidth: 16777216 bytes take only" in page
 
 
-def test_the_table_for_people(study: Study, tmp_path: Path) -> None:
+def test_the_table_for_people(study: Timed, tmp_path: Path) -> None:
     all_reduce_records.write(study.folder, study.entry[2], scatter=[0.9, 1.0, 1.1] * 3)
     csv = tmp_path / "communication.csv"
     study.tables()[2].to_csv(csv, index=False)
@@ -155,7 +160,7 @@ def test_the_table_for_people(study: Study, tmp_path: Path) -> None:
 
 
 def test_without_benchmarks_there_is_a_word_and_no_row(tmp_path: Path) -> None:
-    made = Study(tmp_path, enabled=False).tables()[2]
+    made = Timed(tmp_path, enabled=False).tables()[2]
     assert made.empty and tuple(made) == communication.COLUMNS
     assert "`all_reduce_benchmark.enabled` is false" in formats.markdown(
         communication.as_text(made)
@@ -163,11 +168,11 @@ def test_without_benchmarks_there_is_a_word_and_no_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_complete", [True, False])
-def test_the_method_page_takes_it_as_a_bound(is_complete: bool, study: Study) -> None:
+def test_the_method_page_takes_it_as_a_bound(is_complete: bool, study: Timed) -> None:
     for nodes in (2, 3, 4, 5) if is_complete else (2, 3):
         all_reduce_records.write(study.folder, study.entry[nodes])
     runs, comparison, made = study.tables()
-    rules = methodology.rules(runs, comparison, study.expected, made)
+    rules = methodology.rules(Study(comparison, runs, study.expected), made)
     row = rules.iloc[[*methodology.RULES].index("bounds")]
     steps = "5 of 5" if is_complete else "3 of 5"
     assert f"{steps} steps stand beside computation plus all-reduce" in row["evidence"]

@@ -10,6 +10,7 @@ import pytest
 from measured import around, measured, nothing_measured
 from tfscaling.analysis import decision
 from tfscaling.analysis.decision import Choice
+from tfscaling.analysis.evidence import Study
 from tfscaling.study import costs
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.significance import (
@@ -51,7 +52,7 @@ def to_target(
 
 
 def choice(tables: Tables, goal: str = "execution_time_s", indifference: float = 0.05) -> Choice:
-    choices = decision.decide(*tables, indifference)
+    choices = decision.decide(Study(*tables, indifference=indifference))
     (found,) = [choice for choice in choices if choice.goal == goal]
     return found
 
@@ -84,7 +85,9 @@ def test_the_greatest_accuracy_is_the_best() -> None:
 
 
 def test_goals_in_their_order_without_those_of_a_target() -> None:
-    goals = [choice.goal for choice in decision.decide(*tables_of({("east", 1): around(30.0)}))]
+    goals = [
+        choice.goal for choice in decision.decide(Study(*tables_of({("east", 1): around(30.0)})))
+    ]
     assert goals == ["execution_time_s", "cost_usd", "test_accuracy"]
 
 
@@ -303,7 +306,7 @@ def test_other_work_is_no_rival() -> None:
     comparison, runs = tables_of({("east", 1): around(30.0), ("east", 2): around(10.0)})
     for table in (comparison, runs):
         table.loc[table["nodes"] == 2, "model"] = "resnet50"
-    found = [c for c in decision.decide(comparison, runs) if c.goal == "execution_time_s"]
+    found = [c for c in decision.decide(Study(comparison, runs)) if c.goal == "execution_time_s"]
     assert [(c.work, taken(c)) for c in found] == [
         ("mnist_cnn, weak", ("east", 1)),
         ("resnet50, weak", ("east", 2)),
@@ -326,7 +329,7 @@ def test_a_choice_names_a_point_of_the_comparison() -> None:
 
 def test_where_nothing_is_measured_nothing_is_chosen() -> None:
     comparison, runs = nothing_measured()
-    assert decision.decide(comparison, runs) == []
+    assert decision.decide(Study(comparison, runs)) == []
     table = decision.table([])
     assert table.empty and list(table.columns) == list(decision.COLUMNS)
 
@@ -334,7 +337,10 @@ def test_where_nothing_is_measured_nothing_is_chosen() -> None:
 def test_the_table_has_the_point_to_take_and_how_many_are_like_it() -> None:
     tables = tables_of({("east", 1): around(30.0), ("east", 2): around(10.3, 0.1),
                         ("east", 4): around(10.0, 0.1), ("east", 8): [9.0]})  # fmt: skip
-    rows = {row["goal"]: row for row in decision.table(decision.decide(*tables)).to_dict("records")}
+    rows = {
+        row["goal"]: row
+        for row in decision.table(decision.decide(Study(*tables))).to_dict("records")
+    }
     assert list(rows) == ["execution_time_s", "cost_usd", "test_accuracy"]
     time, cost = rows["execution_time_s"], rows["cost_usd"]
     assert (time["work"], time["title"], time["support"]) == (

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from measured import around, measured
 from tfscaling.analysis import eligibility
+from tfscaling.analysis.evidence import Study
 from tfscaling.tables.significance import Samples, point_of
 
 ROW: dict[str, Any] = {"same_work": True, "reason": "", "examples_trained": 60_000}
@@ -53,7 +54,7 @@ def test_tables_without_these_columns_bar_nothing() -> None:
     comparison, runs, _ = measured({("east", 1): around(1.0), ("east", 2): around(1.0)})
     old = comparison.drop(columns=["same_work", "examples_trained"], errors="ignore")
     samples = Samples(runs)
-    assert eligibility.unfit_points(old, samples) == []
+    assert Study(old, runs).ineligible == []
     fit, unfit = eligibility.split(old.to_dict("records"), samples)
     assert (len(fit), unfit) == (2, [])
 

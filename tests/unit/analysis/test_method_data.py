@@ -7,6 +7,7 @@ import math
 import pandas as pd
 import pytest
 from measured import around, measured
+from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.method_data import Data, is_close, is_known
 
 
@@ -33,7 +34,7 @@ def data() -> Data:
     comparison, runs, expected = measured(
         {("east", 1): around(100.0), ("east", 2): around(60.0), ("west", 1): around(90.0)}
     )
-    return Data(runs, comparison, expected)
+    return Data(Study(comparison, runs, expected))
 
 
 def test_values_are_products_of_columns_of_the_points_runs(data: Data) -> None:

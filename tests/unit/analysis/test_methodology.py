@@ -13,6 +13,7 @@ from builders import raw_config
 from measured import around, measured
 from report_inputs import study
 from tfscaling.analysis import methodology
+from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.methodology import FAIL, NOT_APPLICABLE, PASS, RULES
 from tfscaling.study import configuration, manifest
 from tfscaling.tables import runs_table
@@ -25,7 +26,7 @@ GPUS = {"gpus": '["A GPU", "A GPU"]', "gpu_driver": "550.1"}
 def judged(made: Tables, name: str) -> tuple[str, str]:
     """(verdict, evidence) of one rule."""
     runs, comparison, expected = made
-    row = methodology.rules(runs, comparison, expected).iloc[[*RULES].index(name)]
+    row = methodology.rules(Study(comparison, runs, expected)).iloc[[*RULES].index(name)]
     return row["verdict"], row["evidence"]
 
 
@@ -213,7 +214,7 @@ def test_the_order_of_few_runs_shows_nothing(copy: Tables) -> None:
 def test_a_rule_that_the_data_cannot_decide_is_not_applicable(copy: Tables) -> None:
     runs, _, expected = copy
     one = runs[(runs["nodes"] == 1) & (runs["repeat"] == 1)].copy()
-    table = methodology.rules(one, comparison_table(one, expected), expected)
+    table = methodology.rules(Study(comparison_table(one, expected), one, expected))
     verdicts = dict(zip(RULES, table["verdict"], strict=True))
     undecided = ("normality", "comparison", "order", "summary", "lines")
     assert {verdicts[name] for name in undecided} == {NOT_APPLICABLE}
@@ -223,7 +224,7 @@ def test_a_rule_that_the_data_cannot_decide_is_not_applicable(copy: Tables) -> N
 def test_without_what_a_rule_asks_for_it_never_passes() -> None:
     """Made-up runs have times and accuracies only."""
     comparison, runs, expected = measured({("east", 1): around(40.0), ("east", 2): around(20.0)})
-    table = methodology.rules(runs, comparison, expected)
+    table = methodology.rules(Study(comparison, runs, expected))
     verdicts = dict(zip(RULES, table["verdict"], strict=True))
     assert verdicts["rates"] == NOT_APPLICABLE
     assert {verdicts[name] for name in ("setup", "time", "clock", "system")} == {FAIL}
@@ -233,7 +234,7 @@ def test_without_what_a_rule_asks_for_it_never_passes() -> None:
 def test_nothing_measured_decides_nothing() -> None:
     _, runs, expected = measured({("east", 1): [], ("east", 2): [], ("west", 1): [1.0]})
     runs = runs.assign(status="failed", reason="rank 1 died")
-    table = methodology.rules(runs, comparison_table(runs, expected), expected)
+    table = methodology.rules(Study(comparison_table(runs, expected), runs, expected))
     assert set(table["verdict"]) == {NOT_APPLICABLE}
     assert set(table["evidence"]) == {"Nothing is measured yet."}
 
@@ -245,13 +246,14 @@ def test_tables_from_files_give_the_same(sweep: Tables, tmp_path: Path) -> None:
         table.to_csv(tmp_path / f"{number}.csv", index=False)
         read.append(runs_table.read_table(tmp_path / f"{number}.csv"))
     pd.testing.assert_frame_equal(
-        methodology.rules(*read, expected), methodology.rules(runs, comparison, expected)
+        methodology.rules(Study(read[1], read[0], expected)),
+        methodology.rules(Study(comparison, runs, expected)),
     )
 
 
 def test_a_study_with_failed_missing_and_excluded_runs_is_judged(tmp_path: Path) -> None:
     small = study(tmp_path)
-    table = methodology.rules(small.runs, small.comparison, small.expected)
+    table = methodology.rules(Study(small.comparison, small.runs, small.expected))
     evidence = dict(zip(RULES, table["evidence"], strict=True))
     assert "My cluster (3)" in evidence["intervals"]
     assert list(table.columns) == ["source", "rule", "verdict", "evidence"]
@@ -260,6 +262,6 @@ def test_a_study_with_failed_missing_and_excluded_runs_is_judged(tmp_path: Path)
 
 def test_the_table_for_people_counts_the_verdicts(sweep: Tables) -> None:
     runs, comparison, expected = sweep
-    found = methodology.as_text(methodology.rules(runs, comparison, expected))
+    found = methodology.as_text(methodology.rules(Study(comparison, runs, expected)))
     assert found.notes == (f"Rules: {len(RULES)} pass.",)
     assert found.cells["source"].str.startswith("Hoefler and Belli, rule ").sum() == 13

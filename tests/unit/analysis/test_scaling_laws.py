@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from measured import around, measured, runs_of
 from tfscaling.analysis import scaling_laws
+from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.scaling_models import MODELS
 from tfscaling.tables import runs_table
 
@@ -22,6 +23,11 @@ def swept(kappa: float = 0.02, **west: float) -> pd.DataFrame:
     return measured({**points, ("west", 1): around(20.0)})[1]
 
 
+def laws(runs: pd.DataFrame) -> pd.DataFrame:
+    """The laws of runs all of whose points take part."""
+    return scaling_laws.table(Study(pd.DataFrame(), runs))
+
+
 def rows_by_line(table: pd.DataFrame) -> dict[tuple[str, str], dict[str, object]]:
     """The first row of each; a refused line can have a later one, from more replicas on."""
     rows = reversed(table.to_dict("records"))
@@ -31,7 +37,7 @@ def rows_by_line(table: pd.DataFrame) -> dict[tuple[str, str], dict[str, object]
 def test_the_table_has_a_row_for_each_line_and_law(tmp_path: Path) -> None:
     runs = swept()
     runs.to_csv(tmp_path / "runs.csv", index=False)
-    table = scaling_laws.table(runs_table.read_table(tmp_path / "runs.csv"))
+    table = laws(runs_table.read_table(tmp_path / "runs.csv"))
     assert list(table.columns) == list(scaling_laws.COLUMNS)
     assert set(scaling_laws.LAW_AXES) == {
         *("platform", "model", "strategy", "recipe", "gpus_per_node", "tasks_per_node"),
@@ -63,7 +69,7 @@ def test_only_valid_runs_take_part() -> None:
     failed = runs.copy()
     failed.loc[failed["nodes"] == 10, "status"] = "failed"
     failed.loc[failed["platform"] == "west", "status"] = "stale"
-    rows = rows_by_line(scaling_laws.table(failed))
+    rows = rows_by_line(laws(failed))
     assert (rows["east", "usl"]["n_max"], rows["east", "usl"]["runs"]) == (8, 36)
     assert str(rows["west", "usl"]["reason"]).endswith("measured: none.")
 
@@ -71,13 +77,13 @@ def test_only_valid_runs_take_part() -> None:
 def test_laws_that_contradict_each_other_say_so() -> None:
     """Amdahl's least time is at the most replicas, that of the other law before."""
     times = {("east", n): around(100 / n + 8 * math.log2(n), 0.002) for n in (1, 2, 4, 8, 12, 16)}
-    rows = rows_by_line(scaling_laws.table(measured(times)[1]))
+    rows = rows_by_line(laws(measured(times)[1]))
     amdahl, usl = rows["east", "amdahl"], rows["east", "usl"]
     assert (amdahl["status"], usl["status"]) == ("fitted", "fitted")
     assert int(str(usl["best_high"])) < int(str(amdahl["best_low"]))
     assert "contradicts The Universal Scalability Law" in str(amdahl["statement"])
     assert "contradicts Amdahl's law" in str(usl["statement"])
-    alike = rows_by_line(scaling_laws.table(swept(kappa=0.0)))["east", "amdahl"]
+    alike = rows_by_line(laws(swept(kappa=0.0)))["east", "amdahl"]
     assert alike["status"] == "fitted" and "contradicts" not in str(alike["statement"])
 
 
@@ -86,7 +92,7 @@ def test_points_that_do_other_work_or_diverge_are_left_out_and_named() -> None:
     comparison["same_work"] = comparison["nodes"] != 10
     comparison.loc[~comparison["same_work"], "examples_trained"] = 576
     runs.loc[(runs["nodes"] == 8) & (runs["repeat"] > 3), "status"] = "diverged"
-    table = scaling_laws.table(runs, comparison)
+    table = scaling_laws.table(Study(comparison, runs))
     row = rows_by_line(table)["east", "amdahl"]
     assert (row["n_max"], row["runs"]) == (6, 24)
     reason = "n = 8: 3 of 6 runs diverged; n = 10: does not do the same work: trained 576"
@@ -98,14 +104,14 @@ def test_n_is_the_number_of_replicas_and_batch_scaling_tells_lines_apart() -> No
     runs = swept()
     east = runs[runs["platform"] == "east"]
     double = east.assign(replicas=2 * east["replicas"], batch_scaling="strong")
-    table = scaling_laws.table(pd.concat([east, double], ignore_index=True))
+    table = laws(pd.concat([east, double], ignore_index=True))
     usl = table[table["law"] == "usl"].set_index("batch_scaling")
     assert usl.loc["weak", "n_max"] == 10 and usl.loc["strong", "n_max"] == 20
     assert usl.loc["strong", "knee"] == pytest.approx(2 * usl.loc["weak", "knee"], rel=1e-3)
 
 
 def test_people_see_laws_intervals_reasons_and_notes() -> None:
-    found = scaling_laws.as_text(scaling_laws.table(swept()))
+    found = scaling_laws.as_text(laws(swept()))
     assert found.title == "Scaling laws"
     assert "model mnist_cnn" in found.above and "platform" not in found.above
     cells = rows_by_line(found.cells)
@@ -123,6 +129,6 @@ def test_people_see_laws_intervals_reasons_and_notes() -> None:
 
 def test_a_table_of_no_runs_is_shown_too() -> None:
     nothing = pd.DataFrame(columns=list(runs_table.RUN_COLUMNS))
-    table = scaling_laws.table(nothing)
+    table = laws(nothing)
     assert table.empty and list(table.columns) == list(scaling_laws.COLUMNS)
     assert scaling_laws.as_text(table).cells.empty

@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from builders import SCRIPTS, python_rank
 from tfscaling.jobs import heartbeat, supervisor
 from tfscaling.jobs.launchers import Command
 from tfscaling.jobs.supervisor import Supervisor
+from tfscaling.records.failure_report import Cause
 
 pytestmark = pytest.mark.timeout(60)  # a rank that is not ended must not hold up the tests
 SLEEP = "say('start', host='here'); time.sleep(600)"
@@ -255,7 +257,7 @@ def test_a_failing_launcher_of_all_ranks_is_read_for_its_words(tmp_path: Path) -
 
 
 LAUNCHER = """
-import json, pathlib, sys
+import json, msgspec, pathlib, sys
 from tfscaling.jobs import heartbeat, supervisor
 from tfscaling.jobs.launchers import Command
 supervisor.GRACE_S = 1.0
@@ -264,7 +266,8 @@ commands = [
     Command(tuple(argv), {}, folder / f"rank-{rank}.log", rank)
     for rank, argv in enumerate(json.loads(sys.argv[2]))
 ]
-print(json.dumps(supervisor.Supervisor(commands, folder, 60).run()), flush=True)
+cause = supervisor.Supervisor(commands, folder, 60).run()
+print(msgspec.json.encode(cause).decode(), flush=True)
 """
 
 
@@ -290,7 +293,7 @@ def test_a_signal_to_the_launcher_ends_ranks_and_grandchildren(
         output, _ = launcher.communicate(timeout=30)
     finally:
         launcher.kill()
-    cause = json.loads(output)
+    cause = msgspec.json.decode(output, type=Cause)
     assert cause.kind == "cancelled"
     assert number.name in cause.message
     wait_until(lambda: is_gone(int(pid_file.read_text())))

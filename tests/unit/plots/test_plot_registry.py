@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import plot
 import pytest
-from builders import SCRIPTS, raw_config, run_python, write_record
-from tfscaling.plots import plot_style
-from tfscaling.plots.plot_registry import PLOTS
+from builders import SCRIPTS, raw_config, write_record
+from tfscaling.plots import plot_figure
+from tfscaling.plots.plot_registry import PLOTS, titles
+from tfscaling.plots.plot_series import Tables
 from tfscaling.records import run_record
 from tfscaling.study import configuration, manifest
 from tfscaling.tables import comparison, data_warnings, runs_table
@@ -37,18 +40,14 @@ def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[P
     return paths
 
 
-def test_the_plots_have_this_order_and_titles() -> None:
-    assert list(PLOTS) == [
-        "execution_time",
-        "speedup",
-        "scaling_efficiency",
-        "time_split",
-        "loss_accuracy",
-        "accuracy_time",
-        "cost_time",
-        "epochs",
-    ]
-    assert len({entry.title for entry in PLOTS.values()}) == len(PLOTS)
+def tables_in(paths: tuple[Path, ...]) -> Tables:
+    published = paths[0].with_name("published.csv")
+    published.write_text("\n")
+    return plot.read_tables(*paths, published)
+
+
+def own_titles(outputs: Sequence[Path]) -> dict[Path, str]:
+    return {path: PLOTS[path.stem].title for path in outputs}
 
 
 @pytest.mark.parametrize("times", [{}, {4: 20.0}, TIMES], ids=["nothing", "no_baseline", "all"])
@@ -56,14 +55,14 @@ def test_every_plot_is_written_as_svg_whatever_is_missing(
     tmp_path: Path, times: dict[int, float], recwarn: pytest.WarningsRecorder
 ) -> None:
     outputs = [tmp_path / f"{name}.svg" for name in PLOTS]
-    plot.plot({}, *write_tables(tmp_path, times), None, outputs)
+    plot.draw(tables_in(write_tables(tmp_path, times)), own_titles(outputs))
     for path in outputs:
         text = path.read_text()
         assert text.rstrip().endswith("</svg>")
         assert f">{PLOTS[path.stem].title}</text>" in text
-        assert (plot_style.NOTHING in text) == (not times)
+        assert (plot_figure.NOTHING in text) == (not times)
         number = len({4, 1, 2, 9} - times.keys())
-        assert f"{number} point{'s' if number > 1 else ''} {plot_style.ABSENT}" in text
+        assert f"{number} point{'s' if number > 1 else ''} {plot_figure.ABSENT}" in text
     assert [str(warning.message) for warning in recwarn] == []
 
 
@@ -73,47 +72,48 @@ def test_every_plot_can_be_drawn_from_tables_without_rows(tmp_path: Path) -> Non
     (tmp_path / "p.csv").write_text("\n")
     run_record.write_json(tmp_path / "w.json", data_warnings.to_json([]))
     outputs = [tmp_path / f"{name}.svg" for name in PLOTS]
-    plot.plot({}, *(tmp_path / name for name in ("c.csv", "e.csv", "w.json", "p.csv")), outputs)
-    assert all(plot_style.NOTHING in path.read_text() for path in outputs)
+    tables = plot.read_tables(*(tmp_path / name for name in ("c.csv", "e.csv", "w.json", "p.csv")))
+    plot.draw(tables, own_titles(outputs))
+    assert all(plot_figure.NOTHING in path.read_text() for path in outputs)
 
 
 def test_a_measured_sweep_says_what_its_points_are(tmp_path: Path) -> None:
     paths = write_tables(tmp_path, TIMES, gpus_per_node=[0, 2], repeats=2)
     outputs = [tmp_path / "execution_time.svg", tmp_path / "time_split.svg"]
-    plot.plot({}, *paths, None, outputs)
+    plot.draw(tables_in(paths), own_titles(outputs))
     lines, bars = (path.read_text() for path in outputs)
     assert "cluster, CPU" in lines and "cluster, 2 GPUs per node" in lines
     assert "4 nodes, 2 GPUs per node" in bars
 
 
-def script(folder: Path, titles: Any, *outputs: str) -> Any:
-    paths = [folder / name for name in FILES]
-    code = "import runpy, sys; sys.path.insert(0, sys.argv[1]); sys.argv = sys.argv[2:]\n"
-    code += "runpy.run_path(sys.argv[0], run_name='__main__')\n"
-    arguments = ["--plots", json.dumps(titles), "--comparison", str(paths[0])]
-    arguments += [
-        "--epochs",
-        str(paths[1]),
-        "--warnings",
-        str(paths[2]),
-        "--outputs",
-        *(str(folder / o) for o in outputs),
-    ]
-    return run_python(code, str(SCRIPTS), str(SCRIPTS / "plot.py"), *arguments)
+def script(folder: Path, titles: Mapping[str, str]) -> Any:
+    comparison, epochs, warnings = (str(folder / name) for name in FILES)
+    published = folder / "published.csv"
+    published.write_text("\n")
+    arguments = ["--comparison", comparison, "--epochs", epochs, "--warnings", warnings]
+    arguments += ["--published", str(published), "--titles", *titles.values(), "--outputs"]
+    arguments += [str(folder / name) for name in titles]
+    command = [sys.executable, str(SCRIPTS / "plot.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_the_script_draws_all_outputs_with_their_titles(tmp_path: Path) -> None:
     paths = write_tables(tmp_path, TIMES)
-    done = script(tmp_path, {"speedup": "Mine", "epochs": None}, "speedup.svg", "epochs.svg")
+    done = script(tmp_path, {"speedup.svg": "Mine & yours", "epochs.svg": "Learning"})
     assert done.returncode == 0, done.stderr
     first = (tmp_path / "speedup.svg").read_bytes()
-    assert b">Mine</text>" in first
-    assert f">{PLOTS['epochs'].title}</text>" in (tmp_path / "epochs.svg").read_text()
-    plot.plot({"speedup": "Mine"}, *paths, None, [tmp_path / "speedup.svg"])
+    assert b">Mine &amp; yours</text>" in first
+    assert ">Learning</text>" in (tmp_path / "epochs.svg").read_text()
+    plot.draw(tables_in(paths), {tmp_path / "speedup.svg": "Mine & yours"})
     assert (tmp_path / "speedup.svg").read_bytes() == first  # in another process
 
 
 def test_the_script_names_the_known_plots_if_one_is_unknown(tmp_path: Path) -> None:
-    done = script(tmp_path, {"speedup": None}, "speeedup.svg")
+    done = script(tmp_path, {"speeedup.svg": "Mine"})
     assert done.returncode == 2
     assert "unknown plots: speeedup; known: execution_time, speedup" in done.stderr
+
+
+def test_a_plot_without_a_title_in_the_configuration_has_its_own() -> None:
+    options = {"speedup": {"title": "Mine"}, "epochs": {"title": None}}
+    assert titles(options) == {"speedup": "Mine", "epochs": PLOTS["epochs"].title}

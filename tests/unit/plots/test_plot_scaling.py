@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_plot_style import crosses, failed, legend_of, point, points_of, tables_of
-from tfscaling.plots import plot_scaling, plot_style
+from plotted import crosses, failed, legend_of, point, points_of, tables_of
+from tfscaling.plots import plot_figure, plot_scaling, plot_series
 
 BASE = {"baseline": "nodes=1", "baseline_execution_time_s": 60.0}
 
@@ -62,7 +62,7 @@ def test_published_times_are_hollow_in_the_same_colour_even_where_nothing_was_me
         if line.get_markerfacecolor() == "none" and len(line.get_xdata())
     ]
     assert [*hollow.get_ydata()] == [50.0, 30.0]
-    assert hollow.get_color() == plot_style.COLOURS[0] and hollow.get_linestyle() == ":"
+    assert hollow.get_color() == plot_series.COLOURS[0] and hollow.get_linestyle() == ":"
     assert "published" in legend_of(figure)
 
 
@@ -116,7 +116,7 @@ def test_points_that_failed_are_crosses_and_no_points(draw: Any) -> None:
     figure = draw(tables_of(compared(1, 1.0), failed(8)), "T")
     assert [x for x, _ in points_of(figure)["cluster"]] == [1]
     assert [x for x, _, _ in crosses(figure.axes[0])] == [8]
-    assert any(plot_style.ABSENT in text.replace("\n    ", " ") for text in legend_of(figure))
+    assert any(plot_figure.ABSENT in text.replace("\n    ", " ") for text in legend_of(figure))
     low, high = figure.axes[0].get_xlim()
     assert low < 1 and high > 8
 

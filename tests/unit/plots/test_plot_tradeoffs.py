@@ -6,25 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_plot_style import failed, legend_of, point, points_of, tables_of
-from tfscaling.plots import plot_style, plot_tradeoffs
-
-
-@pytest.mark.parametrize(
-    ("times", "others", "direction", "best"),
-    [
-        ([1, 2, 3], [3, 2, 1], "lower", [0, 1, 2]),
-        ([1, 2, 3], [1, 2, 3], "lower", [0]),
-        ([3, 2, 1], [0.9, 0.8, 0.85], "higher", [2, 0]),
-        ([1, 1, 2], [5, 4, 4], "lower", [1]),
-        ([1, 1], [5, 5], "lower", [0, 1]),
-        ([], [], "lower", []),
-    ],
-)
-def test_the_pareto_set_is_what_nothing_beats_in_both(
-    times: list[float], others: list[float], direction: str, best: list[int]
-) -> None:
-    assert plot_tradeoffs.pareto_set(times, others, direction) == best
+from plotted import failed, legend_of, point, points_of, tables_of
+from tfscaling.plots import plot_figure, plot_tradeoffs
 
 
 def labels_in(figure: Any) -> dict[str, tuple[float, float]]:
@@ -109,7 +92,7 @@ def test_a_price_of_nothing_is_drawn() -> None:
 
 def test_points_without_a_run_are_counted_in_the_legend() -> None:
     figure = plot_tradeoffs.accuracy_time(tables_of(*POINTS, failed(6), failed(8)), "T")
-    assert f"2 points {plot_style.ABSENT}" in points_of(figure)
+    assert f"2 points {plot_figure.ABSENT}" in points_of(figure)
 
 
 def test_labels_of_crowded_points_do_not_hide_each_other() -> None:

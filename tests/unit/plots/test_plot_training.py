@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from matplotlib.text import Text
-from test_plot_style import crosses, failed, legend_of, point, points_of, tables_of
-from tfscaling.plots import plot_style, plot_training
+from plotted import crosses, failed, legend_of, point, points_of, tables_of
+from tfscaling.plots import plot_figure, plot_series, plot_training
 
 AXES = plot_training.POINT_AXES
 PUBLISHED = [
@@ -56,7 +56,7 @@ def test_published_values_are_hollow_markers_of_their_own() -> None:
 def test_published_values_are_drawn_when_nothing_is_measured() -> None:
     figure = plot_training.loss_accuracy(tables_of(failed(2), published=PUBLISHED), "T")
     assert points_of(figure)["published"] == [(64, 0.08), (640, 0.2)]
-    assert plot_style.NOTHING in legend_of(figure)[-1]
+    assert plot_figure.NOTHING in legend_of(figure)[-1]
 
 
 def test_points_that_failed_are_crosses_at_their_batch() -> None:
@@ -69,7 +69,7 @@ def test_an_excluded_point_has_no_batch_and_stands_in_the_legend() -> None:
     lost = failed(8, status="excluded", global_batch_size=None)
     figure = plot_training.loss_accuracy(tables_of(point(1), lost), "T")
     assert crosses(figure.axes[0]) == []
-    assert f"1 point {plot_style.ABSENT}" in legend_of(figure)
+    assert f"1 point {plot_figure.ABSENT}" in legend_of(figure)
 
 
 def test_the_range_of_several_runs_is_an_error_bar() -> None:
@@ -127,7 +127,7 @@ def test_many_points_are_thin_lines_in_the_colours_of_their_platforms() -> None:
     figure = plot_training.epochs(tables_of(*rows, epochs=epochs), "T")
     lines = figure.axes[0].lines
     assert len(lines) == 16
-    assert {line.get_color() for line in lines} == set(plot_style.COLOURS[:2])
+    assert {line.get_color() for line in lines} == set(plot_series.COLOURS[:2])
     assert all(line.get_linewidth() < 1 for line in lines)
     assert legend_of(figure)[:2] == ["a", "b"]
 

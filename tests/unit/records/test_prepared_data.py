@@ -12,7 +12,7 @@ import generator
 import msgspec
 import numpy as np
 import pytest
-from builders import SCRIPTS, axes_and_settings
+from builders import SCRIPTS, local_spec
 from tfscaling.records import prepared_data
 from tfscaling.records.prepared_data import PreparedDataError
 from tfscaling.records.run_record import PreparedData
@@ -84,10 +84,10 @@ def test_of_as_many_runs_the_first_decide(tmp_path: Path) -> None:
 
 def test_no_rank_is_started_for_data_without_a_checksum(tmp_path: Path) -> None:
     """The launcher says so at once, rather than after a training that cannot count."""
-    run, settings = axes_and_settings()
+    spec = local_spec()
     file = prepared(tmp_path, {"dataset": "made by an earlier version"})
     folder = tmp_path / "run"
-    flags = parameters.to_arguments(run.axes, settings)
+    flags = parameters.to_arguments(spec.axes, spec.parameters)
     script = [sys.executable, str(SCRIPTS / "train.py")]
     paths = ["--dataset-file", str(file), "--record", str(folder / "run.json")]
     done = subprocess.run([*script, *paths, *flags], capture_output=True, text=True, check=False)

@@ -15,6 +15,7 @@ import rows
 from builders import REPOSITORY, raw_config, record_of, write_failure, write_record
 from rows import expected_of, point, rows_of
 from tfscaling.analysis import decision
+from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import configuration, manifest
 from tfscaling.study.grid import POINT_AXES
@@ -626,7 +627,7 @@ def test_a_point_of_which_a_run_diverged_has_no_time_to_the_target(tmp_path: Pat
     assert comparison.all_at_target({**row, "runs_diverged": 0})
     (chosen,) = [
         choice
-        for choice in decision.decide(table, runs_table.run_tables(expected, tmp_path)[0])
+        for choice in decision.decide(Study(table, runs_table.run_tables(expected, tmp_path)[0]))
         if choice.goal == "time_to_accuracy_s"
     ]
     assert chosen.text == "No point reached the target in all its runs."

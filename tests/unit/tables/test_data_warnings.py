@@ -14,9 +14,10 @@ import pandas as pd
 import partial
 import pytest
 from builders import raw_config, write_failure
-from tfscaling.plots import plot_style
+from tfscaling.plots import plot_series
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.study import configuration, manifest
+from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables import data_warnings, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
@@ -69,7 +70,7 @@ def found(expected: Mapping[str, Any], runs_dir: Path) -> dict[str, DataWarning]
 
 
 def nodes_of(warning: DataWarning) -> list[int]:
-    place = plot_style.POINT_AXES.index("nodes")
+    place = POINT_AXES.index("nodes")
     return sorted(point[place] for point in warning.points)
 
 
@@ -82,7 +83,7 @@ def test_logical_devices_concern_the_points_that_have_them(tmp_path: Path) -> No
     config = config_of("laptop", gpus_per_node=[0, 2])
     (only,) = found(written(config, tmp_path), tmp_path).values()
     assert (only.kind, only.severity, only.runs) == ("logical_devices", SERIOUS, 12)
-    gpus = plot_style.POINT_AXES.index("gpus_per_node")
+    gpus = POINT_AXES.index("gpus_per_node")
     assert [point[gpus] for point in only.points] == [2, 2]
     assert "2 of 4 points" in only.text
 
@@ -305,7 +306,7 @@ def test_no_legend_and_no_label_calls_logical_devices_gpus(tmp_path: Path) -> No
     comparison = comparison_table(runs, expected)
     notes = data_warnings.footnotes(data_warnings.find(comparison, runs))
     assert len(notes) == 1
-    drawn_from = plot_style.Tables(comparison, epochs, pd.DataFrame(), notes)
+    drawn_from = plot_series.Tables(comparison, epochs, pd.DataFrame(), notes)
     for name, plot in PLOTS.items():
         figure = plot.draw(drawn_from, "T")
         *legends, foot = figure.legends

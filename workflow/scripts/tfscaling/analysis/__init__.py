@@ -1,13 +1,15 @@
-"""Conclusions: decision, findings, clouds, methodology, communication, scaling laws."""
+"""Conclusions: decision, findings, clouds, published values, scaling laws, communication, method.
+
+`conclusions.CONCLUSIONS` is the list of them; `evidence.Study` is what they are drawn from.
+"""
 
 #: Modules that other packages may import.
 __all__ = [
     "clouds",
     "communication",
+    "conclusions",
     "contest",
-    "decision",
-    "decision_page",
-    "findings",
+    "evidence",
     "methodology",
     "scaling_laws",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from tfscaling.analysis import eligibility
+from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import costs
 from tfscaling.study.grid import POINT_AXES
@@ -30,12 +31,7 @@ RATIO, GAP = "ratio", "difference"
 Row = Mapping[Any, Any]
 
 
-def table(
-    comparison: pd.DataFrame,
-    runs: pd.DataFrame,
-    expected: Mapping[str, Any],
-    published_rows: Sequence[Mapping[str, Any]] = (),
-) -> pd.DataFrame:
+def table(study: Study) -> pd.DataFrame:
     """One row per metric of every point that two platforms of different clouds have both.
 
     `winner` is the cloud with the better median, `margin` how many times worse the other one is
@@ -44,13 +40,10 @@ def table(
     for all `comparisons` of the table together. `source` is measured or published; published points
     are single runs. Points that do other work, or of which half the runs diverged, take no part.
     """
-    samples = Samples(runs)
-    out = {point_of(row) for row, _ in eligibility.unfit_points(comparison, samples)}
-    measured = [
-        row for row in comparison.to_dict("records") if row["runs"] > 0 and point_of(row) not in out
-    ]
-    rows = _measured(measured, samples)
-    for a, b in _pairs([_as_point(row, expected) for row in published_rows]):
+    out = {point_of(row) for row, _ in study.ineligible}
+    measured = [row for row in study.points if row["runs"] > 0 and point_of(row) not in out]
+    rows = _measured(measured, study.samples)
+    for a, b in _pairs([_as_point(row, study.manifest) for row in study.published_rows]):
         for metric in METRICS_COMPARED:
             if ordered := _ordered(a, b, metric):
                 values = [[row[metric]] for row in ordered]
@@ -187,7 +180,7 @@ def _winner(row: Row | None) -> str:
     return f"{row['winner']} ({margin}){doubt}"
 
 
-def notes(table: pd.DataFrame, comparison: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
+def notes(table: pd.DataFrame, study: Study) -> list[str]:
     """How to read the tables, for how many comparisons they hold, which points take no part."""
     told = list(NOTES)
     comparisons = table.loc[table["source"] == "measured", "comparisons"].max()
@@ -196,12 +189,10 @@ def notes(table: pd.DataFrame, comparison: pd.DataFrame, runs: pd.DataFrame) -> 
             f"Intervals, and winners without a word of doubt, hold with {CONFIDENCE:.0%} for all "
             f"{comparisons:.0f} comparisons of measured points together."
         )
-    unfit = [
-        (row, reason)
-        for row, reason in eligibility.unfit_points(comparison, Samples(runs))
-        if isinstance(row["cloud"], str)
+    ineligible = [
+        (row, reason) for row, reason in study.ineligible if isinstance(row["cloud"], str)
     ]
-    return told + [eligibility.barred(unfit)] * bool(unfit)
+    return told + [eligibility.barred(ineligible)] * bool(ineligible)
 
 
 #: How to read the tables.

@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from tfscaling.analysis import latency_bandwidth
+from tfscaling.analysis.evidence import Study
 from tfscaling.records import benchmark_record, run_record
 from tfscaling.records.benchmark_record import BenchmarkRecord
 from tfscaling.study import parameters
@@ -62,16 +63,12 @@ NOTES = (
 Row = dict[str, Any]
 
 
-def table(
-    comparison: pd.DataFrame, expected: Mapping[str, Any], benchmarks_dir: Path
-) -> pd.DataFrame:
+def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per point of the comparison; no rows if benchmarks are not enabled."""
-    entries = {_key(entry["axes"]): entry for entry in expected.get("all_reduce_benchmarks", ())}
-    rows = [
-        _row(point, entries.get(_key(point)), benchmarks_dir)
-        for point in comparison.to_dict("records")
-        if entries
-    ]
+    benchmarks = study.manifest.get("all_reduce_benchmarks", ())
+    entries = {_key(entry["axes"]): entry for entry in benchmarks}
+    points = study.points if entries else ()
+    rows = [_row(point, entries.get(_key(point)), study.benchmarks_dir) for point in points]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(WHOLE, "Int64"))
 
 

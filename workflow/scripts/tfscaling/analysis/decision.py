@@ -5,14 +5,15 @@ A point is compared with those of the same model and recipe only: the others do 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from tfscaling.analysis.contest import COSTS, INDIFFERENCE, Contest
-from tfscaling.analysis.eligibility import WORK_AXES, barred, remark, split
+from tfscaling.analysis.eligibility import barred, remark, split
+from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
@@ -79,34 +80,24 @@ def table(choices: Sequence[Choice]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def decide(
-    comparison: pd.DataFrame, runs: pd.DataFrame, indifference: float = INDIFFERENCE
-) -> list[Choice]:
+def decide(study: Study) -> list[Choice]:
     """A choice for each goal and each work of which anything was measured."""
-    samples = Samples(runs)
+    samples, indifference = study.samples, study.indifference
     found = []
-    for work, rows in works(comparison):
-        measured, unfit = split(rows, samples)
+    for work, rows in study.works.items():
+        measured, ineligible = split(rows, samples)
         targets = [row["target_accuracy"] for row in rows if pd.notna(row["target_accuracy"])]
         also = varying(rows)
-        for goal, title in GOALS.items() if measured or unfit else ():
+        for goal, title in GOALS.items() if measured or ineligible else ():
             if goal in OF_ALL_RUNS and not targets:
                 continue
             named = f"{title} {targets[0]:g}" if goal in OF_ALL_RUNS else title
             choice = Choice(work, goal, named, "", NOT_MEASURED, indifference=indifference)
             if measured:
                 choice = _choice(work, goal, named, measured, samples, also, indifference)
-            text = _joined(choice.text, barred(unfit, also))
+            text = _joined(choice.text, barred(ineligible, also))
             found.append(replace(choice, text=text))
     return found
-
-
-def works(comparison: pd.DataFrame) -> Iterator[tuple[str, list[Row]]]:
-    """(model and recipe, points) of each work."""
-    found: dict[str, list[Row]] = {}
-    for row in comparison.to_dict("records"):
-        found.setdefault(", ".join(str(row[axis]) for axis in WORK_AXES), []).append(row)
-    yield from found.items()
 
 
 def varying(rows: Sequence[Row]) -> list[str]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from tfscaling.analysis.decision import Choice, varying, works
-from tfscaling.analysis.eligibility import barred, remark, split, unfit_points
+from tfscaling.analysis.decision import varying
+from tfscaling.analysis.eligibility import barred, remark, split
+from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.run_states import RunState
 from tfscaling.study.grid import POINT_AXES
@@ -15,7 +16,7 @@ from tfscaling.tables import formats
 from tfscaling.tables.comparison import OF_ALL_RUNS, SPREAD
 from tfscaling.tables.display import TextTable, cell
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.significance import INCONCLUSIVE, Samples, point_of
+from tfscaling.tables.significance import INCONCLUSIVE, point_of
 from tfscaling.tables.wording import Row, counted, listed, place
 
 _WEIGHED = ("execution_time_s", "cost_usd", "test_accuracy")
@@ -39,7 +40,7 @@ def rule(indifference: float) -> str:
     )
 
 
-def pareto(comparison: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def pareto(study: Study) -> pd.DataFrame:
     """The points that no other of the same work beats in time, cost and test accuracy together.
 
     Points that may not be compared take no part. Medians are compared; equal points beat each other
@@ -47,9 +48,8 @@ def pareto(comparison: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     those of the comparison, with intervals.
     """
     kept: list[Row] = []
-    samples = Samples(runs)
-    for _, rows in works(comparison):
-        measured, _ = split(rows, samples)
+    for rows in study.works.values():
+        measured, _ = split(rows, study.samples)
         names = _weighed(measured)
         known = [row for row in measured if all(pd.notna(row[name]) for name in names)]
         values = [
@@ -77,22 +77,21 @@ def _is_beaten(own: Sequence[float], others: Sequence[Sequence[float]]) -> bool:
     )
 
 
-def markdown(comparison: pd.DataFrame, runs: pd.DataFrame, choices: Sequence[Choice]) -> str:
-    """The page decision.md: choices, Pareto set, what would change the decision."""
-    start = rule(choices[0].indifference) if choices else "Nothing is measured yet."
+def markdown(table: pd.DataFrame, study: Study) -> str:
+    """The page decision.md of `decision.table`: choices, Pareto set, what would change them."""
+    start = "Nothing is measured yet." if table.empty else rule(study.indifference)
     parts = ["# Which point to take", start]
-    for work in dict.fromkeys(choice.work for choice in choices):
-        own = [choice for choice in choices if choice.work == work]
-        lines = [f"- **{c.title}** ({c.support}): {c.text}" for c in own]
+    for work, choices in table.groupby("work", sort=False):
+        named = zip(choices["title"], choices["support"], choices["text"], strict=True)
+        lines = [f"- **{title}** ({support}): {text}" for title, support, text in named]
         parts += [f"## {work}", "\n".join(lines).replace("<", "\\<")]
-    parts += [formats.markdown(_shown(comparison, runs), 2).rstrip()] if choices else []
-    parts += ["## What would change this", _open(comparison, runs, choices).replace("<", "\\<")]
+    parts += [] if table.empty else [formats.markdown(_as_text(study), 2).rstrip()]
+    parts += ["## What would change this", _open(table, study).replace("<", "\\<")]
     return "\n\n".join(parts) + "\n"
 
 
-def _shown(comparison: pd.DataFrame, runs: pd.DataFrame) -> TextTable:
-    best, samples = pareto(comparison, runs), Samples(runs)
-    points = dict(works(comparison))
+def _as_text(study: Study) -> TextTable:
+    best, samples, points = pareto(study), study.samples, study.works
     names = {
         point_of(row): place(row, varying(rows)) + remark(row, samples)
         for rows in points.values()
@@ -109,21 +108,19 @@ def _shown(comparison: pd.DataFrame, runs: pd.DataFrame) -> TextTable:
     notes = ["Medians are compared, so the intervals in brackets may overlap."]
     if not priced:
         notes.append("Cost takes no part where a measured point has no price.")
-    unfit = barred(unfit_points(comparison, samples))
-    notes += [unfit] if unfit else []
+    notes += [barred(study.ineligible)] if study.ineligible else []
     title = f"Points that no other beats in {what} together"
     return TextTable.of(title, ["point", "runs", *columns], rows, notes)
 
 
-def _open(comparison: pd.DataFrame, runs: pd.DataFrame, choices: Sequence[Choice]) -> str:
+def _open(table: pd.DataFrame, study: Study) -> str:
     """What is not known yet: points with too few runs, failed or missing, or alike."""
-    samples = Samples(runs)
     few: list[str] = []
     absent: dict[str, list[str]] = {status: [] for status in _ABSENT}
-    for _, rows in works(comparison):
+    for rows in study.works.values():
         also = varying(rows)
         for row in rows:
-            ended = row["runs"] + samples.statuses(point_of(row))[RunState.DIVERGED]
+            ended = row["runs"] + study.samples.statuses(point_of(row))[RunState.DIVERGED]
             if row["runs"] > 0 and ended < RUNS_FOR_INTERVAL:
                 few.append(f"{place(row, also)}, {cell('runs', dict(row))}")
             elif row["status"] in absent:
@@ -134,7 +131,7 @@ def _open(comparison: pd.DataFrame, runs: pd.DataFrame, choices: Sequence[Choice
     said = [
         f"{counted(names, one, several)}: {listed(names)}." for names, one, several in told if names
     ]
-    if any(choice.support == INCONCLUSIVE for choice in choices):
+    if (table["support"] == INCONCLUSIVE).any():
         said.append("More runs may decide what is not decided now.")
     enough = f"Every measured point has at least {RUNS_FOR_INTERVAL} runs, and none is missing."
-    return " ".join(said) or (enough if choices else "No point is to be run.")
+    return " ".join(said) or ("No point is to be run." if table.empty else enough)

@@ -8,7 +8,7 @@ runs, or with failed ones, does, and every sentence that recommends it says so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -27,15 +27,15 @@ WORK_AXES = ("model", "recipe")
 def split(rows: Sequence[Row], samples: Samples) -> tuple[list[Row], list[tuple[Row, str]]]:
     """(points that take part, those that do not, with the reason), of points of one work."""
     most = examples_of_work(rows)
-    fit: list[Row] = []
-    unfit: list[tuple[Row, str]] = []
+    eligible: list[Row] = []
+    ineligible: list[tuple[Row, str]] = []
     for row in rows:
         reason = why_not(row, samples.statuses(point_of(row)), most)
         if reason:
-            unfit.append((row, reason))
+            ineligible.append((row, reason))
         elif row["runs"] > 0:
-            fit.append(row)
-    return fit, unfit
+            eligible.append(row)
+    return eligible, ineligible
 
 
 def examples_of_work(rows: Sequence[Row]) -> float | None:
@@ -76,24 +76,20 @@ def remark(row: Row, samples: Samples) -> str:
     return f"; {', '.join(told)}" if told else ""
 
 
-def barred(unfit: Sequence[tuple[Row, str]], also: Sequence[str] = ()) -> str:
+def barred(ineligible: Sequence[tuple[Row, str]], also: Sequence[str] = ()) -> str:
     """A sentence about the points that take no part: which, and why; nothing if there are none."""
-    if not unfit:
+    if not ineligible:
         return ""
-    names = [f"{place(row, also)}: {reason}" for row, reason in unfit]
+    names = [f"{place(row, also)}: {reason}" for row, reason in ineligible]
     return f"{counted(names, 'takes', 'take')} no part: {listed(names)}."
 
 
-def unfit_points(comparison: pd.DataFrame, samples: Samples) -> list[tuple[Row, str]]:
-    """(point, why it takes no part) of all points of the comparison that do not."""
-    trained = comparison.get("examples_trained", pd.Series(dtype=float))
-    flagged = comparison.get("same_work", pd.Series(dtype=object)).eq(False).any()
-    if not (samples.diverged() or flagged or trained.nunique() > 1):
-        return []  # as nearly always: no need to look at thousands of points one by one
-    works: dict[tuple[Any, ...], list[Row]] = {}
-    for row in comparison.to_dict("records"):
-        works.setdefault(tuple(row[axis] for axis in WORK_AXES), []).append(row)
-    return [found for rows in works.values() for found in split(rows, samples)[1]]
+def works_of(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Model and recipe → the points that do this work."""
+    works: dict[str, list[Row]] = {}
+    for row in rows:
+        works.setdefault(", ".join(str(row[axis]) for axis in WORK_AXES), []).append(row)
+    return works
 
 
 def _is_known(row: Row, name: str) -> bool:

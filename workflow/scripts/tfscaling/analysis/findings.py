@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.analysis import stragglers
-from tfscaling.analysis.contest import INDIFFERENCE
 from tfscaling.analysis.eligibility import barred, remark, split
+from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
 from tfscaling.study.grid import LINE_AXES
 from tfscaling.tables.display import TextTable
@@ -59,7 +59,7 @@ Against = dict[int, list[tuple[Row, Difference]]]
 
 @dataclass(frozen=True)
 class Line:
-    """Points that differ in the number of nodes only, fewest first; `unfit` take no part.
+    """Points that differ in the number of nodes only, fewest first; `ineligible` take no part.
 
     Lines are told apart by their `number`: platforms may have the same title.
     """
@@ -67,27 +67,21 @@ class Line:
     number: int
     subject: str
     points: tuple[Row, ...]
-    unfit: tuple[tuple[Row, str], ...]
+    ineligible: tuple[tuple[Row, str], ...]
 
 
-def find(
-    comparison: pd.DataFrame,
-    runs: pd.DataFrame,
-    clouds: pd.DataFrame | None = None,
-    indifference: float = INDIFFERENCE,
-) -> pd.DataFrame:
+def find(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
     """All findings: columns COLUMNS. Which point to take: `decision`."""
-    samples = Samples(runs)
-    rows = [dict(row) for row in comparison.to_dict("records")]
+    samples, rows = study.samples, study.points
     lines = []
     for number, (subject, line) in enumerate(_lines(rows)):
-        fit, unfit = split(line, samples)
+        fit, ineligible = split(line, samples)
         points = sorted(fit, key=lambda row: row["nodes"])
-        lines.append(Line(number, subject, tuple(points), tuple(unfit)))
-    found = [*_scaling(lines, samples, indifference), *_accuracy(lines, samples)]
+        lines.append(Line(number, subject, tuple(points), tuple(ineligible)))
+    found = [*_scaling(lines, samples, study.indifference), *_accuracy(lines, samples)]
     by_point = {point_of(row): row for row in rows}
     fit_points = {point_of(row) for line in lines for row in line.points}
-    for axes, text, support, comparisons in stragglers.find(runs, fit_points):
+    for axes, text, support, comparisons in stragglers.find(study.runs, fit_points):
         subject = place(by_point[point_of(axes)])
         found.append(Finding("stragglers", subject, text, support, comparisons))
     if clouds is not None:
@@ -127,8 +121,8 @@ def _scaling(lines: Sequence[Line], samples: Samples, indifference: float) -> It
     for line in lines:
         yield from slower.get(line.number, ())
         yield from pays.get(line.number, ())
-        if line.unfit:
-            yield Finding("scaling", line.subject, barred(line.unfit), NOT_COMPARED)
+        if line.ineligible:
+            yield Finding("scaling", line.subject, barred(line.ineligible), NOT_COMPARED)
 
 
 def _against_first(lines: Sequence[Line], samples: Samples, metric: str) -> tuple[Against, int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from tfscaling.analysis.evidence import Study
 from tfscaling.study.grid import AXES, POINT_AXES
 from tfscaling.tables.significance import Samples
 
@@ -37,13 +38,8 @@ def is_close(value: Any, other: Any, tolerance: float = 1e-6) -> bool:
 class Data:
     """The tables and the content of manifest.json as the rules look at them."""
 
-    def __init__(
-        self,
-        runs: pd.DataFrame,
-        comparison: pd.DataFrame,
-        expected: Row,
-        communication: pd.DataFrame | None = None,
-    ) -> None:
+    def __init__(self, study: Study, communication: pd.DataFrame | None = None) -> None:
+        comparison, expected, runs = study.comparison, study.manifest, study.runs
         runs = runs.where(runs.notna(), math.nan)  # None is no number to compare with
         self.runs, self.comparison, self.platforms = runs, comparison, expected["platforms"]
         self.samples = Samples(runs)

@@ -13,6 +13,7 @@ from statistics import median
 
 import pandas as pd
 
+from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.method_data import Data, Part, Row, is_close, is_known, key_of
 from tfscaling.records.rank_report import PACKAGES
 from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE
@@ -231,14 +232,9 @@ RULES: dict[str, tuple[str, str, Callable[[Data], Iterable[Part]]]] = {
 }  # fmt: skip
 
 
-def rules(
-    runs: pd.DataFrame,
-    comparison: pd.DataFrame,
-    expected: Row,
-    communication: pd.DataFrame | None = None,
-) -> pd.DataFrame:
+def rules(study: Study, communication: pd.DataFrame | None = None) -> pd.DataFrame:
     """COLUMNS: one row per rule, with the verdict on these data and what decides it."""
-    data, rows = Data(runs, comparison, expected, communication), []
+    data, rows = Data(study, communication), []
     for source, text, check in RULES.values():
         parts = [*check(data)] if data.points else [(None, "nothing is measured yet")]
         holds = [good for good, _ in parts if good is not None]

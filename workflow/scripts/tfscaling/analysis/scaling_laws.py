@@ -10,13 +10,13 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling.analysis import eligibility
+from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.scaling_fits import Estimate, Fit, Refusal
 from tfscaling.analysis.scaling_models import MODELS, best, fit, statement
 from tfscaling.study.grid import LINE_AXES, POINT_AXES
 from tfscaling.tables.display import MISSING, Number, TextTable, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE
-from tfscaling.tables.significance import Point, Samples, point_of
+from tfscaling.tables.significance import point_of
 
 FITTED, REFUSED = "fitted", "refused"
 #: Points that share these are what a law is fitted to.
@@ -41,7 +41,7 @@ NOTES = (
 )
 
 
-def table(runs: pd.DataFrame, comparison: pd.DataFrame | None = None) -> pd.DataFrame:
+def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row for each line of points and each law, fitted or refused.
 
     After a refusal there is a row for the fit from more replicas on, if one holds. `runs` as
@@ -51,20 +51,18 @@ def table(runs: pd.DataFrame, comparison: pd.DataFrame | None = None) -> pd.Data
     ratio of times in weak and in strong scaling. Laws of one line that contradict each other say
     so in their `statement`.
     """
-    unfit: dict[Point, str] = {}
-    if comparison is not None:
-        found_unfit = eligibility.unfit_points(comparison, Samples(runs))
-        unfit = {point_of(row): reason for row, reason in found_unfit}
+    runs = study.runs
+    ineligible = {point_of(row): reason for row, reason in study.ineligible}
     valid = (runs["status"] == "ok") & runs["execution_time_s"].notna()
     rows, refits = [], []
     for axes, line in runs.groupby(list(LAW_AXES), sort=False, dropna=False):
         own = line[valid[line.index]]
         points = list(zip(*(own[axis].tolist() for axis in POINT_AXES), strict=True))
-        fit_runs = [point not in unfit for point in points]
+        fit_runs = [point not in ineligible for point in points]
         left_out = {
-            n: unfit[point]
+            n: ineligible[point]
             for n, point in zip(own["replicas"].tolist(), points, strict=True)
-            if point in unfit
+            if point in ineligible
         }
         own = own[pd.Series(fit_runs, index=own.index, dtype=bool)]
         n, times = own["replicas"].tolist(), own["execution_time_s"].tolist()

@@ -1,4 +1,4 @@
-"""Plots as SVG: how each is drawn, and the registry that names them."""
+"""Plots as SVG: the registry that names them, and how each is drawn."""
 
 #: Modules that other packages may import.
-__all__ = ["plot_registry", "plot_style"]
+__all__ = ["plot_figure", "plot_registry", "plot_series"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfscaling.plots import plot_scaling, plot_tradeoffs, plot_training
-from tfscaling.plots.plot_style import Tables
+from tfscaling.plots.plot_series import Tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plot:
-    """`draw(tables, title)` returns the figure, whatever has failed or is missing."""
+    """`title` is used where the configuration has none.
+
+    `draw(tables, title)` returns the figure, whatever has failed or is missing.
+    """
 
     title: str
     draw: Callable[[Tables, str], Figure]
@@ -34,6 +37,6 @@ PLOTS: dict[str, Plot] = {
 }
 
 
-def titles(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def titles(options: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Name of each configured plot → the title in the configuration, or else its own."""
-    return {name: plot["title"] or PLOTS[name].title for name, plot in settings.items()}
+    return {name: plot["title"] or PLOTS[name].title for name, plot in options.items()}

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfscaling.plots import plot_style
-from tfscaling.plots.plot_style import Tables, values
+from tfscaling.plots import plot_axes, plot_figure, plot_series
+from tfscaling.plots.plot_series import Tables, values
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.runs_table import SERIES_AXES
@@ -39,10 +39,10 @@ PHASES = (
 def execution_time(tables: Tables, title: str) -> Figure:
     """Execution time over nodes, with the ideal of each series and the published times."""
     table = tables.comparison
-    figure, (axes,) = plot_style.panels(title, "nodes", ["execution time (s)"])
+    figure, (axes,) = plot_figure.panels(title, "nodes", ["execution time (s)"])
     axes.set(xscale="log", yscale="log")
     any_published = False
-    lines = plot_style.series(table)
+    lines = plot_series.series(table)
     for line in lines:
         time = "execution_time_s"
         rows = line.rows[values(line.rows, time) > 0]
@@ -62,13 +62,13 @@ def execution_time(tables: Tables, title: str) -> Figure:
         hollow = {"marker": "o", "linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8}
         axes.plot([], [], color="0.3", label="published", **hollow)
     _over_nodes(axes, table)
-    some_absent = plot_style.mark_absent(axes, table, "nodes")
+    some_absent = plot_figure.mark_absent(axes, table, "nodes")
     if shown or any_published:
-        plot_style.plain_log(axes, "y", 0.08 * some_absent)
+        plot_axes.plain_log(axes, "y", 0.08 * some_absent)
     else:
-        plot_style.say(axes)
-    note = plot_style.INTERVAL_OF_MEDIAN if shown else plot_style.NOTHING
-    plot_style.finish(figure, axes, tables, [note] if shown or any_published else [])
+        plot_figure.say(axes)
+    note = plot_figure.INTERVAL_OF_MEDIAN if shown else plot_figure.NOTHING
+    plot_figure.finish(figure, axes, tables, [note] if shown or any_published else [])
     return figure
 
 
@@ -84,18 +84,18 @@ def scaling_efficiency(tables: Tables, title: str) -> Figure:
 
 def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
     table = tables.comparison
-    figure, (axes,) = plot_style.panels(title, "nodes", [y])
+    figure, (axes,) = plot_figure.panels(title, "nodes", [y])
     axes.set(xscale="log", yscale="log" if name == "speedup" else "linear")
     ideals = set()
     without: dict[str, str] = {}
-    for line in plot_style.series(table):
+    for line in plot_series.series(table):
         rows = line.rows[values(line.rows, name) > 0]
         if len(rows):
             _points(axes, rows, name, line.label, line.style)
             ideal = values(rows, "speedup") / values(rows, "scaling_efficiency")
             ideals.add(tuple(zip(rows["nodes"], ideal.round(6), strict=True)))
-        elif len(found := plot_style.measured(line.rows)):
-            other = plot_style.of_other_work(found).all()
+        elif len(found := plot_series.measured(line.rows)):
+            other = plot_series.of_other_work(found).all()
             without[line.label] = (
                 "other work than the baseline" if other else "no baseline measured"
             )
@@ -107,12 +107,12 @@ def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
         text = "as fast as the baseline" if name == "speedup" else "ideal"
         axes.axhline(1.0, color="0.4", linewidth=1.2, zorder=1, label=text)
     _over_nodes(axes, table)
-    some_absent = plot_style.mark_absent(axes, table, "nodes")
+    some_absent = plot_figure.mark_absent(axes, table, "nodes")
     if not ideals:
-        nothing = not len(plot_style.measured(table))
-        plot_style.say(axes, plot_style.NOTHING if nothing else "no baseline measured")
+        nothing = not len(plot_series.measured(table))
+        plot_figure.say(axes, plot_figure.NOTHING if nothing else "no baseline measured")
     elif name == "speedup":
-        plot_style.plain_log(axes, "y", 0.08 * some_absent)
+        plot_axes.plain_log(axes, "y", 0.08 * some_absent)
     else:
         axes.set_ylim(0, max(1.05, axes.get_ylim()[1]))
     notes = _baselines(table)
@@ -121,27 +121,27 @@ def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
         notes.append(f"not shown, {reason}: {'; '.join(labels)}")
     if ideals and np.isfinite(values(table, f"{name}_low")).any():
         notes.append(_INTERVAL_OF_RATIO)
-    plot_style.finish(figure, axes, tables, notes)
+    plot_figure.finish(figure, axes, tables, notes)
     return figure
 
 
 def _points(axes: Any, rows: pd.DataFrame, name: str, label: str, style: dict[str, Any]) -> None:
     bars = {"capsize": 2, "markersize": 5, "elinewidth": 1}
-    spread = plot_style.spread(rows, name)
+    spread = plot_series.spread(rows, name)
     axes.errorbar(rows["nodes"], values(rows, name), yerr=spread, label=label, **bars, **style)
 
 
 def _over_nodes(axes: Any, table: pd.DataFrame) -> None:
-    plot_style.value_axis(axes, values(table, "nodes"))
+    plot_axes.value_axis(axes, values(table, "nodes"))
 
 
 def _baselines(table: pd.DataFrame) -> list[str]:
     """Every baseline with its absolute time: "baseline nodes=1: cluster 60.0 s"."""
-    titles, vary = plot_style.platform_titles(table), plot_style.varying(table)
+    titles, vary = plot_series.platform_titles(table), plot_series.varying(table)
     named = [axis for axis in SERIES_AXES if axis in vary]
     known = table.dropna(subset=["baseline"]).drop_duplicates([*SERIES_AXES, "baseline"])
     found: dict[str, list[str]] = {}
-    for row in plot_style.measured(table).dropna(subset=["baseline"]).to_dict("records"):
+    for row in plot_series.measured(table).dropna(subset=["baseline"]).to_dict("records"):
         found.setdefault(str(row["baseline"]), [])
     for row in known.to_dict("records"):
         if str(row["baseline"]) in found:
@@ -158,52 +158,52 @@ def time_split(tables: Tables, title: str) -> Figure:
 
     table = tables.comparison
     asked = table[table["status"] != "excluded"]
-    if not len(plot_style.measured(table)):
-        figure, (axes,) = plot_style.panels(title, "time (s)", [""])
+    if not len(plot_series.measured(table)):
+        figure, (axes,) = plot_figure.panels(title, "time (s)", [""])
         axes.set_xticks([])
-        plot_style.mark_absent(axes, table)
-        plot_style.say(axes)
-        plot_style.finish(figure, axes, tables)
+        plot_figure.mark_absent(axes, table)
+        plot_figure.say(axes)
+        plot_figure.finish(figure, axes, tables)
         return figure
     groups = list(asked.groupby("platform", sort=False))
     sizes = [len(rows) + 0.6 for _, rows in groups]
     height = 0.9 + 0.21 * sum(sizes) + 0.5 * len(groups)
-    figure = Figure(figsize=(plot_style.AXES_WIDTH, 1.5), layout="constrained")
+    figure = Figure(figsize=(plot_axes.AXES_WIDTH, 1.5), layout="constrained")
     panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=sizes)[:, 0]
-    titles = plot_style.platform_titles(table)
+    titles = plot_series.platform_titles(table)
     for axes, (name, rows) in zip(panels, groups, strict=True):
         point = rows.iloc[0]
         own = [axis for axis in POINT_AXES[1:] if axis == "nodes" or rows[axis].nunique() > 1]
-        fixed = [axis for axis in plot_style.varying(table) if axis not in own]
+        fixed = [axis for axis in plot_series.varying(table) if axis not in own]
         texts = [axis_text(axis, point) for axis in fixed]
         _bars(axes, rows, own)
         axes.set_title(", ".join([titles[str(name)], *texts]), loc="left", fontsize="medium")
     figure.suptitle(title)
     scales = "; every panel has its own scale" if len(groups) > 1 else ""
     panels[-1].set_xlabel(f"time (s){scales}")
-    plot_style.mark_absent(panels[0], table)
+    plot_figure.mark_absent(panels[0], table)
     notes = ["execution time is import to train; launch and evaluation are apart from it"]
     notes.append("medians of the phases over the runs")
-    plot_style.finish(figure, panels[0], tables, notes, height)
+    plot_figure.finish(figure, panels[0], tables, notes, height)
     return figure
 
 
 def _bars(axes: Any, rows: pd.DataFrame, shown: list[str]) -> None:
     """One bar per row from top to bottom; a cross and the status where nothing was measured."""
-    place = np.arange(len(rows))
+    position = np.arange(len(rows))
     left = np.zeros(len(rows))
     for column, name, colour, hatch in PHASES:
         width = np.nan_to_num(values(rows, column)).clip(0)
         style = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.3}
-        axes.barh(place, width, left=left, height=0.75, label=name, **style)
+        axes.barh(position, width, left=left, height=0.75, label=name, **style)
         left += width
     texts = [", ".join(axis_text(axis, row) for axis in shown) for row in rows.to_dict("records")]
-    axes.set_yticks(place, texts, fontsize="small")
+    axes.set_yticks(position, texts, fontsize="small")
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.02 * left.max() or 1.0)
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     usual = {"textcoords": "offset points", "va": "center", "fontsize": "small"}
-    for at, runs, status in zip(place, values(rows, "runs"), rows["status"], strict=True):
+    for at, runs, status in zip(position, values(rows, "runs"), rows["status"], strict=True):
         if not runs > 0:
             axes.annotate(f"× {status}", (0, at), (3, 0), **usual)

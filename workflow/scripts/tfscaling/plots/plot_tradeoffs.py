@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from tfscaling.plots import plot_style
-from tfscaling.plots.plot_style import Tables, values
+from tfscaling.plots import plot_axes, plot_figure, plot_series
+from tfscaling.plots.plot_series import Tables, values
 from tfscaling.records.metrics import METRICS
 from tfscaling.study.platforms import GPU, LOGICAL
+from tfscaling.tables.pareto import pareto_set
 from tfscaling.tables.wording import axis_text
 
 if TYPE_CHECKING:
@@ -38,55 +38,40 @@ def cost_time(tables: Tables, title: str) -> Figure:
     return _against_time(tables, title, "cost_usd", "cost of one run (US dollars)")
 
 
-def pareto_set(times: Sequence[float], others: Sequence[float], direction: str) -> list[int]:
-    """Positions, by time, of the points that no other point beats in both values.
-
-    Equal points beat each other in nothing and are all kept.
-    """
-    sign = 1.0 if direction == "lower" else -1.0
-    points = [(time, sign * other) for time, other in zip(times, others, strict=True)]
-    kept = [
-        i
-        for i, (time, other) in enumerate(points)
-        if not any(t <= time and o <= other and (t, o) != (time, other) for t, o in points)
-    ]
-    return sorted(kept, key=lambda i: points[i])
-
-
 def _against_time(tables: Tables, title: str, name: str, y: str) -> Figure:
     table = tables.comparison
-    figure, (axes,) = plot_style.panels(title, "execution time (s)", [y])
+    figure, (axes,) = plot_figure.panels(title, "execution time (s)", [y])
     known = np.isfinite(values(table, _TIME)) & np.isfinite(values(table, name))
     shown = table[known & (values(table, _TIME) > 0)]
     axes.set(xscale="log", xmargin=0.08, ymargin=0.08)
     figure.set_figheight(5.2)
-    for line in plot_style.series(table):
+    for line in plot_series.series(table):
         rows = line.rows[line.rows.index.isin(shown.index)]
         if len(rows):
             style = {**line.style, "linestyle": "none", "markersize": 6, "elinewidth": 0.8}
             spreads = {
-                "xerr": plot_style.spread(rows, _TIME),
-                "yerr": plot_style.spread(rows, name),
+                "xerr": plot_series.spread(rows, _TIME),
+                "yerr": plot_series.spread(rows, name),
             }
             axes.errorbar(
                 values(rows, _TIME), values(rows, name), label=line.label, **spreads, **style
             )
-    _pareto_line(axes, table, shown[~plot_style.of_other_work(shown)], name)
-    plot_style.mark_absent(axes, table)
+    _pareto_line(axes, table, shown[~plot_series.of_other_work(shown)], name)
+    plot_figure.mark_absent(axes, table)
     notes = []
     if not len(shown):
-        nothing = not len(plot_style.measured(table))
+        nothing = not len(plot_series.measured(table))
         missing = NO_PRICES if name == "cost_usd" else f"no {METRICS[name].title} measured"
-        plot_style.say(axes, plot_style.NOTHING if nothing else missing)
+        plot_figure.say(axes, plot_figure.NOTHING if nothing else missing)
         axes.set_xticks([])
     else:
         notes = _notes(table, shown, name)
-        plot_style.plain_log(axes, "x")
+        plot_axes.plain_log(axes, "x")
         if name == "cost_usd" and (values(shown, name) > 0).all():
-            plot_style.plain_log(axes, "y")
+            plot_axes.plain_log(axes, "y")
         else:
             axes.ticklabel_format(axis="y", useOffset=False, style="plain")
-    plot_style.finish(figure, axes, tables, notes)
+    plot_figure.finish(figure, axes, tables, notes)
     _label_points(figure, axes, table, shown, name)
     return figure
 
@@ -94,11 +79,11 @@ def _against_time(tables: Tables, title: str, name: str, y: str) -> Figure:
 def _notes(table: pd.DataFrame, shown: pd.DataFrame, name: str) -> list[str]:
     nouns = {LOGICAL: "logical devices", GPU: "GPUs"}
     kinds = " or ".join(noun for kind, noun in nouns.items() if kind in set(shown["devices"]))
-    gpus = "gpus_per_node" in plot_style.varying(table)
+    gpus = "gpus_per_node" in plot_series.varying(table)
     notes = ["labels: nodes" + f" × {kinds} per node; of CPUs the nodes alone" * gpus]
-    notes.append(plot_style.INTERVAL_OF_MEDIAN)
-    without = set(plot_style.measured(table)["platform"]) - set(shown["platform"])
-    titles = plot_style.platform_titles(table)
+    notes.append(plot_figure.INTERVAL_OF_MEDIAN)
+    without = set(plot_series.measured(table)["platform"]) - set(shown["platform"])
+    titles = plot_series.platform_titles(table)
     if without:
         names = [title for platform, title in titles.items() if platform in without]
         reason = "no price" if name == "cost_usd" else f"no {METRICS[name].title}"
@@ -118,8 +103,8 @@ def _pareto_line(axes: Any, table: pd.DataFrame, shown: pd.DataFrame, name: str)
         return
     metric = METRICS[name]
     times, others = values(shown, _TIME), values(shown, name)
-    best = pareto_set(times.tolist(), others.tolist(), metric.direction)
-    titles, vary = plot_style.platform_titles(table), plot_style.varying(table)
+    best = pareto_set(shown.to_dict("records"), [_TIME, name])
+    titles, vary = plot_series.platform_titles(table), plot_series.varying(table)
     named = [axis for axis in vary if axis not in ("nodes", "gpus_per_node")]
     what = "less cost" if name == "cost_usd" else "more accuracy"
     lines = [f"Pareto set (less time, {what}):"]
@@ -144,7 +129,7 @@ def _label_points(
     from matplotlib.colors import to_rgb
 
     figure.draw_without_rendering()  # the layout decides where the points are
-    gpus, place = "gpus_per_node" in plot_style.varying(table), plot_style.places(table)
+    gpus, numbers = "gpus_per_node" in plot_series.varying(table), plot_series.colour_numbers(table)
     values_of = np.stack([values(shown, _TIME), values(shown, name)], 1)
     unit = figure.dpi / 72
     points = axes.transData.transform(values_of) / unit
@@ -160,8 +145,8 @@ def _label_points(
         ]
         best = int(np.argmin(np.round(hidden, 3)))
         taken.append(boxes[best])
-        (dx, dy), colours = _AROUND[best], plot_style.COLOURS
-        colour = colours[place[str(row["platform"])] % len(colours)]
+        (dx, dy), colours = _AROUND[best], plot_series.COLOURS
+        colour = colours[numbers[str(row["platform"])] % len(colours)]
         axes.annotate(
             text,
             at,

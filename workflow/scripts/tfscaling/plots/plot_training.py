@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfscaling.plots import plot_style
-from tfscaling.plots.plot_style import Tables, values
+from tfscaling.plots import plot_axes, plot_figure, plot_series
+from tfscaling.plots.plot_series import Tables, values
 from tfscaling.records.run_states import RunState
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables.significance import point_of
@@ -30,11 +30,11 @@ _PUBLISHED: dict[str, Any] = {
 def loss_accuracy(tables: Tables, title: str) -> Figure:
     """Loss and accuracy over the global batch, measured and published."""
     table, published, batch = tables.comparison, tables.published, "global_batch_size"
-    figure, panels = plot_style.panels(title, "global batch (examples)", NAMES)
-    some_absent = len(plot_style.absent(table)) > 0
-    lines = plot_style.series(table)
+    figure, panels = plot_figure.panels(title, "global batch (examples)", NAMES)
+    some_absent = len(plot_series.absent(table)) > 0
+    lines = plot_series.series(table)
     if all(len(line.rows) == 1 for line in lines):  # one recipe for each batch: one line of all
-        lines = plot_style.series(table.assign(recipe="any"))
+        lines = plot_series.series(table.assign(recipe="any"))
     for axes, name in zip(panels, NAMES, strict=True):
         for line in lines:
             rows = line.rows[np.isfinite(values(line.rows, name) + values(line.rows, batch))]
@@ -43,7 +43,7 @@ def loss_accuracy(tables: Tables, title: str) -> Figure:
                 axes.errorbar(
                     values(rows, batch),
                     values(rows, name),
-                    yerr=plot_style.spread(rows, name),
+                    yerr=plot_series.spread(rows, name),
                     label=line.label,
                     **_BARS,
                     **line.style,
@@ -57,14 +57,14 @@ def loss_accuracy(tables: Tables, title: str) -> Figure:
                 **_PUBLISHED,
             )
         both = [values(table, batch), values(published, batch)]
-        plot_style.value_axis(axes, np.concatenate(both))
+        plot_axes.value_axis(axes, np.concatenate(both))
         shown = np.isfinite(values(table, name)).any()
         _value_axis(axes, bool(shown or known.any()), 0.08 * some_absent)
-        plot_style.mark_absent(axes, table, batch)
-    nothing = len(plot_style.measured(table)) == 0
-    note = plot_style.NOTHING if nothing else plot_style.INTERVAL_OF_MEDIAN
+        plot_figure.mark_absent(axes, table, batch)
+    nothing = len(plot_series.measured(table)) == 0
+    note = plot_figure.NOTHING if nothing else plot_figure.INTERVAL_OF_MEDIAN
     notes = [] if nothing and not len(published) else [note]
-    plot_style.finish(figure, panels[0], tables, notes)
+    plot_figure.finish(figure, panels[0], tables, notes)
     return figure
 
 
@@ -75,7 +75,7 @@ def epochs(tables: Tables, title: str) -> Figure:
     table = tables.comparison
     # the last epoch of a run that diverged has no loss; those before are of a model that fails
     measured = tables.epochs[tables.epochs["status"] != RunState.DIVERGED]
-    figure, panels = plot_style.panels(title, "epoch", NAMES)
+    figure, panels = plot_figure.panels(title, "epoch", NAMES)
     lines = _lines(table, measured)
     repeated = evaluated = False
     for axes, name in zip(panels, NAMES, strict=True):
@@ -101,13 +101,13 @@ def epochs(tables: Tables, title: str) -> Figure:
         if measured["epoch"].nunique() == 1:
             axes.set_xlim(measured["epoch"].iloc[0] - 1, measured["epoch"].iloc[0] + 1)
         _value_axis(axes, len(lines) > 0)
-    plot_style.mark_absent(panels[0], table)
+    plot_figure.mark_absent(panels[0], table)
     notes = ["lines: median over the repeats; bands: their range"] if repeated else []
     if evaluated:
         notes.append("hollow: on held-out examples after the epoch")
     if len(lines) > MANY:
         notes.append(f"{len(lines)} points, one line each")
-    plot_style.finish(figure, panels[0], tables, notes)
+    plot_figure.finish(figure, panels[0], tables, notes)
     return figure
 
 
@@ -115,8 +115,8 @@ def _lines(
     table: pd.DataFrame, measured: pd.DataFrame
 ) -> list[tuple[str | None, dict[str, Any], pd.DataFrame]]:
     """(label or None, style, rows) of each point that has epochs, in the order of the table."""
-    place, titles = plot_style.places(table), plot_style.platform_titles(table)
-    vary = plot_style.varying(table)
+    colours, titles = plot_series.colour_numbers(table), plot_series.platform_titles(table)
+    vary = plot_series.varying(table)
     groups = list(measured.groupby([*POINT_AXES], sort=False))
     many = len(groups) > MANY
     points = {point_of(row): row for row in table.to_dict("records")}
@@ -126,7 +126,7 @@ def _lines(
         point = points[keys]
         name = str(point["platform"])
         number = counts[name] = counts.get(name, -1) + 1
-        style = plot_style.point_style(place[name], number)
+        style = plot_series.point_style(colours[name], number)
         texts = [axis_text(axis, point) for axis in POINT_AXES if axis in vary]
         label: str | None = ", ".join([titles[name], *texts])
         if many:
@@ -141,12 +141,12 @@ def _lines(
 def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:
     """Plain numbers; a logarithmic axis where the values differ by much."""
     if not shown:
-        plot_style.say(axes)
+        plot_figure.say(axes)
         return
     low, high = axes.dataLim.intervaly
     if axes.get_ylabel() == "loss" and low > 0 and high > 8 * low:
         axes.set_yscale("log")
-        plot_style.plain_log(axes, "y", room)
+        plot_axes.plain_log(axes, "y", room)
         return
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom - room * (top - bottom), top)

@@ -121,7 +121,7 @@ class Epoch(
     accuracy: float
     duration_s: Annotated[float, Meta(description="The training of the epoch.")]
     test_loss: Annotated[
-        float | None | UnsetType,
+        float | UnsetType | None,
         Meta(
             description="On held-out examples after this epoch; only where the model was evaluated "
             "then; null as loss."

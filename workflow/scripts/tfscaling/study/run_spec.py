@@ -29,8 +29,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     model: str
     strategy: str
     recipe: str
-    nodes: int
-    gpus_per_node: Annotated[int, Meta(description="GPUs or logical devices; 0 is the CPU.")]
+    nodes: Annotated[int, Meta(ge=1)]
+    gpus_per_node: Annotated[int, Meta(ge=0, description="GPUs or logical devices; 0 is the CPU.")]
     tasks_per_node: Annotated[int | str, Meta(description='A number, or uneven such as "2+1".')]
 
     @property

@@ -12,6 +12,7 @@ __all__ = [
     "estimates",
     "formats",
     "intervals",
+    "pareto",
     "published",
     "runs_table",
     "significance",

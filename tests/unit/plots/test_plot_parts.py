@@ -1,4 +1,4 @@
-"""Colours, labels, ticks and files that all plots share."""
+"""What all plots share: lines with colours and labels, ticks, legends, files."""
 
 from __future__ import annotations
 
@@ -8,108 +8,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from tfscaling.plots import plot_style
-from tfscaling.plots.plot_style import Tables
-from tfscaling.study import platforms
-from tfscaling.tables import comparison, runs_table
-
-
-def point(nodes: int = 1, **changes: Any) -> dict[str, Any]:
-    """A measured point of one run: 60 s on one node, half of it on two."""
-    usual = {
-        "platform": "cluster",
-        "model": "mnist_cnn",
-        "strategy": "multi_worker_mirrored",
-        "recipe": "weak",
-        "nodes": nodes,
-        "gpus_per_node": 0,
-        "tasks_per_node": "1",
-        "status": "ok",
-        "runs": 1,
-        "runs_asked": 1,
-        "replicas": nodes,
-        "global_batch_size": 64 * nodes,
-        "execution_time_s": 60 / nodes,
-        "loss": 0.1 * nodes,
-        "accuracy": 1 - 0.01 * nodes,
-        "test_accuracy": 0.98,
-    }
-    return {**usual, **changes}
-
-
-def failed(nodes: int, **changes: Any) -> dict[str, Any]:
-    """A point without a valid run."""
-    usual = {name: value for name, value in point(nodes).items() if name in comparison.POINT_AXES}
-    return {**usual, "status": "failed", "runs": 0, "global_batch_size": 64 * nodes, **changes}
-
-
-def tables_of(*points: dict[str, Any], epochs: Any = (), published: Any = ()) -> Tables:
-    """Tables of these points, on CPU or GPUs unless they say otherwise, with all columns."""
-    kinds = [platforms.device_kind(point["gpus_per_node"], "physical") for point in points]
-    rows = [{"devices": kind, **point} for kind, point in zip(kinds, points, strict=True)]
-    return Tables(
-        pd.DataFrame(rows, columns=list(comparison.COLUMNS)),
-        pd.DataFrame(epochs, columns=list(runs_table.EPOCH_COLUMNS)),
-        pd.DataFrame(published),
-    )
-
-
-def comparison_of(*points: dict[str, Any]) -> pd.DataFrame:
-    return tables_of(*points).comparison
-
-
-def points_of(figure: Any, panel: int = 0) -> dict[str, list[tuple[float, float]]]:
-    """Label → points of the lines that stand in the legend."""
-    handles, labels = figure.axes[panel].get_legend_handles_labels()
-    lines = [handle[0] if isinstance(handle, tuple) else handle for handle in handles]
-    return {
-        label: [(float(x), round(float(y), 9)) for x, y in zip(*line.get_data(), strict=True)]
-        for label, line in zip(labels, lines, strict=True)
-    }
-
-
-def legend_of(figure: Any) -> list[str]:
-    """The texts of the legend, and of the notes below."""
-    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-
-
-def crosses(axes: Any) -> list[tuple[float, float, str]]:
-    """(x, height, colour) of the crosses at the foot of the axes."""
-    return [
-        (float(line.get_xdata()[0]), float(line.get_ydata()[0]), line.get_color())
-        for line in axes.lines
-        if line.get_marker() == "x" and len(line.get_xdata())
-    ]
+from plotted import comparison_of, crosses, failed, point, tables_of
+from tfscaling.plots import plot_axes, plot_figure, plot_series
 
 
 def test_a_platform_has_its_colour_by_its_place_however_few_of_its_points_are_measured() -> None:
     points = [point(platform=name) for name in ("a", "b", "c")]
-    every = {s.key[0]: s.style["color"] for s in plot_style.series(comparison_of(*points))}
+    every = {s.key[0]: s.style["color"] for s in plot_series.series(comparison_of(*points))}
     assert len(set(every.values())) == 3
     points[1] = failed(1, platform="b")
-    some = {s.key[0]: s.style["color"] for s in plot_style.series(comparison_of(*points))}
+    some = {s.key[0]: s.style["color"] for s in plot_series.series(comparison_of(*points))}
     assert some == every
 
 
 def test_many_platforms_differ_in_colour_or_marker() -> None:
     points = [point(platform=f"p{number}") for number in range(20)]
-    styles = [line.style for line in plot_style.series(comparison_of(*points))]
+    styles = [line.style for line in plot_series.series(comparison_of(*points))]
     assert len({(style["color"], style["marker"]) for style in styles}) == 20
     assert len({style["color"] for style in styles[:12]}) == 12
 
 
 def test_series_of_a_platform_share_its_colour_and_differ_in_marker_and_line() -> None:
     points = [point(gpus_per_node=gpus) for gpus in (0, 1, 2, 4)]
-    styles = [line.style for line in plot_style.series(comparison_of(*points))]
+    styles = [line.style for line in plot_series.series(comparison_of(*points))]
     assert len({style["color"] for style in styles}) == 1
     assert len({style["marker"] for style in styles}) == 4
     assert len({str(style["linestyle"]) for style in styles}) == 4
 
 
 def test_rows_of_a_series_are_sorted_by_nodes() -> None:
-    (line,) = plot_style.series(comparison_of(point(4), point(1), point(2)))
+    (line,) = plot_series.series(comparison_of(point(4), point(1), point(2)))
     assert list(line.rows["nodes"]) == [1, 2, 4]
 
 
@@ -133,17 +62,17 @@ def test_rows_of_a_series_are_sorted_by_nodes() -> None:
 )
 def test_labels_name_the_platform_and_what_varies(changes: Any, labels: list[str]) -> None:
     table = comparison_of(*(point(**change) for change in changes))
-    assert [line.label for line in plot_style.series(table)] == labels
+    assert [line.label for line in plot_series.series(table)] == labels
 
 
 def test_an_axis_that_only_excluded_points_have_is_not_named() -> None:
     table = comparison_of(point(), failed(1, gpus_per_node=4, status="excluded"))
-    assert plot_style.series(table)[0].label == "cluster"
+    assert plot_series.series(table)[0].label == "cluster"
 
 
 def test_a_table_without_titles_has_names() -> None:
     table = comparison_of(point()).drop(columns="platform_title")
-    assert plot_style.series(table)[0].label == "cluster"
+    assert plot_series.series(table)[0].label == "cluster"
 
 
 def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run() -> None:
@@ -152,7 +81,7 @@ def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run
     table = comparison_of(
         point(runs=6, **spreads, **interval), point(runs=3, **spreads), point(runs=1, **spreads)
     )
-    below, above = plot_style.spread(table, "execution_time_s")
+    below, above = plot_series.spread(table, "execution_time_s")
     assert below.tolist()[:2] == [5.0, 10.0] and above.tolist()[:2] == [10.0, 30.0]
     assert np.isnan([below[2], above[2]]).all()
 
@@ -160,56 +89,56 @@ def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run
 def test_a_column_that_is_missing_or_empty_is_nan() -> None:
     table = comparison_of(point(loss=None))
     for name in ("loss", "no such column"):
-        assert np.isnan(plot_style.values(table, name)).tolist() == [True]
+        assert np.isnan(plot_series.values(table, name)).tolist() == [True]
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0.004, "0.004"), (60, "60"), (2e6, "2000000"), (3 * 0.1, "0.3")]
 )
 def test_numbers_are_plain(value: float, text: str) -> None:
-    assert plot_style.plain(value) == text
+    assert plot_axes.plain(value) == text
 
 
 @pytest.mark.parametrize("low", [1e-5, 0.07, 1.0, 35.0])
 @pytest.mark.parametrize("factor", [1.3, 2, 7, 30, 1e3, 1e6, 1e15])
 def test_ticks_of_a_logarithmic_axis_are_few_round_and_apart(low: float, factor: float) -> None:
-    ticks = plot_style.log_ticks(low, low * factor)
+    ticks = plot_axes.log_ticks(low, low * factor)
     assert 2 <= len(ticks) <= 9
     assert low <= ticks[0] and ticks[-1] <= low * factor * (1 + 1e-9)
     apart = [math.log(b / a) / math.log(factor) for a, b in itertools.pairwise(ticks)]
     assert min(apart) > 0.03
-    assert all(len(plot_style.plain(tick).strip("0.")) <= 4 for tick in ticks)
+    assert all(len(plot_axes.plain(tick).strip("0.")) <= 4 for tick in ticks)
 
 
 def test_ticks_are_the_values_that_have_room() -> None:
-    assert plot_style.value_ticks([1, 2, 4, 8]) == [1, 2, 4, 8]
-    crowded = plot_style.value_ticks([*range(1, 129)])
+    assert plot_axes.value_ticks([1, 2, 4, 8]) == [1, 2, 4, 8]
+    crowded = plot_axes.value_ticks([*range(1, 129)])
     assert crowded[0] == 1 and crowded[-1] == 128
     assert 6 < len(crowded) < 20
 
 
 def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> None:
     table = comparison_of(point(1), failed(2), failed(2, gpus_per_node=1), failed(2, platform="b"))
-    _, (axes,) = plot_style.panels("T", "nodes", ["y"])
-    assert plot_style.mark_absent(axes, table, "nodes")
+    _, (axes,) = plot_figure.panels("T", "nodes", ["y"])
+    assert plot_figure.mark_absent(axes, table, "nodes")
     (x, low, first), (other_x, high, second) = crosses(axes)
     assert x == other_x == 2 and 0 < low < high < 0.2
-    assert [first, second] == list(plot_style.COLOURS[:2])
-    assert axes.get_legend_handles_labels()[1] == [f"3 points {plot_style.ABSENT}"]
+    assert [first, second] == list(plot_series.COLOURS[:2])
+    assert axes.get_legend_handles_labels()[1] == [f"3 points {plot_figure.ABSENT}"]
 
 
 def test_nothing_is_marked_if_all_is_measured() -> None:
-    figure, (axes,) = plot_style.panels("T", "nodes", ["y"])
-    assert not plot_style.mark_absent(axes, comparison_of(point()), "nodes")
-    plot_style.finish(figure, axes, tables_of())
+    figure, (axes,) = plot_figure.panels("T", "nodes", ["y"])
+    assert not plot_figure.mark_absent(axes, comparison_of(point()), "nodes")
+    plot_figure.finish(figure, axes, tables_of())
     assert figure.legends == []
 
 
 def test_a_long_legend_is_outside_and_the_figure_grows_with_it() -> None:
-    figure, (axes,) = plot_style.panels("T", "nodes", ["y"])
+    figure, (axes,) = plot_figure.panels("T", "nodes", ["y"])
     for number in range(40):
         axes.plot([1, 2], [1, 2], label=f"series {number} of a platform with a long name")
-    plot_style.finish(figure, axes, tables_of(), ["a note"])
+    plot_figure.finish(figure, axes, tables_of(), ["a note"])
     figure.draw_without_rendering()
     series, notes = (legend.get_window_extent() for legend in figure.legends)
     area = axes.get_window_extent()
@@ -220,9 +149,9 @@ def test_a_long_legend_is_outside_and_the_figure_grows_with_it() -> None:
 
 def test_the_same_figure_is_the_same_file_with_text_as_text(tmp_path: Path) -> None:
     for name in ("a.svg", "b.svg"):
-        figure, (axes,) = plot_style.panels("My title", "nodes", ["y"])
+        figure, (axes,) = plot_figure.panels("My title", "nodes", ["y"])
         axes.plot([1, 2], [1, 2], marker="o")
-        plot_style.save(figure, tmp_path / name)
+        plot_figure.save(figure, tmp_path / name)
     text = (tmp_path / "a.svg").read_text()
     assert text == (tmp_path / "b.svg").read_text()
     assert ">My title</text>" in text

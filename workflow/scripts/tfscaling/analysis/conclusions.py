@@ -1,0 +1,151 @@
+"""Every conclusion that is drawn from a study: its table, its page, its place in the report.
+
+A new table, finding or section of the report is one entry here and one function. The outputs of
+rule `analyse`, the tables of `partial` and the tables of the report follow from the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from tfscaling.analysis import (
+    clouds,
+    communication,
+    decision,
+    decision_page,
+    findings,
+    methodology,
+    scaling_laws,
+)
+from tfscaling.analysis.evidence import Study
+from tfscaling.tables import formats, published
+from tfscaling.tables.display import TextTable
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """One conclusion, by its name in CONCLUSIONS: files <name>.csv and <name>.md.
+
+    `title` heads its page; `caption` says in a few sentences what it shows, and `category` where
+    it stands in Snakemake's own report. `make` takes the study and the tables of the conclusions
+    named in `uses`. `text` is the page in Markdown, a heading first, without the warnings. `shown`
+    is the table of the report, or None if the report has no table of it.
+    """
+
+    title: str
+    caption: str
+    make: Callable[..., pd.DataFrame]
+    text: Callable[[pd.DataFrame, Study], str]
+    shown: Callable[[pd.DataFrame], TextTable] | None = None
+    uses: tuple[str, ...] = ()
+    category: str = "Tables"
+
+
+def _joined(title: str, tables: Sequence[TextTable], *paragraphs: str) -> str:
+    """A page of several tables below one heading."""
+    return "\n".join([f"# {title}\n", *(formats.markdown(t, 2) for t in tables), *paragraphs])
+
+
+def _clouds_text(table: pd.DataFrame, study: Study) -> str:
+    pairs = clouds.text_tables(table)
+    notes = [f"- {note}" for note in clouds.notes(table, study)]
+    return _joined(
+        "Clouds against each other", pairs, *(notes if pairs else ["No two clouds to compare."])
+    )
+
+
+def _findings_text(table: pd.DataFrame, study: Study) -> str:
+    topics = [topic for topic in findings.TOPICS if topic in set(table["topic"])]
+    return _joined("Findings", [findings.as_text(table, topic) for topic in topics])
+
+
+#: Every conclusion by its name, in the order of the report.
+CONCLUSIONS: dict[str, Conclusion] = {
+    "decision": Conclusion(
+        "Which point to take",
+        "Which point to take for the shortest time, the lowest cost and the best accuracy: only "
+        "where it is shown to be within the indifference of the best, else the best estimate and "
+        "how far it may be from the best.",
+        lambda study: decision.table(decision.decide(study)),
+        decision_page.markdown,
+        category="Findings",
+    ),
+    "findings": Conclusion(
+        "Findings",
+        "What the comparison says, sentence by sentence, and how far the runs support it: "
+        "supported, inconclusive, or too few runs.",
+        findings.find,
+        _findings_text,
+        uses=("clouds",),
+        category="Findings",
+    ),
+    "clouds": Conclusion(
+        "Clouds: the same point on two clouds",
+        "Platforms of different clouds at the same point: the cloud with the better median, how "
+        "many times worse the other one is, and whether the interval supports that.",
+        clouds.table,
+        _clouds_text,
+    ),
+    "published": Conclusion(
+        "Published against measured",
+        "Every published point beside what was measured: time of the same point with the same "
+        "training; loss and accuracy of all runs of the same training, on any platform.",
+        lambda study: published.table(
+            study.published_rows,
+            study.comparison,
+            study.runs,
+            study.manifest,
+            study.published_tolerance,
+        ),
+        lambda table, study: formats.markdown(published.as_text(table, study.published_tolerance)),
+    ),
+    "scaling": Conclusion(
+        "Scaling laws",
+        "Amdahl's law and the Universal Scalability Law fitted to every line of points that differ "
+        "in the number of replicas only, with 95 % intervals. A law is refused, with the reason, "
+        "where the points do not determine it or do not follow it; nothing is said outside the "
+        "measured range.",
+        scaling_laws.table,
+        lambda table, _: formats.markdown(scaling_laws.as_text(table)),
+        scaling_laws.as_text,
+    ),
+    "communication": Conclusion(
+        "Communication",
+        "Time of an all-reduce of the model's gradient, timed alone by the training's own strategy "
+        "on the same nodes, with latency and bandwidth from a sweep of sizes; and the measured "
+        "step beside computation plus all-reduce. That bound is without overlap: a step below it "
+        "overlaps communication with computation, a step above it waits or does something else, "
+        "such as the update of the variables.",
+        communication.table,
+        lambda table, _: formats.markdown(communication.as_text(table)),
+        communication.as_text,
+    ),
+    "methodology": Conclusion(
+        "Methodology",
+        'The rules of Hoefler and Belli, "Scientific Benchmarking of Parallel Computing Systems" '
+        "(SC15), and the rules of MLPerf Training that apply here, each checked on this data set, "
+        "with the numbers that decide it.",
+        methodology.rules,
+        lambda table, _: formats.markdown(methodology.as_text(table)),
+        methodology.as_text,
+        uses=("communication",),
+        category="Method",
+    ),
+}
+
+
+def tables(study: Study) -> Iterator[tuple[str, pd.DataFrame]]:
+    """(name, table) of every conclusion; each is made once, after those that it uses."""
+    made: dict[str, pd.DataFrame] = {}
+
+    def table_of(name: str) -> pd.DataFrame:
+        if name not in made:
+            conclusion = CONCLUSIONS[name]
+            made[name] = conclusion.make(study, *map(table_of, conclusion.uses))
+        return made[name]
+
+    for name in CONCLUSIONS:
+        yield name, table_of(name)

@@ -1,0 +1,56 @@
+"""What conclusions are drawn from: the tables of a study, and what was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.analysis.contest import INDIFFERENCE
+from tfscaling.analysis.eligibility import split, works_of
+from tfscaling.tables.significance import Samples
+from tfscaling.tables.wording import Row
+
+
+@dataclass(frozen=True)
+class Study:
+    """The evidence for all conclusions, read once.
+
+    `comparison` has one row per point and `runs` one per run, both as `runs_table.read_table`
+    gives them. `published_rows` are published results, and `published_tolerance` the fraction by
+    which they may lie outside the measured range. `indifference` is the fraction below which a
+    difference between points does not matter. The all-reduce benchmarks lie below
+    `benchmarks_dir`.
+    """
+
+    comparison: pd.DataFrame
+    runs: pd.DataFrame
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    published_rows: Sequence[Mapping[str, Any]] = ()
+    published_tolerance: float = 0.25
+    indifference: float = INDIFFERENCE
+    benchmarks_dir: Path = Path("results/all_reduce")
+
+    @cached_property
+    def samples(self) -> Samples:
+        """The values of the runs by point."""
+        return Samples(self.runs)
+
+    @cached_property
+    def points(self) -> list[Row]:
+        """The rows of the comparison."""
+        return list(self.comparison.to_dict("records"))
+
+    @cached_property
+    def works(self) -> dict[str, list[Row]]:
+        """Model and recipe → the points that do this work."""
+        return works_of(self.points)
+
+    @cached_property
+    def ineligible(self) -> list[tuple[Row, str]]:
+        """(point, reason) of every point that takes no part in comparisons."""
+        return [pair for rows in self.works.values() for pair in split(rows, self.samples)[1]]

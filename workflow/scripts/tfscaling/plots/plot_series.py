@@ -1,0 +1,133 @@
+"""The lines of a plot: which points, their label, colour and marker.
+
+A platform has the same colour in every plot; markers and line styles tell its lines apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tfscaling.study.grid import LINE_AXES, POINT_AXES
+from tfscaling.tables.wording import axis_text
+
+#: Okabe and Ito's colours and, after them, Tol's muted ones: colour-blind readers can tell them
+#: apart. Black and yellow are left out: black is for published values, yellow is too pale.
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
+    *("#332288", "#882255", "#999933", "#44AA99", "#CC6677", "#666666"),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "<", "p", ">", "h")
+#: Dotted lines are for published values.
+LINESTYLES: tuple[Any, ...] = ("-", "--", "-.", (0, (6, 2, 1, 2, 1, 2)))
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What plots are drawn from: comparison.csv, epochs.csv and published.csv (may be empty).
+
+    `footnotes` stand at the foot of every plot, before its own notes.
+    """
+
+    comparison: pd.DataFrame
+    epochs: pd.DataFrame
+    published: pd.DataFrame
+    footnotes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: `rows` are its points by nodes, those without a valid run too."""
+
+    key: tuple[str, ...]
+    label: str
+    style: dict[str, Any]
+    rows: pd.DataFrame
+
+
+def values(rows: pd.DataFrame, name: str) -> np.ndarray:
+    """A column as floats: NaN for what is missing, even if the whole column is."""
+    if name not in rows:
+        return np.full(len(rows), np.nan)
+    return pd.to_numeric(rows[name], errors="coerce").to_numpy(float)
+
+
+def measured(table: pd.DataFrame) -> pd.DataFrame:
+    """The points that have a valid run."""
+    return table[values(table, "runs") > 0]
+
+
+def absent(table: pd.DataFrame) -> pd.DataFrame:
+    """The points that failed, are missing or were excluded."""
+    return table[~(values(table, "runs") > 0)]
+
+
+def of_other_work(table: pd.DataFrame) -> pd.Series[bool]:
+    """Which points do not train as many examples as their baseline: no plot ranks them."""
+    return table["same_work"].map(lambda same: pd.notna(same) and not same).astype(bool)
+
+
+def point_style(platform: int, number: int) -> dict[str, Any]:
+    """The style of line `number` of a platform with the colour number `platform`."""
+    return {
+        "color": COLOURS[platform % len(COLOURS)],
+        "marker": MARKERS[(platform + number) % len(MARKERS)],
+        "linestyle": LINESTYLES[number % len(LINESTYLES)],
+    }
+
+
+def colour_numbers(table: pd.DataFrame) -> dict[str, int]:
+    """Platform → the number of its colour: its position among the platforms of the table."""
+    return {str(name): number for number, name in enumerate(table["platform"].unique())}
+
+
+def platform_titles(table: pd.DataFrame) -> dict[str, str]:
+    """Platform → its title; its name if it has no title or shares it with another."""
+    titles = {}
+    for name, rows in table.groupby("platform", sort=False):
+        known = rows["platform_title"].dropna() if "platform_title" in rows else ()
+        titles[str(name)] = str(next(iter(known), name))
+    shared = [*titles.values()]
+    return {name: title if shared.count(title) == 1 else name for name, title in titles.items()}
+
+
+def varying(table: pd.DataFrame) -> list[str]:
+    """The axes in which the measured points differ, without the platform."""
+    rows = measured(table)
+    return [axis for axis in POINT_AXES if axis != "platform" and rows[axis].nunique() > 1]
+
+
+def series(table: pd.DataFrame) -> list[Series]:
+    """All lines over the nodes, in the order of the table."""
+    titles, colours, shown = platform_titles(table), colour_numbers(table), varying(table)
+    counts: dict[str, int] = {}
+    lines = []
+    for keys, rows in table.groupby([*LINE_AXES], sort=False, dropna=False):
+        point = dict(zip(LINE_AXES, keys, strict=True))
+        name = str(point["platform"])
+        number = counts[name] = counts.get(name, -1) + 1
+        texts = [axis_text(axis, rows.iloc[0]) for axis in LINE_AXES if axis in shown]
+        lines.append(
+            Series(
+                tuple(map(str, keys)),
+                ", ".join([titles[name], *texts]),
+                point_style(colours[name], number),
+                rows.sort_values("nodes"),
+            )
+        )
+    return lines
+
+
+def spread(rows: pd.DataFrame, name: str) -> np.ndarray:
+    """Lengths of the error bars, below and above: the interval, else the range of several runs."""
+    middle, several = values(rows, name), values(rows, "runs") > 1
+    ends = []
+    for end, whole in (("low", "min"), ("high", "max")):
+        interval, whole_range = values(rows, f"{name}_{end}"), values(rows, f"{name}_{whole}")
+        ends.append(np.where(np.isnan(interval), whole_range, interval))
+    both = np.abs(np.stack([middle - ends[0], ends[1] - middle]))
+    return np.where(several, both, np.nan)

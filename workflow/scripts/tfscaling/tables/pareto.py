@@ -1,0 +1,32 @@
+"""The Pareto set: the points that no other point beats in all of several metrics together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfscaling.records.metrics import METRICS
+
+
+def pareto_set(rows: Sequence[Mapping[Any, Any]], metrics: Sequence[str]) -> list[int]:
+    """Positions of the rows that no other row beats, sorted by the first metric, then the next.
+
+    A row is beaten by one that is at least as good in every metric and better in one. So rows with
+    equal values beat each other in nothing and are all kept. Every row has a value of every metric.
+    """
+    signs = [-1.0 if METRICS[name].direction == "higher" else 1.0 for name in metrics]
+    losses = [
+        tuple(sign * float(row[name]) for sign, name in zip(signs, metrics, strict=True))
+        for row in rows
+    ]
+    different = set(losses)
+    kept = [
+        position
+        for position, loss in enumerate(losses)
+        if not any(other != loss and _is_at_least_as_good(other, loss) for other in different)
+    ]
+    return sorted(kept, key=lambda position: losses[position])
+
+
+def _is_at_least_as_good(other: Sequence[float], loss: Sequence[float]) -> bool:
+    return all(theirs <= ours for theirs, ours in zip(other, loss, strict=True))
