@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON ?= python3
 NODES ?= 12
 SNAKEMAKE = snakemake --profile profiles/local
-.PHONY: setup demo test lint bench cluster-up cluster-down partial lock
+.PHONY: setup demo test test-here test-slurm lint bench cluster-up cluster-down partial lock
 
 demo: setup
 	$(SNAKEMAKE) --configfile config/demo.yaml
@@ -12,9 +12,15 @@ demo: setup
 
 test: setup lint
 	provision/virtual/install
-	pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
-	    tests/workflow tests/scheduler tests/unit
-	pytest tests/slurm
+	$(MAKE) --jobs=2 --output-sync=line test-here test-slurm
+
+# on this machine alone; three at a time, because many tests wait
+test-here:
+	pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder tests/workflow tests/unit
+
+# on virtual Slurm clusters; jobs wait for the scheduler most of the time
+test-slurm:
+	pytest tests/scheduler tests/slurm
 
 setup: .venv/.installed$(CUDA)
 

@@ -85,7 +85,7 @@ def kill_slurmd(args: argparse.Namespace) -> None:
     plan, name = plan_with(args), machines.daemon(args.name)[0]
     if not machines.kill(namespace(plan.root, args.name), only=name):
         raise RuntimeError(f"{name} does not run on {args.name}")
-    machines.wait_until(lambda: not machines.daemon_runs(plan.root, args.name), 10, f"{name} ends")
+    machines.wait_until(lambda: not machines.daemon_runs(plan.root, args.name), f"{name} ends")
 
 
 def start_node(args: argparse.Namespace) -> None:
@@ -99,7 +99,7 @@ def start_node(args: argparse.Namespace) -> None:
         else:
             plug(plan, name, "up")
             machines.power_on(plan, name)
-        machines.wait_until(lambda: machines.daemon_runs(root, name), 10, f"{name} starts")
+        machines.wait_until(lambda: machines.daemon_runs(root, name), f"{name} starts")
 
 
 def execute(args: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ from network import command, create_network, host_networks, namespaces
 from plan import Partition, Plan, free_subnet
 
 INSTALLER = Path(__file__).with_name("install")
-UP_SECONDS = 60
+UP_SECONDS = 300
 BAD_STATE = re.compile(r"down|drain|fail|unknown|[*]")  # * is "does not respond"
 
 
@@ -155,7 +155,7 @@ def start(plan: Plan) -> None:
         return len(states) == len(plan.machines) - 1 and set(states.values()) == {"idle"}
 
     try:
-        machines.wait_until(all_idle, UP_SECONDS, "all nodes become idle")
+        machines.wait_until(all_idle, "all nodes become idle", UP_SECONDS)
     except RuntimeError as error:
         raise RuntimeError(f"{error} ({'; '.join(troubles(plan)[:4])})") from None
 

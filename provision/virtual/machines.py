@@ -18,10 +18,12 @@ from pathlib import Path
 from network import SWITCH, SYSTEM_PATH, command, host_link, namespace, namespaces
 from plan import CONTROLLER, Plan
 
+#: Until something that takes a moment on an idle machine is given up.
+WAIT_SECONDS = 120
 NODE_INIT = Path(__file__).with_name("node-init")
 
 
-def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -77,7 +79,7 @@ def process_name(pid: int) -> str:
 
 
 def kill_all(file: Path) -> None:
-    wait_until(lambda: kill(file) == 0, 10, f"killing the processes of {file.name}")
+    wait_until(lambda: kill(file) == 0, f"killing the processes of {file.name}")
 
 
 def init_process(root: Path, machine: str) -> int | None:
@@ -142,7 +144,7 @@ def start_munged(root: Path) -> None:
             raise RuntimeError("munged stopped at once")
         return (run / "munge.socket").is_socket()
 
-    wait_until(listens, 10, "munged opens its socket")
+    wait_until(listens, "munged opens its socket")
 
 
 def power_on(plan: Plan, machine: str) -> subprocess.Popen[bytes]:
@@ -184,7 +186,7 @@ def remove(root: Path, keep_logs: bool = False) -> None:
     if link.exists():
         with contextlib.suppress(RuntimeError):  # it may just be going away with the switch
             command("ip", "link", "delete", link.name)
-        wait_until(lambda: not link.exists(), 10, f"removing the link {link.name}")
+        wait_until(lambda: not link.exists(), f"removing the link {link.name}")
     for file in existing:
         command("umount", file)
     if keep_logs:

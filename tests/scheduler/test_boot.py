@@ -48,9 +48,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.time() + 120
+    deadline = time.monotonic() + 300
     while not condition():
-        assert time.time() < deadline, what
+        assert time.monotonic() < deadline, what
         time.sleep(0.5)
 
 
@@ -80,13 +80,15 @@ def test_the_boot_of_a_node_is_no_time_in_the_queue(cluster: Cluster, tmp_path: 
     cluster.run("scontrol", "update", "NodeName=cpu2", "State=POWER_DOWN")
     wait_for(lambda: state(cluster) == "idle~", "cpu2 to be down")
     cluster.tool("kill-node", "cpu2")
+    submitted_s = time.monotonic()
     output = submit(cluster, tmp_path)
     wait_for((cluster.root / "run/resumed").exists, "Slurm to power cpu2 up")
+    resumed_s = time.monotonic()
     time.sleep(BOOT_S)
     cluster.tool("start-node", "cpu2")
     job = described(output)
     assert job["nodes"] == "cpu[1-2]"
-    assert BEGIN_S - 1 <= job["queue_time_s"] < BEGIN_S + BOOT_S
+    assert BEGIN_S - 1 <= job["queue_time_s"] <= resumed_s - submitted_s + 1
     assert job["boot_time_s"] >= BOOT_S - 1
 
 

@@ -29,7 +29,7 @@ def show_hostnames(slurm_conf: Path, text: str) -> subprocess.CompletedProcess[s
         env=os.environ | {"SLURM_CONF": str(slurm_conf)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
         check=False,
     )
 

@@ -17,7 +17,8 @@ CLUSTER = Path(__file__).resolve().parents[2] / "provision" / "virtual" / "clust
 INSTALL = CLUSTER.with_name("install")
 SHAPE = ("--nodes", "4")
 NODES = ["cpu1", "cpu2", "gpu1", "gpu2"]
-UP_SECONDS = 30
+#: Until anything that takes a second on an idle machine is given up.
+WAIT_SECONDS = 300
 
 
 class Cluster:
@@ -28,7 +29,7 @@ class Cluster:
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [str(CLUSTER), words[0], "--root", str(self.root), *words[1:]]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, timeout=3000)
 
     def ok(self, *words: str) -> str:
         done = self(*words)
@@ -39,7 +40,7 @@ class Cluster:
         """Run a Slurm command with nothing set but SLURM_CONF, and no SLURM_* of an outer job."""
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH"))}
         environ["SLURM_CONF"] = str(self.root / "etc/slurm.conf")
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environ)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environ)
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
@@ -99,10 +100,10 @@ def machine_state() -> dict[str, object]:
     }
 
 
-def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        assert time.monotonic() < deadline, f"{what}: not within {WAIT_SECONDS} s"
         time.sleep(0.1)
 
 
@@ -133,10 +134,8 @@ def cluster(
 ) -> Iterator[Cluster]:
     """Two nodes with GPUs and two without."""
     cluster = Cluster(tmp_path_factory.mktemp("vc") / "c")
-    begin = time.monotonic()
     try:
         cluster.ok("up", *SHAPE)
-        assert time.monotonic() - begin < UP_SECONDS
         yield cluster
     finally:
         cluster.ok("down")
@@ -188,9 +187,9 @@ if rank == 0:
         peer, address = server.accept()
         peer.sendall(f"{me} heard {peer.recv(99).decode()} from {address[0]}".encode())
 else:
-    for _ in range(100):
+    for _ in range(600):
         try:
-            peer = socket.create_connection((hosts[0], 23456), timeout=10)
+            peer = socket.create_connection((hosts[0], 23456), timeout=300)
             break
         except ConnectionRefusedError:
             time.sleep(0.1)
@@ -218,14 +217,14 @@ def test_killed_slurmd_leaves_its_job_running(cluster: Cluster, tmp_path: Path) 
         *("sbatch", "-p", "gpu", "-w", "gpu2", f"--chdir={tmp_path}", "--output=job.out"),
         *("--wrap", "touch begin; sleep 2; touch end"),
     )
-    wait_for((tmp_path / "begin").exists, 10, "the job starts")
+    wait_for((tmp_path / "begin").exists, "the job starts")
     cluster.ok("kill-slurmd", "gpu2")
     status = cluster("status")
     assert status.returncode == 1
     assert "slurmd does not run on gpu2" in status.stderr
-    wait_for(marker.exists, 10, "the job ends without slurmd")
+    wait_for(marker.exists, "the job ends without slurmd")
     cluster.ok("start-node", "gpu2")
-    wait_for(lambda: cluster("status").returncode == 0, 10, "the node is well again")
+    wait_for(lambda: cluster("status").returncode == 0, "the node is well again")
 
 
 def test_power_cut_takes_all_processes_of_one_node(cluster: Cluster, tmp_path: Path) -> None:
@@ -233,7 +232,7 @@ def test_power_cut_takes_all_processes_of_one_node(cluster: Cluster, tmp_path: P
         *("sbatch", "-p", "gpu", "-w", "gpu1", "--no-requeue", f"--chdir={tmp_path}"),
         *("--job-name=cut", "--output=job.out", "--wrap", "touch begin; sleep 314159"),
     )
-    wait_for((tmp_path / "begin").exists, 10, "the job starts")
+    wait_for((tmp_path / "begin").exists, "the job starts")
     inodes = cluster.namespaces()
     assert any("sleep 314159" in line for line in processes_in({inodes["gpu1"]}))
     cluster.ok("kill-node", "gpu1")
@@ -246,7 +245,7 @@ def test_power_cut_takes_all_processes_of_one_node(cluster: Cluster, tmp_path: P
     cluster.ok("start-node", "gpu1")
     # Slurm overlooks so short an outage in the first 20 s of a job
     cluster.slurm("scancel", "--name=cut")
-    wait_for(lambda: cluster.states()["gpu1"] == "idle", 15, "the node returns to service")
+    wait_for(lambda: cluster.states()["gpu1"] == "idle", "the node returns to service")
     assert cluster.slurm("srun", "-p", "gpu", "-w", "gpu1", "hostname") == "gpu1\n"
     done = cluster("exec", "gpu1", "bash", "-c", "hostname; pwd; exit 7")
     assert (done.stdout.split(), done.returncode) == (["gpu1", os.getcwd()], 7)
@@ -271,7 +270,7 @@ def test_down_after_a_crash_leaves_no_trace(
 ) -> None:
     """slurmctld killed, a job running, pid files and settings lost: `down` needs none of them."""
     cluster.slurm("sbatch", "-p", "cpu", "-N2", f"--chdir={tmp_path}", "--wrap", "srun sleep 1000")
-    wait_for(lambda: "mixed" in cluster.states().values(), 10, "the job starts")
+    wait_for(lambda: "mixed" in cluster.states().values(), "the job starts")
     inodes = set(cluster.namespaces().values())
     assert len(processes_in(inodes)) > 2 * len(NODES)
     assert link(cluster.root).exists()
@@ -297,7 +296,7 @@ def test_failed_up(tmp_path: Path, before: dict[str, object]) -> None:
     munged = os.path.realpath(shutil.which("munged", path="/usr/sbin:/sbin:/usr/bin") or "")
     script = f"mount --bind /bin/false {munged} && {CLUSTER} up --root {root} --nodes 2"
     done = subprocess.run(
-        ["unshare", "--mount", "bash", "-c", script], capture_output=True, text=True, timeout=60
+        ["unshare", "--mount", "bash", "-c", script], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 1
     assert "munged stopped at once" in done.stderr

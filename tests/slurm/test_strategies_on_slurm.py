@@ -81,7 +81,7 @@ def test_parameter_servers_evaluate_between_epochs(swept: Project) -> None:
         assert [epoch["epoch"] for epoch in epochs if "test_accuracy" in epoch] == [3, 4]
         assert epochs[3]["test_accuracy"] == record["metrics"]["test_accuracy"]
         spent_s = sum(epoch.get("evaluation_time_s", 0.0) for epoch in epochs)
-        assert phases["evaluation_time_s"] == pytest.approx(spent_s, abs=1.0)
+        assert phases["evaluation_time_s"] == pytest.approx(spent_s, rel=0.5, abs=1.0)
 
 
 def test_strategies_stand_beside_each_other_in_the_comparison(swept: Project) -> None:

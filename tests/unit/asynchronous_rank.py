@@ -66,9 +66,7 @@ def main() -> None:
     strategy = STRATEGIES["parameter_server"].build(names, "ring")
     arrays = arrays_of(BATCH)
     asked = training_spec(BATCH, epochs=1, precision="mixed_float16", momentum=0.0)
-    TRAINERS.append(
-        ParameterServerTrainer(strategy, interrupted_model, arrays, asked, False)
-    )
+    TRAINERS.append(ParameterServerTrainer(strategy, interrupted_model, arrays, asked, False))
     TRAINERS[0].train(EventLog(Path(os.devnull), 0), print)  # one update
     found = {
         "weights": TRAINERS[0].model.get_weights()[0].tolist(),

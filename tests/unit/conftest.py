@@ -58,7 +58,7 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[s
         found: dict[str, list[dict[str, Any]]] = {name: [] for name in TRAININGS}
         try:
             for name, output, process in processes:
-                ended = process.wait(timeout=240)
+                ended = process.wait(timeout=900)
                 assert ended == 0, output.with_suffix(".log").read_text()
                 found[name].append(json.loads(output.read_text()))
         finally:

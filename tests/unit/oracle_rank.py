@@ -208,7 +208,11 @@ def compiled(model: Callable[[], Any], settings: dict[str, Any]) -> Any:
     keras.utils.set_random_seed(settings["seed"])
     built = model()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    built.compile(make_optimizer(training_spec(GLOBAL_BATCH, **settings).recipe, 1), loss, metrics=["accuracy"])
+    built.compile(
+        make_optimizer(training_spec(GLOBAL_BATCH, **settings).recipe, 1),
+        loss,
+        metrics=["accuracy"],
+    )
     return built
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import generator
 import pandas as pd
 from builders import raw_config, write_failure
+from tfscaling.report.page import Plot, Results
 from tfscaling.study import configuration, manifest
-from tfscaling.tables import runs_table
+from tfscaling.tables import data_warnings, runs_table
 from tfscaling.tables.comparison import comparison_table
 
 TITLE = "A <study> & more"
@@ -56,6 +57,24 @@ def study(runs_dir: Path, fails: bool = True) -> Study:
             generator.write_records({"runs": [entry]}, runs_dir)
     runs, _ = runs_table.run_tables(expected, runs_dir)
     return Study(expected, runs, comparison_table(runs, expected))
+
+
+def results(made: Study, **changes: Any) -> Results:
+    """What the page shows of the study: two plots, and the conclusions that tests look at."""
+    usual: dict[str, Any] = {
+        "manifest": made.expected,
+        "runs": made.runs,
+        "comparison": made.comparison,
+        "warnings": data_warnings.find(made.comparison, made.runs),
+        "conclusions": {
+            "decision": decision(),
+            "findings": findings(),
+            "clouds": clouds(),
+            "published": published(),
+        },
+        "plots": [Plot("Mine & yours", SVG), Plot("Speed-up against nodes", SVG)],
+    }
+    return Results(**{**usual, **changes})
 
 
 def decision(*rows: tuple[str, str, str, str, str]) -> pd.DataFrame:

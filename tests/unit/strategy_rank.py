@@ -49,7 +49,13 @@ def training_spec(batch: int, replicas: int = 1, **changes: Any) -> RunSpec:
     seed = values.pop("seed")
     recipe = msgspec.convert({**values, "per_replica_batch_size": batch}, Recipe)
     point = Point(
-        platform="p", model="m", strategy="s", recipe="r", nodes=1, gpus_per_node=0, tasks_per_node=1
+        platform="p",
+        model="m",
+        strategy="s",
+        recipe="r",
+        nodes=1,
+        gpus_per_node=0,
+        tasks_per_node=1,
     )
     return RunSpec(
         point=point,

@@ -75,7 +75,7 @@ def train(folder: Path, strategy: str, geometry: Geometry) -> list[Found]:
             for process, output in zip(running, outputs, strict=True):
                 log = folder / f"{output.name}.log"
                 # a deadlock is a failure
-                assert process.wait(timeout=600) == 0, log.read_text()
+                assert process.wait(timeout=900) == 0, log.read_text()
     found = [json.loads(output.read_text()) for output in outputs]
     return [of_rank for of_rank in found if of_rank]
 
@@ -85,7 +85,7 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> Found:
     folder = tmp_path_factory.mktemp("references")
     words = ["references", "0", str(folder / "found.json")]
     with started(folder, words, {}) as process:
-        assert process.wait(timeout=600) == 0, (folder / "found.json.log").read_text()
+        assert process.wait(timeout=900) == 0, (folder / "found.json.log").read_text()
     found: Found = json.loads((folder / "found.json").read_text())
     return found
 

@@ -47,7 +47,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ranks]:
             )
         try:
             for name, process in processes.items():
-                assert process.wait(timeout=240) == 0, (folder / f"{name}.log").read_text()
+                assert process.wait(timeout=900) == 0, (folder / f"{name}.log").read_text()
         finally:
             for process in processes.values():
                 process.kill()

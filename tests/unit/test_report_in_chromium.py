@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_inputs import COLUMNS, SVG, TITLE, clouds, decision, findings, published, study
-from tfscaling.report import page
-from tfscaling.tables import data_warnings
+from report_inputs import COLUMNS, TITLE, results, study
+from tfscaling.report.page import render
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
@@ -59,12 +58,7 @@ addEventListener("message", (event) => { document.title = JSON.stringify(event.d
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
-    made = study(folder / "runs")
-    text = page.render(
-        TITLE, made.expected, made.runs, made.comparison, COLUMNS, decision(), findings(),
-        {"speedup": SVG}, data_warnings.find(made.comparison, made.runs),
-        clouds=clouds(), published=published(), folder=folder,
-    )  # fmt: skip
+    text = render(results(study(folder / "runs")), TITLE, COLUMNS, folder)
     text = text.replace("<style>", WATCH + "<style>").replace("</body>", PROBE + "</body>")
     (folder / "report.html").write_text(text)
     (folder / "phone.html").write_text(PHONE)
@@ -91,7 +85,7 @@ def seen(folder: Path, name: str) -> dict[str, Any]:
         str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / name}", "--dump-dom",
         (folder / f"{name}.html").as_uri(),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
     assert title and title[1].startswith("{"), done.stderr
     return json.loads(html.unescape(title[1]))

@@ -21,6 +21,7 @@ os.environ.update(
     )
 )
 
+from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.records.metrics import METRICS
 from tfscaling.plots.plot_registry import PLOTS

@@ -9,17 +9,11 @@ OUTPUTS  results/{study}/report.html; removes results/{study}/partial and plots 
 
 rule write_report:
     input:
-        grid=rules.write_manifest.output.grid,
+        manifest=rules.write_manifest.output.grid,
         runs=rules.collect.output.csv,
         comparison=rules.compare.output.csv,
-        decision=rules.analyse.output.decision,
-        findings=rules.analyse.output.findings,
         warnings=rules.compare.output.warnings,
-        clouds=rules.analyse.output.clouds,
-        published=rules.analyse.output.published,
-        scaling=rules.analyse.output.scaling,
-        communication=rules.analyse.output.communication,
-        methodology=rules.analyse.output.methodology,
+        conclusions=expand(f"{RESULTS}/tables/{{name}}.csv", name=CONCLUSIONS),
         plots=rules.plot.output.svg,
         code=[*CODE, *PAGE],
     output:
@@ -30,25 +24,22 @@ rule write_report:
     conda:
         "../envs/environment.yaml"
     params:
-        comparison=CONFIG["comparison"],
+        title=CONFIG["comparison"]["title"],
+        columns=CONFIG["comparison"]["columns"],
+        plot_titles=list(titles(CONFIG["plots"]).values()),
     message:
         "write the report"
     shell:
         "write_report.py"
-        " --grid {input.grid}"
+        " --manifest {input.manifest}"
         " --runs {input.runs}"
         " --comparison {input.comparison}"
-        " --columns {params.comparison[columns]}"
-        " --decision {input.decision}"
-        " --findings {input.findings}"
         " --warnings {input.warnings}"
-        " --clouds {input.clouds}"
-        " --published {input.published}"
-        " --scaling {input.scaling}"
-        " --communication {input.communication}"
-        " --methodology {input.methodology}"
+        " --conclusions {input.conclusions}"
         " --plots {input.plots}"
-        " --title {params.comparison[title]:q}"
+        " --plot-titles {params.plot_titles:q}"
+        " --title {params.title:q}"
+        " --columns {params.columns}"
         " --output {output.html}"
         " --remove-earlier"
         " >{log} 2>&1"

@@ -20,6 +20,7 @@ from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.analysis.evidence import Study
 from tfscaling.plots import plot_registry
 from tfscaling.records import run_record
+from tfscaling.report.page import Results
 from tfscaling.study import all_reduce_benchmark, manifest
 from tfscaling.tables import data_warnings, published, runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -84,23 +85,16 @@ def draw(config: dict, folder: Path) -> None:
     warnings = folder / "tables" / "warnings.json"
     tables = plot.read_tables(csv["comparison"], csv["epochs"], warnings, csv["published"])
     plot.draw(tables, dict(zip(files, titles.values(), strict=True)))
-    write_report.write(
-        folder / "report.html",
-        config["comparison"]["title"],
+    results = Results(
         run_record.read_json(folder / "manifest.json"),
         runs_table.read_table(csv["runs"]),
         runs_table.read_table(csv["comparison"]),
-        config["comparison"]["columns"],
-        runs_table.read_table(csv["decision"]),
-        runs_table.read_table(csv["findings"]),
-        files,
         data_warnings.from_json(run_record.read_json(warnings)),
-        clouds=runs_table.read_table(csv["clouds"]),
-        published=runs_table.read_table(csv["published"]),
-        scaling=runs_table.read_table(csv["scaling"]),
-        communication=runs_table.read_table(csv["communication"]),
-        method=runs_table.read_table(csv["methodology"]),
+        {name: runs_table.read_table(csv[name]) for name in CONCLUSIONS},
+        write_report.read_plots(files, list(titles.values())),
     )
+    comparison = config["comparison"]
+    write_report.write(results, comparison["title"], comparison["columns"], folder / "report.html")
 
 
 if __name__ == "__main__":

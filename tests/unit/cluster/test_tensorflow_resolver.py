@@ -252,7 +252,7 @@ def test_two_processes_reduce_with_it_as_the_resolver_of_a_strategy() -> None:
         for rank in range(2)
     ]
     try:
-        outputs = [process.communicate(timeout=180) for process in processes]
+        outputs = [process.communicate(timeout=900) for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -159,7 +159,7 @@ def show_environment(setup: list[str]) -> list[str]:
 
 def run(argv: list[str]) -> tuple[int, subprocess.Popen[str], str]:
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=300)
     return process.pid, process, output
 
 

@@ -52,7 +52,7 @@ def test_the_system_never_hands_out_a_held_port() -> None:
 def test_a_server_that_reuses_addresses_can_bind_and_serve_a_held_port() -> None:
     with ReservedPorts(1) as ports, bind(ports.numbers[0], reuse=True) as server:
         server.listen()
-        with socket.create_connection(("127.0.0.1", ports.numbers[0]), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", ports.numbers[0]), timeout=300) as client:
             accepted, _ = server.accept()
             client.sendall(b"hello")
             with accepted:
@@ -61,7 +61,7 @@ def test_a_server_that_reuses_addresses_can_bind_and_serve_a_held_port() -> None
 
 def test_a_connection_to_a_held_port_is_refused_rather_than_left_hanging() -> None:
     with ReservedPorts(1) as ports, pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", ports.numbers[0]), timeout=10)
+        socket.create_connection(("127.0.0.1", ports.numbers[0]), timeout=300)
 
 
 def test_a_port_is_free_afterwards() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from report_inputs import COLUMNS, clouds, published, study
+from report_inputs import COLUMNS, study
 from tfscaling.report import interactive_tables
 from tfscaling.report.interactive_tables import Table
 from tfscaling.tables.display import Number, TextTable
@@ -66,21 +66,3 @@ def test_runs_have_status_axes_metrics_host_and_record(tmp_path: Path) -> None:
     first, failed = table.rows[0][-1], table.rows[-4][-1]
     assert first.href == first.text and first.text.startswith("runs/platform=cluster/")
     assert (failed.text, failed.href) == ("–", None)
-
-
-def test_clouds_show_values_with_the_digits_of_their_metric() -> None:
-    table = interactive_tables.clouds(clouds())
-    assert texts(table, "value_a") == ["20.000", "0.2000"]
-    assert texts(table, "margin") == ["1.50 (1.40–1.60)", "2.00"]
-    assert texts(table, "winner") == ["gcp", "aws"]
-    assert [row[-1].tone for row in table.rows] == ["good", "doubt"]
-    assert "platform_a big, platform_b small, cloud_a gcp, cloud_b aws" in table.above
-
-
-def test_published_values_stand_beside_the_measured_ones_with_verdicts() -> None:
-    table = interactive_tables.published(published())
-    assert texts(table, "loss") == ["0.3100 (0.3000–0.3200)", "–"]
-    assert texts(table, "execution_time_s") == ["20.000", "–"]
-    assert texts(table, "accuracy_verdict") == ["outside", "not measured"]
-    assert texts(table, "runs") == ["2", "0"]
-    assert "source a paper" in table.above

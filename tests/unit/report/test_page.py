@@ -14,11 +14,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from builders import SCRIPTS
-from report_inputs import COLUMNS, NASTY, SVG, TITLE, clouds, decision, findings, published, study
-from tfscaling.report import page as report
+from report_inputs import COLUMNS, NASTY, SVG, TITLE, clouds, decision, findings, results, study
+from tfscaling.analysis.conclusions import CONCLUSIONS, Conclusion
+from tfscaling.report.page import render
 from tfscaling.tables import data_warnings
+from tfscaling.tables.display import TextTable
 
 #: Elements without an end tag.
 VOID = {"meta", "img", "wbr", "input", "link", "br"}
@@ -59,22 +62,8 @@ class Page(HTMLParser):
 
 
 def rendered(tmp_path: Path, fails: bool = True, **changes: Any) -> str:
-    made = study(tmp_path / "runs", fails)
-    inputs = {
-        "title": TITLE,
-        "expected": made.expected,
-        "runs": made.runs,
-        "comparison": made.comparison,
-        "columns": COLUMNS,
-        "decision": decision(),
-        "findings": findings(),
-        "plots": {"execution_time": SVG, "my_own": SVG},
-        "warnings": data_warnings.find(made.comparison, made.runs),
-        "clouds": clouds(),
-        "published": published(),
-        "folder": tmp_path,
-    }
-    return report.render(**{**inputs, **changes})
+    shown = results(study(tmp_path / "runs", fails), **changes)
+    return render(shown, TITLE, COLUMNS, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -201,10 +190,9 @@ def test_it_is_said_if_everything_counts(tmp_path: Path) -> None:
 
 
 def test_plots_are_images_with_their_titles(page: Page) -> None:
-    assert [words for _, words in page.all("summary") if len(words) < 50] == [
-        "Execution time against nodes",
-        "my own",
-    ]
+    titles = [words for _, words in page.all("summary") if len(words) < 50]
+    assert titles == ["Mine & yours", "Speed-up against nodes"]
+    assert "Mine & yours" in str(page.all("img")[0][0]["alt"])
     for has, _ in page.all("img"):
         kind, data = str(has["src"]).split(",")
         assert kind == "data:image/svg+xml;base64" and base64.b64decode(data) == SVG
@@ -217,12 +205,29 @@ def test_records_are_linked_relative_to_the_page(tmp_path: Path) -> None:
     assert all((tmp_path / link).is_file() for link in links)
 
 
-def test_tables_that_are_not_there_are_left_out(tmp_path: Path) -> None:
-    ids = {
-        has.get("id") for has, _ in Page(rendered(tmp_path, clouds=None, published=None)).all("h3")
-    }
+def test_a_conclusion_without_rows_is_left_out(tmp_path: Path) -> None:
+    tables = {"decision": decision(), "findings": findings(), "clouds": clouds().head(0)}
+    ids = {has.get("id") for has, _ in Page(rendered(tmp_path, conclusions=tables)).all("h3")}
     assert {"comparison", "runs"} <= ids
     assert not {"clouds", "published"} & ids
+
+
+def test_a_new_conclusion_is_a_section_with_title_caption_and_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def as_text(table: pd.DataFrame) -> TextTable:
+        return TextTable.of("Another title", ["what"], [[text] for text in table["what"]])
+
+    new = Conclusion("Queues & waits", "How long <runs> wait.", pd.DataFrame, str, as_text)
+    monkeypatch.setitem(CONCLUSIONS, "queues", new)
+    tables = {"decision": decision(), "findings": findings()}
+    tables["queues"] = pd.DataFrame({"what": ["an hour"]})
+    page = Page(rendered(tmp_path, conclusions=tables))
+    headings = {has.get("id"): words for has, words in page.all("h3")}
+    assert headings["queues"] == "Queues & waits"
+    assert "How long <runs> wait." in [words for _, words in page.all("p")]
+    ((_, words),) = page.all("table", **{"aria-labelledby": "queues"})
+    assert "an hour" in words
 
 
 def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
@@ -230,8 +235,8 @@ def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
     runs = made.runs.assign(status="missing", reason="not run yet", hosts=None, record=None)
     runs = runs.assign(started=None, git_commit=None, tensorflow=None)
     points = made.comparison.assign(runs=0, status="missing")
-    nothing = {"decision": decision().head(0), "findings": findings().head(0), "plots": {}}
-    text = rendered(tmp_path, runs=runs, comparison=points, **nothing)
+    nothing = {"decision": decision().head(0), "findings": findings().head(0)}
+    text = rendered(tmp_path, runs=runs, comparison=points, conclusions=nothing, plots=[])
     page = Page(text)
     assert "0 of 10 runs valid" in text and "No plot was drawn." in text
     assert not page.all("article") and "There is no valid run yet." in text
@@ -239,34 +244,23 @@ def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
 
 def test_the_program_writes_the_page(tmp_path: Path) -> None:
     made = study(tmp_path / "results" / "runs")
+    shown = results(made)
     (tmp_path / "manifest.json").write_text(json.dumps(made.expected))
-    frames = {
-        "runs": made.runs,
-        "comparison": made.comparison,
-        "decision": decision(),
-        "findings": findings(),
-        "clouds": clouds(),
-        "published": published(),
-    }
-    words = ["--grid", "manifest.json", "--title", TITLE, "--columns", *COLUMNS]
-    for name, frame in frames.items():
-        frame.to_csv(tmp_path / f"{name}.csv", index=False)
-        words += [f"--{name}", f"{name}.csv"]
-    warnings = data_warnings.to_json(data_warnings.find(made.comparison, made.runs))
-    (tmp_path / "warnings.json").write_text(json.dumps(warnings))
+    (tmp_path / "warnings.json").write_text(json.dumps(data_warnings.to_json(shown.warnings)))
+    made.runs.to_csv(tmp_path / "runs.csv", index=False)
+    made.comparison.to_csv(tmp_path / "comparison.csv", index=False)
+    for name in CONCLUSIONS:
+        table = shown.conclusions.get(name, pd.DataFrame(columns=["status"]))
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
     (tmp_path / "speedup.svg").write_bytes(SVG)
-    words += [
-        "--warnings",
-        "warnings.json",
-        "--plots",
-        "speedup.svg",
-        "--output",
-        "results/report.html",
-        "--remove-earlier",
-    ]
     for name in ("partial/tables/runs.csv", "plots/epochs.svg", "plots/note.txt"):
         (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "results" / name).touch()
+    words = ["--manifest", "manifest.json", "--runs", "runs.csv", "--comparison", "comparison.csv"]
+    words += ["--warnings", "warnings.json", "--conclusions"]
+    words += [*(f"{name}.csv" for name in CONCLUSIONS), "--plots", "speedup.svg"]
+    words += ["--plot-titles", "My speed-up", "--title", TITLE, "--columns", *COLUMNS]
+    words += ["--remove-earlier", "--output", "results/report.html"]
     command = [sys.executable, str(SCRIPTS / "write_report.py"), *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -275,7 +269,5 @@ def test_the_program_writes_the_page(tmp_path: Path) -> None:
     assert [path.name for path in (output.parent / "plots").iterdir()] == ["note.txt"]
     page = Page(output.read_text())
     assert output.stat().st_size < 1_000_000
-    assert [words for _, words in page.all("summary") if len(words) < 50] == [
-        "Speed-up against nodes"
-    ]
+    assert [words for _, words in page.all("summary") if len(words) < 50] == ["My speed-up"]
     assert len(page.all("table")) == 9

@@ -60,7 +60,7 @@ def work(context):
     for name in ("imported", "rendezvous", "data", "built", "first_step", "trained"):
         step({"data": 120, "trained": -70}.get(name, 0))
         context.events.add(name)
-    until = time.monotonic() + 30
+    until = time.monotonic() + 300
     while not heartbeat.read(folder) and time.monotonic() < until:
         time.sleep(0.05)
     return ServerReport(

@@ -13,7 +13,7 @@ from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import costs
 from tfscaling.study.grid import POINT_AXES
-from tfscaling.tables.display import MISSING, TextTable, cell
+from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import SUPPORTED, Difference, Samples, difference, point_of
 
@@ -166,6 +166,39 @@ def text_tables(table: pd.DataFrame) -> list[TextTable]:
     """One table for each pair of platforms, measured ones first."""
     pairs = table[["source", "platform_a", "platform_b"]].drop_duplicates()
     return [as_text(table, *pair) for pair in pairs.itertuples(index=False)]
+
+
+def page_table(table: pd.DataFrame) -> TextTable:
+    """One row per metric of every point that platforms of two clouds have both."""
+    sides = ["platform_a", "platform_b", "cloud_a", "cloud_b"]
+    varying, above = constant(table, [*sides, *POINT_AXES[1:], "source"])
+    names = [*varying, "metric", "value_a", "value_b", "winner", "margin", "verdict"]
+    rows = []
+    for row in table.to_dict("records"):
+        metric = row["metric"]
+        written = {
+            **{end: cell(metric, {metric: row[end], "runs": 1}) for end in ("value_a", "value_b")},
+            "margin": _margin(row),
+        }
+        rows.append([written.get(name) or cell(name, row) for name in names])
+    notes = (
+        "value_a is of platform_a, value_b of platform_b.",
+        "margin: how many times worse the other cloud is than the winner (of accuracies, how many "
+        "times larger its error 1 - accuracy), with the interval in brackets where there is one; "
+        "where one of the two is zero, by how much they differ.",
+        "A winner is a finding only where the verdict is “supported”.",
+    )
+    title = "Clouds: the same point on two clouds"
+    return TextTable.of(title, names, rows, notes, above)
+
+
+def _margin(row: Row) -> str:
+    if pd.isna(row["margin"]):
+        return MISSING
+    is_gap = row["margin_kind"] == GAP
+    digits = METRICS[row["metric"]].digits if is_gap else 2
+    interval = "" if pd.isna(row["low"]) else f" ({row['low']:.{digits}f}–{row['high']:.{digits}f})"
+    return Number(f"{'by ' * is_gap}{row['margin']:.{digits}f}{interval}", row["margin"])
 
 
 def _winner(row: Row | None) -> str:

@@ -88,6 +88,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "many times worse the other one is, and whether the interval supports that.",
         clouds.table,
         _clouds_text,
+        clouds.page_table,
     ),
     "published": Conclusion(
         "Published against measured",
@@ -101,6 +102,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
             study.published_tolerance,
         ),
         lambda table, study: formats.markdown(published.as_text(table, study.published_tolerance)),
+        published.page_table,
     ),
     "scaling": Conclusion(
         "Scaling laws",

@@ -34,4 +34,4 @@ def whole(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     """Write the whole text file or nothing."""
     with whole(path) as temporary:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8")

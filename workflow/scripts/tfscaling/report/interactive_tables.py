@@ -9,15 +9,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
 
-from tfscaling.analysis.clouds import GAP
-from tfscaling.records.metrics import METRICS
-from tfscaling.study.grid import AXES, POINT_AXES
-from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell
+from tfscaling.study.grid import AXES
+from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, constant
 
 #: Columns with more values than this are searched, not chosen from.
 CHOICES_MAX = 24
@@ -61,16 +58,22 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
+    """A table below its heading; `caption` and `above` stand between the two."""
+
     id: str
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
     above: str = ""
     notes: tuple[str, ...] = ()
 
 
 def table(
-    name: str, shown: TextTable, links: Mapping[str, Sequence[str | None]] | None = None
+    name: str,
+    shown: TextTable,
+    caption: str = "",
+    links: Mapping[str, Sequence[str | None]] | None = None,
 ) -> Table:
     """`shown` for the page; `links` are the targets of a column's cells."""
     cells = shown.cells
@@ -83,7 +86,7 @@ def table(
         )
         for number, texts in enumerate(cells.itertuples(index=False))
     )
-    return Table(name, shown.title, columns, rows, shown.above, shown.notes)
+    return Table(name, shown.title, columns, rows, caption, shown.above, shown.notes)
 
 
 def _column(name: str, shown: TextTable) -> Column:
@@ -97,13 +100,6 @@ def _cell(column: Column, text: str, href: str | None) -> Cell:
     if column.is_number:
         order = repr(text.value) if isinstance(text, Number) else ""
     return Cell(str(text), order, TONES.get(text) if column.name in _JUDGED else None, href)
-
-
-def constant(frame: pd.DataFrame, names: Sequence[str]) -> tuple[list[str], str]:
-    """(those of `names` that vary, and nodes; what all rows share as a sentence)."""
-    fixed = [n for n in names if n != "nodes" and frame[n].astype(str).nunique() == 1]
-    words = ", ".join(f"{name} {frame[name].iloc[0]}" for name in fixed)
-    return [n for n in names if n not in fixed], f"All rows: {words}." if fixed else ""
 
 
 def runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
@@ -123,71 +119,4 @@ def runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
     note = "A record has everything a run measured; the paths are relative to this page."
     columns = [*names, "record"]
     shown = TextTable.of("Runs: one row per run", columns, rows, [note], above)
-    return table("runs", shown, {"record": targets})
-
-
-def clouds(frame: pd.DataFrame) -> Table:
-    """One row per metric of every point that platforms of two clouds have both."""
-    sides = ["platform_a", "platform_b", "cloud_a", "cloud_b"]
-    varying, above = constant(frame, [*sides, *POINT_AXES[1:], "source"])
-    names = [*varying, "metric", "value_a", "value_b", "winner", "margin", "verdict"]
-    rows = []
-    for row in frame.to_dict("records"):
-        metric = row["metric"]
-        written = {
-            **{end: cell(metric, {metric: row[end], "runs": 1}) for end in ("value_a", "value_b")},
-            "margin": _margin(row),
-        }
-        rows.append([written.get(name) or cell(name, row) for name in names])
-    notes = (
-        "value_a is of platform_a, value_b of platform_b.",
-        "margin: how many times worse the other cloud is than the winner (of accuracies, how many "
-        "times larger its error 1 - accuracy), with the interval in brackets where there is one; "
-        "where one of the two is zero, by how much they differ.",
-        "A winner is a finding only where the verdict is “supported”.",
-    )
-    title = "Clouds: the same point on two clouds"
-    return table("clouds", TextTable.of(title, names, rows, notes, above))
-
-
-def _margin(row: Mapping[Any, Any]) -> str:
-    if pd.isna(row["margin"]):
-        return MISSING
-    is_gap = row["margin_kind"] == GAP
-    digits = METRICS[row["metric"]].digits if is_gap else 2
-    interval = "" if pd.isna(row["low"]) else f" ({row['low']:.{digits}f}–{row['high']:.{digits}f})"
-    return Number(f"{'by ' * is_gap}{row['margin']:.{digits}f}{interval}", row["margin"])
-
-
-def published(frame: pd.DataFrame) -> Table:
-    """One row per published point, with what was measured beside it and the verdicts."""
-    axes = ["platform", "cloud", "model", "strategy", "nodes", "gpus_per_node", "tasks_per_node"]
-    varying, above = constant(frame, [*axes, "source"])
-    last = ["source"] if "source" in varying else []
-    names = [name for name in varying if name not in last]
-    names += ["global_batch_size", "status", "runs", "published_execution_time_s"]
-    names += ["execution_time_s", "execution_time_ratio", "training_runs"]
-    for metric in ("loss", "accuracy"):
-        names += [f"published_{metric}", metric, f"{metric}_verdict"]
-    rows = []
-    for row in frame.to_dict("records"):
-        beside = {**row, "runs_asked": None}
-        # loss and accuracy are over all runs of the same training
-        beside |= {metric: row[f"{metric}_median"] for metric in ("loss", "accuracy")}
-        spread = {**beside, "runs": row["training_runs"]}
-        rows.append(
-            [
-                cell(name, spread if name in ("loss", "accuracy") else beside)
-                for name in [*names, *last]
-            ]
-        )
-    notes = (
-        "Time is compared at the same point with the same training; status says where there is "
-        "no such point. execution_time_ratio is measured over published.",
-        "Loss and accuracy are over all valid runs of the same training, wherever they ran "
-        "(training_runs): the median, in brackets its interval, or the range of too few runs.",
-        "A verdict is “within” if the published value lies within the range of the runs, widened "
-        "by the configured tolerance; “outside” if not.",
-    )
-    title = "Published against measured"
-    return table("published", TextTable.of(title, [*names, *last], rows, notes, above))
+    return table("runs", shown, links={"record": targets})

@@ -9,60 +9,68 @@ from __future__ import annotations
 import base64
 import functools
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from tfscaling.analysis import communication as communication_table
-from tfscaling.analysis import methodology as method_rules
-from tfscaling.analysis import scaling_laws
-from tfscaling.plots.plot_registry import PLOTS
+from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.report import interactive_tables, sections
-from tfscaling.tables import data_warnings, display, environments
+from tfscaling.tables import display, environments
+from tfscaling.tables.data_warnings import DataWarning
 
 PAGE_DIR = Path(__file__).resolve().parents[3] / "report"
 TEMPLATE, STYLE, SCRIPT = "page.html.j2", "page.css", "page.js"
 
 
+@dataclass(frozen=True)
+class Plot:
+    """A plot that was drawn: the heading on the page, and the SVG."""
+
+    title: str
+    svg: bytes
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the page shows of a study.
+
+    `manifest` is the content of manifest.json, `runs` has one row per run, `comparison` one per
+    point. `conclusions` are the tables of conclusions by their name in `CONCLUSIONS`; those of
+    "decision" and "findings" are among them.
+    """
+
+    manifest: Mapping[str, Any]
+    runs: pd.DataFrame
+    comparison: pd.DataFrame
+    warnings: Sequence[DataWarning]
+    conclusions: Mapping[str, pd.DataFrame]
+    plots: Sequence[Plot]
+
+
 def render(
-    title: str,
-    expected: Mapping[str, Any],
-    runs: pd.DataFrame,
-    comparison: pd.DataFrame,
-    columns: Sequence[str],
-    decision: pd.DataFrame,
-    findings: pd.DataFrame,
-    plots: Mapping[str, bytes],
-    warnings: Sequence[data_warnings.DataWarning],
-    *,
-    clouds: pd.DataFrame | None = None,
-    published: pd.DataFrame | None = None,
-    scaling: pd.DataFrame | None = None,
-    communication: pd.DataFrame | None = None,
-    method: pd.DataFrame | None = None,
-    folder: Path = Path("results"),
+    results: Results, title: str, metrics: Sequence[str], folder: Path = Path("results")
 ) -> str:
     """The page as HTML.
 
-    The most serious `warnings` come first, all of them stand with the validity of the runs.
-    `expected` is the content of manifest.json; `columns` are the metrics shown of every point;
-    `plots` are SVGs by their name in `PLOTS`; `folder` is where the page will lie, for links to
-    records.
+    The most serious warnings come first, all of them stand with the validity of the runs.
+    `metrics` are the columns shown of every point; `folder` is where the page will lie, for links
+    to records.
     """
+    runs, comparison = results.runs, results.comparison
+    decision, findings = (results.conclusions[name] for name in ("decision", "findings"))
     context = {
         "title": title,
-        "summary": sections.summary(expected, runs, comparison),
-        "warnings": sections.warnings(warnings),
+        "summary": sections.summary(results.manifest, runs, comparison),
+        "warnings": sections.warnings(results.warnings),
         "answer": sections.answer(decision, findings),
-        "tables": _tables(
-            runs, comparison, columns, clouds, published, scaling, communication, method, folder
-        ),
-        "plots": [_plot(name, svg) for name, svg in plots.items()],
+        "tables": list(_tables(results, metrics, folder)),
+        "plots": [_plot(plot) for plot in results.plots],
         "validity": sections.validity(runs, comparison),
         "definitions": sections.definitions(),
-        "environment": sections.environment(expected, runs, folder),
+        "environment": sections.environment(results.manifest, runs, folder),
         "style": (PAGE_DIR / STYLE).read_text(encoding="utf-8"),
         "script": (PAGE_DIR / SCRIPT).read_text(encoding="utf-8"),
         "datatables": datatables(),
@@ -71,45 +79,27 @@ def render(
 
 
 def _tables(
-    runs: pd.DataFrame,
-    comparison: pd.DataFrame,
-    columns: Sequence[str],
-    clouds: pd.DataFrame | None,
-    published: pd.DataFrame | None,
-    scaling: pd.DataFrame | None,
-    communication: pd.DataFrame | None,
-    method: pd.DataFrame | None,
-    folder: Path,
-) -> list[interactive_tables.Table]:
-    """The tables to sort and filter, in the order of the page."""
-    points = display.comparison(comparison, "Comparison: one row per point", columns)
-    tables = [interactive_tables.table("comparison", points)]
-    if clouds is not None and len(clouds):
-        tables.append(interactive_tables.clouds(clouds))
-    if published is not None and len(published):
-        tables.append(interactive_tables.published(published))
-    if scaling is not None and len(scaling):
-        tables.append(interactive_tables.table("scaling", scaling_laws.as_text(scaling)))
-    if communication is not None and len(communication):
-        shown = communication_table.as_text(communication)
-        tables.append(interactive_tables.table("communication", shown))
-    if method is not None and len(method):
-        tables.append(interactive_tables.table("method", method_rules.as_text(method)))
-    differences = environments.as_text(environments.differences(runs))
-    return [
-        *tables,
-        interactive_tables.runs(runs, columns, folder),
-        interactive_tables.table("differences", differences),
-    ]
+    results: Results, metrics: Sequence[str], folder: Path
+) -> Iterator[interactive_tables.Table]:
+    """The tables to sort and filter, in the order of the page; none of an empty conclusion."""
+    points = display.comparison(results.comparison, "Comparison: one row per point", metrics)
+    yield interactive_tables.table("comparison", points)
+    for name, conclusion in CONCLUSIONS.items():
+        frame = results.conclusions.get(name)
+        if conclusion.shown is not None and frame is not None and len(frame):
+            shown = replace(conclusion.shown(frame), title=conclusion.title)
+            yield interactive_tables.table(name, shown, conclusion.caption)
+    yield interactive_tables.runs(results.runs, metrics, folder)
+    differences = environments.as_text(environments.differences(results.runs))
+    yield interactive_tables.table("differences", differences)
 
 
-def _plot(name: str, svg: bytes) -> dict[str, str]:
-    title = PLOTS[name].title if name in PLOTS else name.replace("_", " ")
+def _plot(plot: Plot) -> dict[str, str]:
     return {
-        "title": title,
-        "alt": f"Plot: {title}. Its values are in the table “Comparison”.",
+        "title": plot.title,
+        "alt": f"Plot: {plot.title}. Its values are in the table “Comparison”.",
         # as an image of its own: ids inside it cannot collide with those of other plots
-        "source": f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}",
+        "source": f"data:image/svg+xml;base64,{base64.b64encode(plot.svg).decode()}",
     }
 
 

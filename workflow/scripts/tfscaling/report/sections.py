@@ -12,12 +12,12 @@ import pandas as pd
 
 from tfscaling.records import checks
 from tfscaling.records.metrics import METRICS
-from tfscaling.report.interactive_tables import TONES, Table, constant, table
+from tfscaling.report.interactive_tables import TONES, Table, table
 from tfscaling.study.configuration import load_schema
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.study.platforms import SHOWN
 from tfscaling.tables.data_warnings import DataWarning, placed
-from tfscaling.tables.display import MISSING, Number, TextTable, cell, one_line, rounded
+from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
 
 #: Topic of findings → its heading.

@@ -64,6 +64,13 @@ class TextTable:
         return any(isinstance(text, Number) for text in self.cells[column])
 
 
+def constant(frame: pd.DataFrame, names: Sequence[str]) -> tuple[list[str], str]:
+    """(those of `names` that vary, and nodes; what all rows share as a sentence)."""
+    fixed = [n for n in names if n != "nodes" and frame[n].astype(str).nunique() == 1]
+    words = ", ".join(f"{name} {frame[name].iloc[0]}" for name in fixed)
+    return [n for n in names if n not in fixed], f"All rows: {words}." if fixed else ""
+
+
 def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextTable:
     """The comparison with the metrics `columns`, in this order.
 

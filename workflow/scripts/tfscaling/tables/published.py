@@ -19,7 +19,7 @@ from tfscaling.records.metrics import METRICS
 from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.configuration import ConfigError, Sources, problem
 from tfscaling.study.grid import POINT_AXES
-from tfscaling.tables.display import MISSING, TextTable, rounded
+from tfscaling.tables.display import MISSING, TextTable, cell, constant, rounded
 from tfscaling.tables.intervals import median_interval
 from tfscaling.training.strategies import STRATEGIES
 
@@ -256,6 +256,40 @@ def as_text(table: pd.DataFrame, tolerance: float) -> TextTable:
         "error 1 - accuracy. Every published value is a single run.",
     )
     return TextTable.of("Published against measured", columns, rows, notes)
+
+
+def page_table(table: pd.DataFrame) -> TextTable:
+    """One row per published point, with what was measured beside it and the verdicts."""
+    axes = ["platform", "cloud", "model", "strategy", "nodes", "gpus_per_node", "tasks_per_node"]
+    varying, above = constant(table, [*axes, "source"])
+    last = ["source"] if "source" in varying else []
+    names = [name for name in varying if name not in last]
+    names += ["global_batch_size", "status", "runs", "published_execution_time_s"]
+    names += ["execution_time_s", "execution_time_ratio", "training_runs"]
+    for metric in ("loss", "accuracy"):
+        names += [f"published_{metric}", metric, f"{metric}_verdict"]
+    rows = []
+    for row in table.to_dict("records"):
+        beside = {**row, "runs_asked": None}
+        # loss and accuracy are over all runs of the same training
+        beside |= {metric: row[f"{metric}_median"] for metric in ("loss", "accuracy")}
+        spread = {**beside, "runs": row["training_runs"]}
+        rows.append(
+            [
+                cell(name, spread if name in ("loss", "accuracy") else beside)
+                for name in [*names, *last]
+            ]
+        )
+    notes = (
+        "Time is compared at the same point with the same training; status says where there is "
+        "no such point. execution_time_ratio is measured over published.",
+        "Loss and accuracy are over all valid runs of the same training, wherever they ran "
+        "(training_runs): the median, in brackets its interval, or the range of too few runs.",
+        "A verdict is “within” if the published value lies within the range of the runs, widened "
+        "by the configured tolerance; “outside” if not.",
+    )
+    title = "Published against measured"
+    return TextTable.of(title, [*names, *last], rows, notes, above)
 
 
 def _cell(name: str, row: Row) -> str:
