@@ -132,8 +132,8 @@ def choices(
         for choice in decision.decide(Study(*tables)):
             if choice.goal == "execution_time_s":
                 point: Any = choice.point
-                own = true_s[places[point[3], point[0], point[4]]]
-                rivals = [true_s[place] for key, place in places.items() if key[0] == point[3]]
+                own = true_s[places[point.recipe, point.platform, point.nodes]]
+                rivals = [true_s[place] for key, place in places.items() if key[0] == point.recipe]
                 yield choice, own / min(rivals) - 1
 
 

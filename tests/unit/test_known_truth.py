@@ -181,7 +181,7 @@ def is_false_choice(one: Made, choice: decision.Choice) -> bool:
     """Whether a supported choice names a point that is not within the indifference of the best."""
     if choice.support != SUPPORTED or choice.point is None:
         return False
-    own = true_value(one, choice.goal, (choice.point[0], choice.point[4]))
+    own = true_value(one, choice.goal, (choice.point.platform, choice.point.nodes))
     best = min(
         value for key in one.truth.points
         if is_fit(one, key) and (value := true_value(one, choice.goal, key)) is not None
@@ -195,7 +195,7 @@ def test_a_point_that_must_not_be_taken_never_is(made: list[Made]) -> None:
         for choice in one.choices:
             if choice.point is not None:
                 taken += 1
-                key = (choice.point[0], choice.point[4])
+                key = (choice.point.platform, choice.point.nodes)
                 assert is_fit(one, key), (one.truth.number, choice.text)
     assert taken > SETS
 

@@ -19,8 +19,8 @@ from tfscaling.tables.significance import (
     NOT_MEASURED,
     SUPPORTED,
     TOO_FEW,
-    point_of,
 )
+from tfscaling.tables.table_rows import point_of
 
 EAST = "of east (mnist_cnn, weak)"
 NO_PRICE = {"usd_per_node_hour": None}
@@ -60,7 +60,7 @@ def choice(tables: Tables, goal: str = "execution_time_s", indifference: float =
 def taken(found: Choice) -> tuple[Any, Any]:
     """(platform, nodes) of the point to take."""
     assert found.point is not None
-    return found.point[0], found.point[4]
+    return found.point.platform, found.point.nodes
 
 
 def test_a_point_that_all_others_are_worse_than_is_to_be_used() -> None:
@@ -113,7 +113,7 @@ def test_points_that_cannot_be_told_apart_are_not_as_good() -> None:
     found = choice(tables_of(times))
     assert (found.support, taken(found)) == (INCONCLUSIVE, ("east", 4))
     assert found.bound is not None and found.bound > found.indifference
-    assert [point[4] for point in found.alike] == [2]
+    assert [point.nodes for point in found.alike] == [2]
 
 
 def priced(tables: Tables, **usd_per_hour: float) -> Tables:

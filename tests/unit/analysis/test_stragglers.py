@@ -20,8 +20,8 @@ def runs_of(*slow: tuple[int, float], **columns: Any) -> pd.DataFrame:
 
 
 def test_the_same_slow_rank_in_all_runs_is_named_with_its_host() -> None:
-    ((axes, text, support, _),) = stragglers.find(runs_of(*[(2, 3.0 + n / 10) for n in range(6)]))
-    assert axes["nodes"] == 4
+    ((point, text, support, _),) = stragglers.find(runs_of(*[(2, 3.0 + n / 10) for n in range(6)]))
+    assert point.nodes == 4
     assert text.startswith("Rank 2 on node2 computes 3.00 to 3.50 times as long as the median rank")
     assert "in all 6 runs" in text
     assert support == "supported"
@@ -45,8 +45,8 @@ def test_among_many_points_of_two_ranks_the_same_slow_rank_can_be_chance() -> No
         own = slow.copy()
         columns = ["straggler_ratio", "slowest_rank"]
         own.loc[own["nodes"] == nodes, columns] = [2.0, 1]
-        ((axes, _, found, comparisons),) = stragglers.find(own)
-        assert (axes["nodes"], found, comparisons) == (nodes, support, 4)
+        ((point, _, found, comparisons),) = stragglers.find(own)
+        assert (point.nodes, found, comparisons) == (nodes, support, 4)
     assert len(comparison) == 4
 
 

@@ -17,7 +17,6 @@ from builders import raw_config, write_failure
 from tfscaling.plots import plot_series
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.study import configuration, manifest
-from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables import data_warnings, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
@@ -70,8 +69,7 @@ def found(expected: Mapping[str, Any], runs_dir: Path) -> dict[str, DataWarning]
 
 
 def nodes_of(warning: DataWarning) -> list[int]:
-    place = POINT_AXES.index("nodes")
-    return sorted(point[place] for point in warning.points)
+    return sorted(point.nodes for point in warning.points)
 
 
 def test_a_data_set_without_anything_to_warn_of_has_no_warnings(tmp_path: Path) -> None:
@@ -83,8 +81,7 @@ def test_logical_devices_concern_the_points_that_have_them(tmp_path: Path) -> No
     config = config_of("laptop", gpus_per_node=[0, 2])
     (only,) = found(written(config, tmp_path), tmp_path).values()
     assert (only.kind, only.severity, only.runs) == ("logical_devices", SERIOUS, 12)
-    gpus = POINT_AXES.index("gpus_per_node")
-    assert [point[gpus] for point in only.points] == [2, 2]
+    assert [point.gpus_per_node for point in only.points] == [2, 2]
     assert "2 of 4 points" in only.text
 
 
@@ -349,7 +346,7 @@ def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:
     (warning,) = [warning for warning in found if warning.kind == "diverged"]
     assert "not_valid" not in {warning.kind for warning in found}
     assert (warning.severity, warning.runs) == (SERIOUS, 2)
-    assert [point[4] for point in warning.points] == [2]
+    assert [point.nodes for point in warning.points] == [2]
     assert warning.short == "2 of 12 runs diverged"
     assert warning.short in data_warnings.footnotes(found)[0]
 

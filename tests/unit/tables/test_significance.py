@@ -14,9 +14,9 @@ from tfscaling.tables.significance import (
     Difference,
     Samples,
     difference,
-    point_of,
     weakest,
 )
+from tfscaling.tables.table_rows import point_of
 
 
 def compared(

@@ -15,7 +15,8 @@ from tfscaling.study import costs
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant
 from tfscaling.tables.intervals import CONFIDENCE
-from tfscaling.tables.significance import SUPPORTED, Difference, Samples, difference, point_of
+from tfscaling.tables.significance import SUPPORTED, Difference, Samples, difference
+from tfscaling.tables.table_rows import point_of
 
 METRICS_COMPARED = ("execution_time_s", "loss", "accuracy", "cost_usd")
 AXES = POINT_AXES[1:]

@@ -20,7 +20,8 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.tables.intervals import CONFIDENCE
-from tfscaling.tables.significance import Samples, point_of
+from tfscaling.tables.significance import Samples
+from tfscaling.tables.table_rows import point_of
 from tfscaling.tables.wording import Row
 
 #: A point that is worse than the best by no more than this fraction is as good: the default of

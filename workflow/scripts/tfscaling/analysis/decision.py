@@ -16,6 +16,7 @@ from tfscaling.analysis.eligibility import barred, remark, split
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
 from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import (
@@ -23,11 +24,10 @@ from tfscaling.tables.significance import (
     NOT_COMPARED,
     NOT_MEASURED,
     TOO_FEW,
-    Point,
     Samples,
-    point_of,
     weakest,
 )
+from tfscaling.tables.table_rows import columns_of, point_of
 from tfscaling.tables.wording import Row, counted, listed, percent, place, value
 
 #: Columns that say how sure a choice is.
@@ -76,7 +76,7 @@ def table(choices: Sequence[Choice]) -> pd.DataFrame:
         row: dict[str, Any] = {"work": choice.work, "goal": choice.goal, "title": choice.title}
         row |= {"text": choice.text, "support": choice.support, "alike": len(choice.alike)}
         row |= {name: getattr(choice, name) for name in _SURE}
-        rows.append(row | dict(zip(POINT_AXES, choice.point or (), strict=False)))
+        rows.append(row | (columns_of(choice.point) if choice.point else {}))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

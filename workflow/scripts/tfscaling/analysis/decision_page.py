@@ -16,7 +16,8 @@ from tfscaling.tables import formats
 from tfscaling.tables.comparison import OF_ALL_RUNS, SPREAD
 from tfscaling.tables.display import TextTable, cell
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.significance import INCONCLUSIVE, point_of
+from tfscaling.tables.significance import INCONCLUSIVE
+from tfscaling.tables.table_rows import point_of
 from tfscaling.tables.wording import Row, counted, listed, place
 
 _WEIGHED = ("execution_time_s", "cost_usd", "test_accuracy")

@@ -14,8 +14,14 @@ from typing import Any
 import pandas as pd
 
 from tfscaling.records.run_states import RunState
-from tfscaling.tables.comparison import OTHER_WORK, OWN_RUNS, SAME_WORK_TOLERANCE
-from tfscaling.tables.significance import Samples, point_of
+from tfscaling.tables.comparison import (
+    OTHER_WORK,
+    SAME_WORK_TOLERANCE,
+    is_same_work,
+    runs_differ,
+)
+from tfscaling.tables.significance import Samples
+from tfscaling.tables.table_rows import point_of
 from tfscaling.tables.wording import counted, listed, place
 
 Row = Mapping[Any, Any]
@@ -48,16 +54,18 @@ def why_not(row: Row, statuses: Counter[str], examples_max: float | None = None)
     """Why the point takes no part in comparisons; nothing if it does, or was not measured.
 
     `examples_max` is what the whole work is. A point that did all of it takes part, though its
-    baseline did less and it has no speed-up for that; not one whose own runs differ.
+    baseline did less and it has no speed-up for that; not one whose runs differ in that.
     """
     if examples_max is not None and _is_known(row, "examples_trained"):
-        own = row["examples_trained"]
-        if examples_max - own > SAME_WORK_TOLERANCE * examples_max:
-            return f"{OTHER_WORK}: trained {own:,.0f} examples, another point {examples_max:,.0f}"
-    told = [part for part in str(row["reason"]).split("; ") if part.startswith(OTHER_WORK)]
-    is_flagged = _is_known(row, "same_work") and not row["same_work"]
-    if is_flagged and (examples_max is None or any(OWN_RUNS in part for part in told)):
-        return told[0] if told else OTHER_WORK
+        trained = row["examples_trained"]
+        if examples_max - trained > SAME_WORK_TOLERANCE * examples_max:
+            return (
+                f"{OTHER_WORK}: trained {trained:,.0f} examples, another point {examples_max:,.0f}"
+            )
+    if _is_known(row, "examples_trained_min") and not is_same_work(
+        row["examples_trained_min"], row["examples_trained_max"]
+    ):
+        return runs_differ(row)
     diverged, ended = statuses[RunState.DIVERGED], statuses[RunState.DIVERGED] + statuses["ok"]
     if diverged and 2 * diverged >= ended:
         return f"{diverged} of {ended} runs diverged"

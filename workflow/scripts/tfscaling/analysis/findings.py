@@ -29,9 +29,9 @@ from tfscaling.tables.significance import (
     TOO_FEW,
     Difference,
     Samples,
-    point_of,
     weakest,
 )
+from tfscaling.tables.table_rows import point_of
 from tfscaling.tables.wording import Row, axis_text, percent, place, times, value, worse
 
 TIME = "execution_time_s"
@@ -81,8 +81,8 @@ def find(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
     found = [*_scaling(lines, samples, study.indifference), *_accuracy(lines, samples)]
     by_point = {point_of(row): row for row in rows}
     fit_points = {point_of(row) for line in lines for row in line.points}
-    for axes, text, support, comparisons in stragglers.find(study.runs, fit_points):
-        subject = place(by_point[point_of(axes)])
+    for point, text, support, comparisons in stragglers.find(study.runs, fit_points):
+        subject = place(by_point[point])
         found.append(Finding("stragglers", subject, text, support, comparisons))
     if clouds is not None:
         found += _clouds(clouds)

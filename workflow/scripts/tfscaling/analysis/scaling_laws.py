@@ -13,10 +13,10 @@ import pandas as pd
 from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.scaling_fits import Estimate, Fit, Refusal
 from tfscaling.analysis.scaling_models import MODELS, best, fit, statement
-from tfscaling.study.grid import LINE_AXES, POINT_AXES
+from tfscaling.study.grid import LINE_AXES
 from tfscaling.tables.display import MISSING, Number, TextTable, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE
-from tfscaling.tables.significance import point_of
+from tfscaling.tables.table_rows import point_of, points_of
 
 FITTED, REFUSED = "fitted", "refused"
 #: Points that share these are what a law is fitted to.
@@ -57,7 +57,7 @@ def table(study: Study) -> pd.DataFrame:
     rows, refits = [], []
     for axes, line in runs.groupby(list(LAW_AXES), sort=False, dropna=False):
         own = line[valid[line.index]]
-        points = list(zip(*(own[axis].tolist() for axis in POINT_AXES), strict=True))
+        points = points_of(own)
         fit_runs = [point not in ineligible for point in points]
         left_out = {
             n: ineligible[point]

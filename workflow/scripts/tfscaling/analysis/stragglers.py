@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pandas as pd
 
-from tfscaling.study.geometry import Geometry
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, TOO_FEW, Point
+from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, TOO_FEW
+from tfscaling.tables.table_rows import points_of
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
 RATIO_MIN = 1.3
@@ -18,8 +18,8 @@ RATIO_MIN = 1.3
 
 def find(
     runs: pd.DataFrame, points: Collection[Point] | None = None
-) -> Iterator[tuple[dict[str, Any], str, str, int]]:
-    """(axes, sentence, support, comparisons) of each point of which one rank was slow in each run.
+) -> Iterator[tuple[Point, str, str, int]]:
+    """(point, sentence, support, comparisons) of each point of which one rank was slow in each run.
 
     That the same of R ranks that are alike is the slowest in each of n runs has the probability
     1 / R**(n - 1). It is supported if that is rare among all points with several ranks; with few
@@ -28,10 +28,7 @@ def find(
     groups = _by_point(runs)
     if points is not None:
         groups = {point: own for point, own in groups.items() if point in points}
-    ranks_of = {
-        point: _ranks(dict(zip(POINT_AXES, point, strict=True)), own[0]["replicas"])
-        for point, own in groups.items()
-    }
+    ranks_of = {point: _ranks(point, own[0]["replicas"]) for point, own in groups.items()}
     comparisons = sum(
         ranks_of[point] > 1 and len(own) >= RUNS_FOR_INTERVAL for point, own in groups.items()
     )
@@ -55,22 +52,20 @@ def find(
             support = SUPPORTED if by_chance <= 1 - CONFIDENCE else INCONCLUSIVE
         if support == INCONCLUSIVE:
             text += f" Among {comparisons} points with several ranks that can be chance."
-        yield dict(zip(POINT_AXES, point, strict=True)), text, support, comparisons
+        yield point, text, support, comparisons
 
 
 def _by_point(runs: pd.DataFrame) -> dict[Point, list[dict[str, Any]]]:
     """The valid runs of each point whose ranks' computation was measured."""
     valid = runs[(runs["status"] == "ok") & runs["straggler_ratio"].notna()]
-    names = (*POINT_AXES, "replicas", "straggler_ratio", "slowest_rank", "slowest_host")
+    names = ("replicas", "straggler_ratio", "slowest_rank", "slowest_host")
+    columns = (valid[name].tolist() for name in names)
     found: dict[Point, list[dict[str, Any]]] = {}
-    for values in zip(*(valid[name].tolist() for name in names), strict=True):
-        own = found.setdefault(values[: len(POINT_AXES)], [])
-        own.append(dict(zip(names, values, strict=True)))
+    for point, *values in zip(points_of(valid), *columns, strict=True):
+        found.setdefault(point, []).append(dict(zip(names, values, strict=True)))
     return found
 
 
-def _ranks(axes: Mapping[str, Any], replicas: int) -> int:
-    """How many ranks train; the text `tasks_per_node` of tables is a number, or uneven tasks."""
-    tasks = str(axes["tasks_per_node"])
-    shape = Geometry(axes["nodes"], int(tasks) if tasks.isdigit() else tasks, axes["gpus_per_node"])
-    return int(replicas) // max(1, shape.gpus_per_task)
+def _ranks(point: Point, replicas: int) -> int:
+    """How many ranks train."""
+    return int(replicas) // max(1, point.geometry.gpus_per_task)

@@ -11,7 +11,7 @@ from tfscaling.plots import plot_axes, plot_figure, plot_series
 from tfscaling.plots.plot_series import Tables, values
 from tfscaling.records.run_states import RunState
 from tfscaling.study.grid import POINT_AXES
-from tfscaling.tables.significance import point_of
+from tfscaling.tables.table_rows import point_of, points_of
 from tfscaling.tables.wording import axis_text
 
 if TYPE_CHECKING:
@@ -117,13 +117,14 @@ def _lines(
     """(label or None, style, rows) of each point that has epochs, in the order of the table."""
     colours, titles = plot_series.colour_numbers(table), plot_series.platform_titles(table)
     vary = plot_series.varying(table)
-    groups = list(measured.groupby([*POINT_AXES], sort=False))
+    by_axes = measured.groupby([*POINT_AXES], sort=False)
+    groups = [(points_of(rows)[0], rows) for _, rows in by_axes]
     many = len(groups) > MANY
     points = {point_of(row): row for row in table.to_dict("records")}
     counts: dict[str, int] = {}
     found = []
-    for keys, rows in groups:
-        point = points[keys]
+    for place, rows in groups:
+        point = points[place]
         name = str(point["platform"])
         number = counts[name] = counts.get(name, -1) + 1
         style = plot_series.point_style(colours[name], number)

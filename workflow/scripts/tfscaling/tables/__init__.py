@@ -16,5 +16,6 @@ __all__ = [
     "published",
     "runs_table",
     "significance",
+    "table_rows",
     "wording",
 ]

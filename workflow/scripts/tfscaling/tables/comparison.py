@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -13,9 +13,11 @@ from tfscaling.records.metrics import METRICS
 from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study import platforms
 from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.run_spec import Point
 from tfscaling.tables import published
 from tfscaling.tables.intervals import median_interval, ratio_interval
 from tfscaling.tables.runs_table import RUN_METRICS, SERIES_AXES, SIZES
+from tfscaling.tables.table_rows import columns_of, point_of, points_of, rows_of
 
 Row = dict[str, Any]
 
@@ -37,12 +39,20 @@ TIMES: dict[str, Callable[[Row], float]] = {
 }
 WHOLE = (
     *("runs_asked", "runs_at_target", "runs_diverged", "examples_trained"),
+    *("examples_trained_min", "examples_trained_max"),
     *(size for size in SIZES if size != "batch_scaling"),
 )
 #: Points whose numbers of examples trained differ by more than this fraction do not do the same.
 SAME_WORK_TOLERANCE = 0.001
-#: How the reason of such a point begins, and what follows where its own runs differ in that.
-OTHER_WORK, OWN_RUNS = "does not do the same work", "its runs trained"
+#: How the reason of such a point begins.
+OTHER_WORK = "does not do the same work"
+#: Between the names of several ratios in one cell.
+SEPARATOR = "; "
+#: What the comparison reads of a run.
+_OF_RUNS = (
+    *("repeat", "status", "reason", "examples_trained", "cost_usd", *OF_ALL_RUNS),
+    *(*SIZES, *RUN_METRICS),
+)
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
 COLUMNS = (
     *POINT_AXES,
@@ -55,11 +65,15 @@ COLUMNS = (
     "runs_diverged",
     *SIZES,
     "examples_trained",
+    "examples_trained_min",
+    "examples_trained_max",
     "same_work",
     *METRICS,
     *(f"{name}_{end}" for name in SPREAD for end in ("min", "max", "low", "high")),
     *(f"{name}_{end}" for name in RATIOS for end in ("low", "high")),
+    "undefined_ratios",
     "baseline",
+    "baseline_point",
     "baseline_execution_time_s",
     "target_accuracy",
     "runs_at_target",
@@ -79,13 +93,14 @@ def comparison_table(
     only if all of them reached it, and `runs_at_target` counts those that did. Speed-up is relative
     to the point that `baseline` names by values of axes; axes that it leaves open are the point's
     own (platform, model, strategy, recipe) or those of the fewest replicas (the others), on the
-    same kind of device. Points that do not train as many examples as their baseline have none:
-    `same_work` says which, None where it is not known.
+    same kind of device; `baseline` names it for a reader, `baseline_point` is its path. Points that
+    do not train as many examples as their baseline have no speed-up: `same_work` says which, None
+    where it is not known. `undefined_ratios` are those whose denominator is 0 or does other work.
     """
     points = _by_point(runs)
     target = expected.get("target_accuracy")
-    rows = [_point_row(axes, group, target) for axes, group in points.items()]
-    excluded = _excluded_rows(expected["excluded"], {_key(row) for row in rows})
+    rows = [_point_row(point, group, target) for point, group in points.items()]
+    excluded = _excluded_rows(expected["excluded"], points)
     for row in (*rows, *excluded):
         platform = expected["platforms"][row["platform"]]
         row |= {"platform_title": platform["title"], "cloud": platform["cloud"]}
@@ -97,21 +112,17 @@ def comparison_table(
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(WHOLE, "Int64"))
 
 
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[axis] for axis in POINT_AXES)
-
-
-def _by_point(runs: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:
-    points: dict[tuple[Any, ...], list[Row]] = {}
-    for run in runs.to_dict("records"):
-        points.setdefault(_key(run), []).append(run)  # type: ignore[arg-type]
+def _by_point(runs: pd.DataFrame) -> dict[Point, list[Row]]:
+    points: dict[Point, list[Row]] = {}
+    for point, run in zip(points_of(runs), rows_of(runs, _OF_RUNS), strict=True):
+        points.setdefault(point, []).append(run)
     return points
 
 
-def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None) -> Row:
-    valid = [run for run in group if run["status"] == "ok"]
-    others = [run for run in group if run["status"] != "ok"]
-    row: Row = dict(zip(POINT_AXES, axes, strict=True))
+def _point_row(point: Point, group: Sequence[Row], target: float | None) -> Row:
+    valid = [run for run in group if run["status"] == RunState.OK]
+    others = [run for run in group if run["status"] != RunState.OK]
+    row: Row = columns_of(point)
     row |= {size: group[0][size] for size in SIZES}
     diverged = [run for run in others if run["status"] == RunState.DIVERGED]
     row |= {"runs": len(valid), "runs_asked": len(group), "status": _status(valid, others)}
@@ -119,10 +130,10 @@ def _point_row(axes: tuple[Any, ...], group: Sequence[Row], target: float | None
     row["runs_diverged"] = len(diverged)
     if trained := [int(run["examples_trained"]) for run in valid]:
         row["examples_trained"] = round(median(trained))
-        if not _is_same(min(trained), max(trained)):
+        row |= {"examples_trained_min": min(trained), "examples_trained_max": max(trained)}
+        if not is_same_work(min(trained), max(trained)):
             row["same_work"] = False
-            text = f"{OWN_RUNS} {min(trained):,} to {max(trained):,} examples"
-            reasons.append(f"{OTHER_WORK}: {text}")
+            reasons.append(runs_differ(row))
     if target is not None:
         reached = sum(not pd.isna(run["time_to_accuracy_s"]) for run in valid)
         row |= {"target_accuracy": target, "runs_at_target": reached}
@@ -199,7 +210,7 @@ def baseline_of(row: Row, rows: Iterable[Row], baseline: Mapping[str, Any]) -> R
 
 def _add_speedup(
     rows: Sequence[Row],
-    points: Mapping[tuple[Any, ...], list[Row]],
+    points: Mapping[Point, list[Row]],
     baseline: Mapping[str, Any],
 ) -> None:
     bases: dict[tuple[Any, ...], Row | None] = {}
@@ -219,14 +230,15 @@ def _add_speedup(
             continue
         shown = [*baseline, *(a for a in POINT_AXES if a not in (*SERIES_AXES, *baseline))]
         row["baseline"] = " ".join(f"{axis}={base[axis]}" for axis in shown)
+        row["baseline_point"] = point_of(base).path
         row["baseline_execution_time_s"] = base["execution_time_s"]
         of_base = base.get("examples_trained")
         if not row.get("same_work") or of_base is None:
             continue
-        if _is_same(row["examples_trained"], of_base):
+        if is_same_work(row["examples_trained"], of_base):
             _add_ratios(row, base, points)
         else:
-            _say(row, f"no speedup: the baseline trained {of_base:,} examples")
+            _undefined(row, "speedup", f"the baseline trained {of_base:,} examples")
 
 
 def _compare_work(row: Row, base: Row | None, most: int) -> None:
@@ -241,13 +253,19 @@ def _compare_work(row: Row, base: Row | None, most: int) -> None:
     is_alike = base is not None and all(base[axis] == row[axis] for axis in ("model", "recipe"))
     of_base = base.get("examples_trained") if base and is_alike else None
     other = of_base or most
-    row["same_work"] = _is_same(own, other)
+    row["same_work"] = is_same_work(own, other)
     if not row["same_work"]:
         whose = "its baseline" if of_base else "another point of its line"
         _say(row, f"{OTHER_WORK}: trained {own:,} examples, {whose} {other:,}")
 
 
-def _is_same(examples: int, others: int) -> bool:
+def runs_differ(row: Mapping[str, Any]) -> str:
+    """That the runs of a point trained different numbers of examples."""
+    least, most = int(row["examples_trained_min"]), int(row["examples_trained_max"])
+    return f"{OTHER_WORK}: its runs trained {least:,} to {most:,} examples"
+
+
+def is_same_work(examples: float, others: float) -> bool:
     """Whether two numbers of examples trained are the same work."""
     return abs(examples - others) <= SAME_WORK_TOLERANCE * others
 
@@ -256,13 +274,21 @@ def _say(row: Row, reason: str) -> None:
     row["reason"] = "; ".join(filter(None, (row["reason"], reason)))
 
 
-def _add_ratios(row: Row, base: Row, points: Mapping[tuple[Any, ...], list[Row]]) -> None:
+def _undefined(row: Row, ratio: str, why: str) -> None:
+    """Note that the row has no such ratio; an efficiency is a speed-up too."""
+    names = [ratio, "scaling_efficiency"] if ratio == "speedup" else [ratio]
+    earlier = filter(None, [row.get("undefined_ratios")])
+    row["undefined_ratios"] = SEPARATOR.join([*earlier, *names])
+    _say(row, f"no {ratio}: {why}")
+
+
+def _add_ratios(row: Row, base: Row, points: Mapping[Point, list[Row]]) -> None:
     for name, seconds in TIMES.items():
-        of_base, own = (_known(points[_key(point)], seconds) for point in (base, row))
+        of_base, own = (_known(points[point_of(point)], seconds) for point in (base, row))
         if not (of_base and own):
             continue
         if not (median(of_base) and median(own)):
-            _say(row, f"no {name}: a median time is 0")
+            _undefined(row, name, "a median time is 0")
             continue
         row[name] = median(of_base) / median(own)
         interval = ratio_interval(of_base, own)
@@ -285,29 +311,24 @@ def _add_published(
     if not published_rows:
         return
     known = published.by_point(published_rows)
-    training = {
-        _key({**entry["axes"], "tasks_per_node": str(entry["axes"]["tasks_per_node"])}): (
-            published.training_of(entry)
-        )
-        for entry in expected["runs"]
-    }
+    training = {point_of(entry["axes"]): published.training_of(entry) for entry in expected["runs"]}
     for row in rows:
         name = expected["platforms"][row["platform"]]["published_as"]
         result = known.get(published.point_of(row, name))
-        own = training.get(_key(row))  # an excluded point has none
+        own = training.get(point_of(row))  # an excluded point has none
         same = result is not None and own is not None and published.same_training(result, own)
         row |= published.beside(row, result, same)
         if same and row["runs"]:
             for name in published.without_ratio(row):
-                _say(row, f"no {name}: the published value is 0")
+                _undefined(row, name, "the published value is 0")
 
 
-def _excluded_rows(excluded: Iterable[Mapping[str, Any]], run: set[tuple[Any, ...]]) -> list[Row]:
+def _excluded_rows(excluded: Iterable[Mapping[str, Any]], planned: Container[Point]) -> list[Row]:
     """Points that no block of the grid runs, once each."""
-    rows: dict[tuple[Any, ...], Row] = {}
-    for point in excluded:
-        axes = {**point["axes"], "tasks_per_node": str(point["axes"]["tasks_per_node"])}
-        row = {**axes, "runs": 0, "status": "excluded", "reason": point["reason"]}
-        if _key(row) not in run:
-            rows.setdefault(_key(row), row)
+    rows: dict[Point, Row] = {}
+    for out in excluded:
+        point = point_of(out["axes"])
+        if point not in planned:
+            row = {"runs": 0, "status": "excluded", "reason": out["reason"]}
+            rows.setdefault(point, {**columns_of(point), **row})
     return list(rows.values())

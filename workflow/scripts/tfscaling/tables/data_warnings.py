@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -16,9 +17,10 @@ import pandas as pd
 from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.study.platforms import LOGICAL
+from tfscaling.study.run_spec import Point
 from tfscaling.tables import environments
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
-from tfscaling.tables.significance import Point, point_of
+from tfscaling.tables.table_rows import columns_of, point_of, points_of
 from tfscaling.tables.wording import NAMED_MAX
 
 SCHEMA_VERSION = 1
@@ -60,9 +62,8 @@ class Tables:
 
     def __init__(self, comparison: pd.DataFrame, runs: pd.DataFrame) -> None:
         self.runs = runs
-        self.points: dict[Point, Row] = {
-            point_of(row): row for row in comparison.to_dict("records")
-        }
+        rows = comparison.to_dict("records")
+        self.points: dict[Point, Row] = dict(zip(points_of(comparison), rows, strict=True))
         self.asked = {p: row for p, row in self.points.items() if row["status"] != "excluded"}
         self.measured = {p: row for p, row in self.points.items() if row["runs"] > 0}
         known = [name for name in _OF_RUNS if name in runs]
@@ -87,10 +88,11 @@ class Tables:
 
     def _name(self, point: Point) -> str:
         """The axes in which the points of the data set differ, as the tables have them."""
-        every = zip(*self.points, strict=True)
-        varying = [len({str(value) for value in values}) > 1 for values in every]
-        named = zip(POINT_AXES, point, varying, strict=True)
-        return ", ".join(f"{axis} {value}" for axis, value, varies in named if varies)
+        return ", ".join(f"{axis} {getattr(point, axis)}" for axis in self._varying)
+
+    @cached_property
+    def _varying(self) -> list[str]:
+        return [axis for axis in POINT_AXES if len({getattr(p, axis) for p in self.points}) > 1]
 
     def of_runs(self, some: Sequence[Row], among: Sequence[Row]) -> str:
         """`all 24 runs` or `3 of 24 runs of A`."""
@@ -133,10 +135,10 @@ def _logical_devices(tables: Tables) -> Iterator[DataWarning]:
 
 def _one_machine(tables: Tables) -> Iterator[DataWarning]:
     """With the local launcher, or on a virtual cluster, whose nodes are processes."""
-    several = [run for run in tables.ended if run["nodes"] > 1 and _machines(run)]
-    runs = [run for run in several if len(_machines(run)) < run["nodes"]]
+    several = [run for run in tables.ended if run["nodes"] > 1 and machines_of(run["machines"])]
+    runs = [run for run in several if len(machines_of(run["machines"])) < run["nodes"]]
     if runs:
-        machines = {machine for run in runs for machine in _machines(run)}
+        machines = {machine for run in runs for machine in machines_of(run["machines"])}
         cpus = {f"{run['cpus_online']:.0f}" for run in runs if pd.notna(run.get("cpus_online"))}
         with_cpus = f" with {cpus.pop()} CPUs" if len(cpus) == 1 else ""
         one = f"one machine{with_cpus}" if len(machines) == 1 else "fewer machines than nodes"
@@ -314,9 +316,9 @@ RULES: tuple[Callable[[Tables], Iterator[DataWarning]], ...] = (
 )
 
 
-def _machines(run: Row) -> list[str]:
-    """The machines of a run; none where they are not known."""
-    return run["machines"].split() if isinstance(run["machines"], str) else []
+def machines_of(names: Any) -> list[str]:
+    """The machines of a run, from the column `machines`; none where they are not known."""
+    return names.split() if isinstance(names, str) else []
 
 
 def _is_same_work(row: Row) -> bool:
@@ -356,8 +358,7 @@ def footnotes(found: Sequence[DataWarning]) -> list[str]:
 def to_json(found: Sequence[DataWarning]) -> dict[str, Any]:
     """The content of warnings.json: points as objects of their axes."""
     rows = [
-        asdict(warning)
-        | {"points": [dict(zip(POINT_AXES, point, strict=True)) for point in warning.points]}
+        {**vars(warning), "points": [columns_of(point) for point in warning.points]}
         for warning in found
     ]
     return {"schema_version": SCHEMA_VERSION, "warnings": rows}

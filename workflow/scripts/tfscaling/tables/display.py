@@ -112,8 +112,9 @@ def cell(name: str, row: dict[Any, Any]) -> str:
         asked = row["runs_asked"]
         return Number(str(value) if pd.isna(asked) else f"{value} of {asked:.0f}", value)
     if value is None or (not isinstance(value, str) and pd.isna(value)):
-        ratio = "speedup" if name == "scaling_efficiency" else name
-        return NO_RATIO if f"no {ratio}: " in str(row.get("reason", "")) else MISSING
+        undefined = row.get("undefined_ratios")
+        is_undefined = isinstance(undefined, str) and name in undefined.split("; ")
+        return NO_RATIO if is_undefined else MISSING
     if name in METRICS:
         digits = METRICS[name].digits
         low, high = _spread(name, row)

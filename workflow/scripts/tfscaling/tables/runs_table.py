@@ -34,7 +34,15 @@ _NUMBERS = {
 _TEXTS = (
     *SERIES_AXES,
     *("tasks_per_node", "devices", "status", "parameters_hash", "record", "warnings"),
-    *("platform_title", "cloud", "baseline", "batch_scaling", "source"),
+    *(
+        "platform_title",
+        "cloud",
+        "baseline",
+        "baseline_point",
+        "undefined_ratios",
+        "batch_scaling",
+        "source",
+    ),
     *(name for name in environments.COLUMNS if name not in _NUMBERS),
 )
 #: Metrics that a run has by itself.

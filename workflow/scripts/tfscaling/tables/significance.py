@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.run_states import FINISHED, RunState
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.estimates import Estimates, estimate
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL, Interval
+from tfscaling.tables.table_rows import points_of
 
 SUPPORTED, INCONCLUSIVE, TOO_FEW = "supported", "inconclusive", "too few runs"
 NOT_MEASURED = "not measured"
@@ -24,13 +24,6 @@ NOT_MEASURED = "not measured"
 NOT_COMPARED = "not compared"
 #: What supports a statement that rests on several comparisons is the weakest of them.
 WEAKEST_FIRST = (NOT_COMPARED, NOT_MEASURED, TOO_FEW, INCONCLUSIVE, SUPPORTED)
-
-Point = tuple[Any, ...]
-
-
-def point_of(row: Mapping[Any, Any]) -> Point:
-    """What identifies a point."""
-    return tuple(row[axis] for axis in POINT_AXES)
 
 
 @dataclass(frozen=True)
@@ -64,10 +57,10 @@ class Samples:
         numbers, self._repeats = pd.factorize(counted["repeat"], sort=True)
         self._blocks = numbers.tolist()
         self._places: dict[Point, list[int]] = {}
-        for place, point in enumerate(_points(counted)):
+        for place, point in enumerate(points_of(counted)):
             self._places.setdefault(point, []).append(place)
         self._statuses: dict[Point, Counter[str]] = {}
-        for point, status in zip(_points(runs), runs["status"].tolist(), strict=True):
+        for point, status in zip(points_of(runs), runs["status"].tolist(), strict=True):
             self._statuses.setdefault(point, Counter())[status] += 1
 
     def statuses(self, point: Point) -> Counter[str]:
@@ -137,10 +130,6 @@ class Samples:
         if plain is None or not all(self.has_enough(metric, point) for point in (better, other)):
             return plain
         return Difference(plain.ratio, None, INCONCLUSIVE, plain.gap)
-
-
-def _points(runs: pd.DataFrame) -> Iterator[Point]:
-    yield from zip(*(runs[axis].tolist() for axis in POINT_AXES), strict=True)
 
 
 def difference(better: Sequence[float], other: Sequence[float]) -> Difference | None:

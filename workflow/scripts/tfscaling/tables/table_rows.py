@@ -1,0 +1,52 @@
+"""Rows of tables, and the points that they are about."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from tfscaling.study.config import POINT_AXES
+from tfscaling.study.run_spec import Point
+
+
+def rows_of(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
+    """The rows with these columns, or with all: as `to_dict("records")`, in a tenth of the time."""
+    names = list(table.columns if columns is None else columns)
+    values = zip(*(table[name].tolist() for name in names), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in values]
+
+
+def point_of(row: Mapping[Any, Any]) -> Point:
+    """The point of a row, from the columns of the axes."""
+    return _point(*(row[axis] for axis in POINT_AXES))
+
+
+def points_of(table: pd.DataFrame) -> list[Point]:
+    """The point of each row."""
+    return [
+        _point(*axes) for axes in zip(*(table[axis].tolist() for axis in POINT_AXES), strict=True)
+    ]
+
+
+def columns_of(point: Point) -> dict[str, str | int]:
+    """The columns of the axes: `tasks_per_node` is text, as a value of it can be "2+1"."""
+    return {**point.axes, "tasks_per_node": str(point.tasks_per_node)}
+
+
+@functools.cache
+def _point(
+    platform: str, model: str, strategy: str, recipe: str, nodes: int, gpus: int, tasks: int | str
+) -> Point:
+    text = str(tasks)
+    return Point(
+        platform=platform,
+        model=model,
+        strategy=strategy,
+        recipe=recipe,
+        nodes=int(nodes),
+        gpus_per_node=int(gpus),
+        tasks_per_node=int(text) if text.isdigit() else text,
+    )
