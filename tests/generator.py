@@ -56,7 +56,7 @@ def spec_of(entry: Entry) -> RunSpec:
     """The specification of a planned run."""
     strategy, geometry = STRATEGIES[entry["axes"]["strategy"]], Geometry.of(entry["axes"])
     sizes = (entry["per_replica_batch_size"], entry["global_batch_size"])
-    jobs = strategy.jobs(geometry, entry["parameters"])
+    jobs = strategy.jobs(geometry, entry["parameters"]["parameter_servers"])
     return RunSpec.from_parameters(
         entry["axes"], entry["parameters"], entry["replicas"], sizes, jobs
     )

@@ -13,11 +13,19 @@ from typing import Any
 
 import generator
 from generator import phases, spec_of, training_report
+from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
 from tfscaling.jobs.launchers import Command
 from tfscaling.records import run_record
 from tfscaling.records.rank_report import Epoch
-from tfscaling.study import configuration, manifest
+from tfscaling.study import configuration, grid
+from tfscaling.study import manifest as manifests
+from tfscaling.study.config import Config
+from tfscaling.study.registries import Registries
 from tfscaling.study.run_spec import RunSpec
+from tfscaling.training.models import MODELS
+from tfscaling.training.strategies import STRATEGIES
+
+REGISTRIES = Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES)
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "workflow" / "scripts"
@@ -62,7 +70,7 @@ def raw_config(*changes: tuple[Sequence[str | int], Any]) -> dict[str, Any]:
     return config
 
 
-def valid_config(*changes: tuple[Sequence[str | int], Any]) -> dict[str, Any]:
+def valid_config(*changes: tuple[Sequence[str | int], Any]) -> Config:
     """The same, validated, with defaults."""
     return configuration.validate(raw_config(*changes))
 
@@ -103,7 +111,7 @@ def record_of(
 
 def a_record() -> dict[str, Any]:
     """The content of a record of the minimal configuration's run on two nodes."""
-    return record_of(manifest.expected_runs(valid_config())["runs"][1])
+    return record_of(manifests.expected_runs(valid_config())["runs"][1])
 
 
 def write_record(
@@ -160,4 +168,5 @@ def local_spec(**recipe: Any) -> RunSpec:
     block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": 1}
     changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
     config = valid_config((("grid",), [{**block, "gpus_per_node": 2}]), *changes)
-    return spec_of(manifest.expected_runs(config)["runs"][0])
+    (run,) = grid.expand(config, REGISTRIES).runs
+    return run.spec

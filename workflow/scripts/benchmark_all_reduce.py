@@ -18,8 +18,8 @@ from tfscaling.records import benchmark_record, checks, clock, run_record
 from tfscaling.records.benchmark_record import BenchmarkEnvironment
 from tfscaling.records.failure_report import Cause
 from tfscaling.study import all_reduce_benchmark, parameters
+from tfscaling.study.config import POINT_AXES
 from tfscaling.study.geometry import Geometry
-from tfscaling.study.grid import POINT_AXES
 from tfscaling.study.run_spec import BenchmarkSpec
 from tfscaling.training.strategies import STRATEGIES
 
@@ -35,7 +35,7 @@ def main() -> None:
     args = parser.parse_args()
     axes, settings = parameters.from_namespace(args, POINT_AXES, all_reduce_benchmark.definitions())
     geometry, strategy = Geometry.of(axes), STRATEGIES[axes["strategy"]]
-    replicas, jobs = strategy.replicas(geometry, settings), strategy.jobs(geometry, settings)
+    replicas, jobs = strategy.replicas(geometry, 0), strategy.jobs(geometry, 0)
     spec = BenchmarkSpec.from_parameters(axes, settings, replicas, jobs)
 
     def work(attempt: Attempt) -> Cause | None:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tfscaling.study import run_spec
-from tfscaling.study.all_reduce_benchmark import BENCHMARK_VERSION
+from tfscaling.study.manifest import BENCHMARK_VERSION
 from tfscaling.training import all_reduce_timing, rank
 
 

@@ -35,9 +35,9 @@ def main() -> None:
     args = parser.parse_args()
     axes, settings = parameters.from_namespace(args)
     geometry, strategy = Geometry.of(axes), STRATEGIES[axes["strategy"]]
-    replicas = strategy.replicas(geometry, settings)
-    sizes = batch_sizes(settings, geometry, replicas)
-    jobs = strategy.jobs(geometry, settings)
+    replicas = strategy.replicas(geometry, settings["parameter_servers"])
+    sizes = batch_sizes(parameters.recipe_of(settings), geometry, replicas)
+    jobs = strategy.jobs(geometry, settings["parameter_servers"])
     spec = RunSpec.from_parameters(axes, settings, replicas, sizes, jobs)
 
     def work(attempt: Attempt) -> Cause | None:

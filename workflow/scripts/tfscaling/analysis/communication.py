@@ -20,7 +20,7 @@ from tfscaling.records import benchmark_record, run_record
 from tfscaling.records.benchmark_record import BenchmarkRecord
 from tfscaling.study import parameters
 from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE, SINGLE
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import TextTable, cell, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, median_interval

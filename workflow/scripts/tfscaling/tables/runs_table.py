@@ -19,7 +19,7 @@ from tfscaling.records.rank_report import Epoch
 from tfscaling.records.run_record import PreparedData, RunRecord
 from tfscaling.records.run_states import RunState
 from tfscaling.study import costs, parameters, platforms
-from tfscaling.study.grid import AXES
+from tfscaling.study.config import AXES
 from tfscaling.tables import environments
 
 Entry = Mapping[str, Any]
