@@ -9,6 +9,7 @@ __all__ = [
     "heartbeat",
     "host_facts",
     "provenance",
+    "launchers",
     "rank_files",
     "slurm_job",
 ]
