@@ -8,8 +8,8 @@ __all__ = [
     "attempt",
     "heartbeat",
     "host_facts",
-    "provenance",
     "launchers",
+    "provenance",
     "rank_files",
     "slurm_job",
 ]
