@@ -5,11 +5,8 @@
 
 #: Modules that other packages may import.
 __all__ = [
-    "clouds",
     "communication",
     "conclusions",
     "contest",
     "evidence",
-    "methodology",
-    "scaling_laws",
 ]

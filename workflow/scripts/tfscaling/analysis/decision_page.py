@@ -9,12 +9,12 @@ import pandas as pd
 from tfscaling.analysis.decision import varying
 from tfscaling.analysis.eligibility import barred, remark, split
 from tfscaling.analysis.evidence import Study
-from tfscaling.records.metrics import METRICS
 from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables import formats
 from tfscaling.tables.comparison import OF_ALL_RUNS, SPREAD
 from tfscaling.tables.display import TextTable, cell
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.pareto import pareto_set
 from tfscaling.tables.significance import DIVERGED, INCONCLUSIVE
 from tfscaling.tables.table_rows import point_of, rows_of
 from tfscaling.tables.wording import Row, counted, listed, place
@@ -52,12 +52,7 @@ def pareto(study: Study) -> pd.DataFrame:
         measured, _ = split(rows, study.samples)
         names = _weighed(measured)
         known = [row for row in measured if all(pd.notna(row[name]) for name in names)]
-        values = [
-            [row[n] * (-1 if METRICS[n].direction == "higher" else 1) for n in names]
-            for row in known
-        ]
-        best = [row for row, own in zip(known, values, strict=True) if not _is_beaten(own, values)]
-        kept += sorted(best, key=lambda row: row["execution_time_s"])
+        kept += [known[position] for position in pareto_set(known, names)]
     shown = [name for name in SPREAD if name in (*_WEIGHED, *OF_ALL_RUNS)]
     ends = [f"{name}_{end}" for name in shown for end in ("min", "max", "low", "high")]
     columns = [*POINT_AXES, "platform_title", "runs", "runs_asked", *shown, *ends]
@@ -68,13 +63,6 @@ def _weighed(measured: Sequence[Row]) -> list[str]:
     """The metrics that decide who beats whom."""
     priced = all(pd.notna(row["cost_usd"]) for row in measured)
     return [name for name in _WEIGHED if name != "cost_usd" or priced]
-
-
-def _is_beaten(own: Sequence[float], others: Sequence[Sequence[float]]) -> bool:
-    return any(
-        other != own and all(theirs <= mine for theirs, mine in zip(other, own, strict=True))
-        for other in others
-    )
 
 
 def markdown(table: pd.DataFrame, study: Study) -> str:
