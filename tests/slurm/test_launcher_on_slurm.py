@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from project import REPOSITORY, TINY, Project
 from tfscaling.study import configuration, grid, parameters
+from tfscaling.study.registries import Registries
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
 from virtual_cluster import Cluster
@@ -30,8 +31,8 @@ def flags() -> list[str]:
         "platforms": {"cluster": platform},
     }
     config = configuration.validate(raw)
-    (run,) = grid.expand(config, MODELS, STRATEGIES).runs
-    return parameters.to_arguments(run.axes, parameters.run_parameters(config, run, "mnist"))
+    (run,) = grid.expand(config, Registries(MODELS, STRATEGIES)).runs
+    return parameters.to_arguments(run.spec.axes, run.spec.parameters)
 
 
 class Launch:

@@ -12,14 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from generator import DATA_SHA256, FACTS, dataset_of
+from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
 from tfscaling.jobs.launchers import Command
 from tfscaling.records import checks, run_record
-from tfscaling.study import configuration, grid, manifest, parameters
+from tfscaling.study import configuration, grid, manifest
+from tfscaling.study.config import Config
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.parameters import cpus_per_task
+from tfscaling.study.registries import Registries
+from tfscaling.study.run_spec import RunSpec
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
 
+REGISTRIES = Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES)
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "workflow" / "scripts"
 
@@ -63,7 +68,7 @@ def raw_config(*changes: tuple[Sequence[str | int], Any]) -> dict[str, Any]:
     return config
 
 
-def valid_config(*changes: tuple[Sequence[str | int], Any]) -> dict[str, Any]:
+def valid_config(*changes: tuple[Sequence[str | int], Any]) -> Config:
     """The same, validated, with defaults."""
     return configuration.validate(raw_config(*changes))
 
@@ -238,10 +243,10 @@ def run_python(
     )
 
 
-def axes_and_settings(**recipe: Any) -> tuple[grid.Run, dict[str, Any]]:
+def axes_and_settings(**recipe: Any) -> tuple[RunSpec, dict[str, Any]]:
     """The point `laptop` with one node and two logical devices."""
     block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": 1}
     changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
     config = valid_config((("grid",), [{**block, "gpus_per_node": 2}]), *changes)
-    (run,) = grid.expand(config, MODELS, STRATEGIES).runs
-    return run, parameters.run_parameters(config, run, "mnist")
+    (run,) = grid.expand(config, REGISTRIES).runs
+    return run.spec, run.spec.parameters

@@ -38,10 +38,10 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[s
         free = iter(ports.numbers)
         for name, (strategy, geometry) in TRAININGS.items():
             folder = tmp_path_factory.mktemp(name)
-            spec, recipe = STRATEGIES[strategy], strategy_rank.PARAMETERS
-            batch = strategy_rank.GLOBAL_BATCH // spec.replicas(geometry, recipe)
+            spec, servers = STRATEGIES[strategy], strategy_rank.PARAMETERS["parameter_servers"]
+            batch = strategy_rank.GLOBAL_BATCH // spec.replicas(geometry, servers)
             own = [next(free) for _ in range(geometry.tasks)]
-            jobs = spec.jobs(geometry, recipe)
+            jobs = spec.jobs(geometry, servers)
             request = Request([], geometry, jobs, 1, folder, gpus=False, ports=own)
             for command in LAUNCHERS["local"](request):
                 output = folder / f"result-{command.rank}.json"

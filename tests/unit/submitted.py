@@ -12,12 +12,11 @@ import yaml
 from builders import REPOSITORY, raw_config
 from snakemake.resources import Resources
 from tfscaling.study import configuration, manifest
+from tfscaling.study.config import Config
 from tfscaling.sweep import submission
 
 
-def config_of(
-    budget: dict[str, Any] | None = None, repeats: int = 1, **platform: Any
-) -> dict[str, Any]:
+def config_of(budget: dict[str, Any] | None = None, repeats: int = 1, **platform: Any) -> Config:
     """Runs on 1, 2 and (beyond nodes_max) 9 nodes; a time limit of 30 minutes."""
     raw = raw_config((("grid", 0, "nodes"), [1, 2, 9]), (("grid", 0, "repeats"), repeats))
     raw["platforms"]["cluster"].update({"runtime_min": 30, **platform})
@@ -25,7 +24,7 @@ def config_of(
     return configuration.validate(raw)
 
 
-def entries(config: dict[str, Any]) -> list[dict[str, Any]]:
+def entries(config: Config) -> list[dict[str, Any]]:
     return manifest.expected_runs(config)["runs"]
 
 

@@ -62,7 +62,7 @@ def started(folder: Path, words: list[str], environ: dict[str, str]) -> Iterator
 def train(folder: Path, strategy: str, geometry: Geometry) -> list[Found]:
     """What each rank that trains found; one training at a time, for the sake of other tests."""
     spec = STRATEGIES[strategy]
-    jobs = spec.jobs(geometry, SETTINGS)
+    jobs = spec.jobs(geometry, SETTINGS["parameter_servers"])
     with ReservedPorts(geometry.tasks) as ports:
         request = Request([], geometry, jobs, 1, folder, gpus=False, ports=list(ports.numbers))
         commands = LAUNCHERS["local"](request)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import raw_config
+from builders import REGISTRIES, raw_config
 from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.plots.plot_registry import PLOTS
@@ -17,8 +17,6 @@ from tfscaling.records.metrics import METRICS
 from tfscaling.study import configuration, grid, manifest
 from tfscaling.study.configuration import ConfigError
 from tfscaling.training import models, user_model
-from tfscaling.training.models import MODELS
-from tfscaling.training.strategies import STRATEGIES
 
 MODULE = """
 import numpy as np
@@ -87,13 +85,13 @@ def expand(model: Any, dataset: str | None) -> grid.Grid:
     sources = [("config.yaml", raw)]
     config = configuration.validate(raw, sources)
     configuration.check_names(config, METRICS, PLOTS, DATASETS, sources)
-    return grid.expand(config, MODELS, STRATEGIES, sources)
+    return grid.expand(config, REGISTRIES, sources)
 
 
 def test_a_function_is_a_model_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     run = expand(["mnist_cnn", "mine:model"], "mnist").runs[2]
-    assert run.model == "mine:model"
-    assert run.path.startswith("platform=cluster/model=mine:model/strategy=")
+    assert run.spec.point.model == "mine:model"
+    assert run.spec.path.startswith("platform=cluster/model=mine:model/strategy=")
     # what is no model is refused by a module with a test of its own
     monkeypatch.setattr(user_model, "build", lambda name, function: (name, function()))
     assert models.get("mine:model").build() == ("mine:model", "a model")

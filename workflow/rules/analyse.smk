@@ -62,8 +62,8 @@ rule analyse:
     conda:
         "../envs/environment.yaml"
     params:
-        tolerance=CONFIG["published"]["tolerance"],
-        indifference=CONFIG["comparison"]["indifference"],
+        tolerance=CONFIG.published.tolerance,
+        indifference=CONFIG.comparison.indifference,
         published=published_flag,
         benchmarks_dir=f"{ROOT}/benchmarks",
         output_dir=tables_folder,

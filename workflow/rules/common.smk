@@ -25,7 +25,8 @@ from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.records.metrics import METRICS
 from tfscaling.plots.plot_registry import PLOTS
-from tfscaling.study import config_files, configuration, folders, grid, order, platforms
+from tfscaling.study import config_files, configuration, grid, order, platforms
+from tfscaling.study.registries import Registries
 from tfscaling.tables import published
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
@@ -43,27 +44,27 @@ def config_sources():
 try:
     SOURCES = config_sources()
     CONFIG = configuration.validate(config, SOURCES)
-    folders.check_study(CONFIG["study"], SOURCES)
-    platforms.check(CONFIG["platforms"], SOURCES)
+    configuration.check_study(CONFIG, SOURCES)
+    platforms.check(CONFIG.platforms, SOURCES)
     platforms.check_cluster(CONFIG, SOURCES)
     configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, SOURCES)
-    GRID = grid.expand(CONFIG, MODELS, STRATEGIES, SOURCES, TRAIN_EXAMPLES)
-    grid.check_baseline(GRID, CONFIG["comparison"]["baseline"], SOURCES)
-    published.check(CONFIG["published"]["path"], SOURCES)
+    GRID = grid.expand(CONFIG, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES), SOURCES)
+    grid.check_baseline(CONFIG, GRID, SOURCES)
+    published.check(CONFIG.published.path, SOURCES)
 except configuration.ConfigError as error:
     raise WorkflowError(str(error)) from None
 
 #: What is made from this configuration alone. Runs, benchmarks and datasets are shared by studies.
-RESULTS = f"results/{CONFIG['study']}"
+RESULTS = f"results/{CONFIG.study}"
 #: Inputs of the cheap rules: new code makes new tables. Training has `trainer_version` instead.
 #: `local`: a module's `prefix` moves results, not the code.
 CODE = local(sorted(os.path.relpath(path) for path in SCRIPTS.glob("**/*.py")))
 PAGE = local(sorted(os.path.relpath(path) for path in (SCRIPTS.parent / "report").glob("page.*")))
 #: Published results lie where the configuration says, with a `prefix` too.
-PUBLISHED = local(CONFIG["published"]["path"]) if CONFIG["published"]["path"] else []
-RUNS = {run.path: run for run in GRID.runs}
-PRIORITY = order.priorities(GRID.runs, CONFIG["seed"])
-PLATFORMS = list(dict.fromkeys(run.platform for run in GRID.runs))
+PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
+RUNS = {run.spec.path: run for run in GRID.runs}
+PRIORITY = order.priorities(GRID.runs, CONFIG.seed)
+PLATFORMS = list(dict.fromkeys(run.spec.point.platform for run in GRID.runs))
 
 
 wildcard_constraints:

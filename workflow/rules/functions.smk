@@ -7,14 +7,17 @@ OUTPUTS  input functions, resource functions, arguments; what tables wait for: w
 import json
 import shlex
 
+import msgspec
+
 from tfscaling.plots.plot_registry import titles
-from tfscaling.study import all_reduce_benchmark, manifest, parameters
+from tfscaling.study import manifest, parameters
+from tfscaling.study.run_spec import run_path
 from tfscaling.sweep import submission
 
 
 def run_of(wildcards):
     """The run that a train job is for; of a benchmark, which has no repeat, the point's first."""
-    path = grid.run_path({"repeat": 1, **dict(wildcards.items())})
+    path = run_path({"repeat": 1, **dict(wildcards.items())})
     if path not in RUNS:
         raise WorkflowError(f"{path} is not a run of the grid in the configuration")
     return RUNS[path]
@@ -22,29 +25,33 @@ def run_of(wildcards):
 
 def prepared_dataset(wildcards):
     """The file that the run's ranks read."""
-    return f"results/datasets/{manifest.dataset_of(CONFIG, run_of(wildcards))}.npz"
+    return f"results/datasets/{run_of(wildcards).spec.dataset}.npz"
 
 
 def run_arguments(wildcards):
     """Axes and parameters of a run as flags; any change of a value reruns exactly this run."""
-    run = run_of(wildcards)
-    values = parameters.run_parameters(CONFIG, run, manifest.dataset_of(CONFIG, run))
-    return shlex.join(parameters.to_arguments(run.axes, values))
+    spec = run_of(wildcards).spec
+    return shlex.join(parameters.to_arguments(spec.axes, spec.parameters))
 
 
-RESOURCES = platforms.resource_functions(CONFIG["platforms"], GRID.runs, run_of)
+RESOURCES = platforms.resource_functions(
+    CONFIG.platforms,
+    (run.spec.point for run in GRID.runs),
+    lambda wildcards: run_of(wildcards).spec.point,
+)
+MANIFEST = manifest.Manifest.of(CONFIG, GRID, STRATEGIES)
+BENCHMARKS = {planned.point: planned for planned in MANIFEST.all_reduce_benchmarks}
 
 
 def benchmark_arguments(wildcards):
     """The same of a benchmark: a change of what cannot change an all-reduce reruns none."""
-    run = run_of(wildcards)
-    values = all_reduce_benchmark.parameters_of(CONFIG, run)
-    return shlex.join(parameters.to_arguments(all_reduce_benchmark.axes_of(run), values))
+    spec = BENCHMARKS[run_of(wildcards).spec.point].spec
+    return shlex.join(parameters.to_arguments(spec.axes, spec.parameters))
 
 
 def run_priority(wildcards):
     """Runs start in random order, repeat by repeat."""
-    return PRIORITY[grid.run_path(wildcards)]
+    return PRIORITY[run_path(wildcards)]
 
 
 def plan_submission(wildcards):
@@ -54,16 +61,12 @@ def plan_submission(wildcards):
 
 def grid_config(wildcards):
     """What manifest.json is made from, as JSON: runs, parameters, prices, titles, target accuracy."""
-    kept = {
-        key: CONFIG[key] for key in ("grid", "recipes", "platforms", "seed", "all_reduce_benchmark")
-    }
-    target = {"target_accuracy": CONFIG["comparison"]["target_accuracy"]}
-    return json.dumps({**kept, "comparison": target}, sort_keys=True)
+    return msgspec.json.encode(CONFIG).decode()
 
 
 def dataset_path(wildcards):
     """`--path FILE` if the configuration names a local copy of the dataset."""
-    path = CONFIG["datasets"].get(wildcards.dataset, {}).get("path")
+    path = getattr(CONFIG.datasets.get(wildcards.dataset), "path", None)
     return shlex.join(["--path", path]) if path else ""
 
 

@@ -7,7 +7,7 @@ OUTPUTS  results/{study}/partial/**: manifest.json, tables, plots, report.html; 
 PARTIAL_COMMAND = (
     (
         "partial.py"
-        f" --config {shlex.quote(json.dumps(CONFIG))}"
+        f" --config {shlex.quote(msgspec.json.encode(CONFIG).decode())}"
         f" --runs-dir {shlex.quote(ROOT)}/runs"
         f" --output-dir {shlex.quote(STUDY)}/partial"
     )

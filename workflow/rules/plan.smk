@@ -15,7 +15,7 @@ rule plan:
     conda:
         "../envs/environment.yaml"
     params:
-        config=json.dumps(CONFIG),
+        config=msgspec.json.encode(CONFIG).decode(),
         submission=plan_submission,
         runs_dir=f"{ROOT}/runs",
         csv=f"{STUDY}/plan.csv",

@@ -14,7 +14,7 @@ rule plot:
         code=CODE,
     output:
         svg=report(
-            [f"{RESULTS}/plots/{plot}.svg" for plot in CONFIG["plots"]],
+            [f"{RESULTS}/plots/{plot}.svg" for plot in CONFIG.plots],
             category="Plots",
             caption="../report/plot.rst",
         ),
@@ -24,7 +24,7 @@ rule plot:
     conda:
         "../envs/environment.yaml"
     params:
-        titles=list(titles(CONFIG["plots"]).values()),
+        titles=list(titles(msgspec.to_builtins(CONFIG.plots)).values()),
     message:
         "draw the plots"
     shell:

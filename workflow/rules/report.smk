@@ -24,9 +24,9 @@ rule write_report:
     conda:
         "../envs/environment.yaml"
     params:
-        title=CONFIG["comparison"]["title"],
-        columns=CONFIG["comparison"]["columns"],
-        plot_titles=list(titles(CONFIG["plots"]).values()),
+        title=CONFIG.comparison.title,
+        columns=list(CONFIG.comparison.columns),
+        plot_titles=list(titles(msgspec.to_builtins(CONFIG.plots)).values()),
     message:
         "write the report"
     shell:

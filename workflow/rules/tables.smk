@@ -67,8 +67,8 @@ rule compare:
     conda:
         "../envs/environment.yaml"
     params:
-        comparison=CONFIG["comparison"],
-        baseline=json.dumps(CONFIG["comparison"]["baseline"]),
+        comparison=msgspec.to_builtins(CONFIG.comparison),
+        baseline=json.dumps(CONFIG.comparison.baseline.axes),
         published=published_flag,
     message:
         "compare the points of the grid"

@@ -7,7 +7,6 @@ OUTPUTS  input functions
 import json
 import shlex
 
-from tfscaling.study import all_reduce_benchmark
 from tfscaling.sweep import costed_plan
 
 
@@ -19,7 +18,7 @@ def wanted_records(wildcards):
     )
     if refusal:
         sys.exit(refusal)  # one line; Snakemake would show an exception with a traceback
-    if not any(run.further for run in GRID.runs):
+    if not any(run.extra_repeat for run in GRID.runs):
         return records_after_round(0)
     number = 1
     while further_runs(number)["added"]:
@@ -38,9 +37,9 @@ def records_after_round(number):
     They come in the order in which the runs are to start.
     """
     further = set(further_runs(number)["runs"]) if number else set()
-    wanted = (RUNS[path] for path in PRIORITY if not RUNS[path].further or path in further)
-    selected = (run for run in wanted if costed_plan.is_selected(CONFIG, run.platform))
-    return [f"results/runs/{run.path}/run.json" for run in selected]
+    wanted = (RUNS[path] for path in PRIORITY if not RUNS[path].extra_repeat or path in further)
+    selected = (run for run in wanted if CONFIG.is_selected(run.spec.point.platform))
+    return [f"results/runs/{run.spec.path}/run.json" for run in selected]
 
 
 def records_before_round(wildcards):
@@ -59,6 +58,6 @@ def previous_flag(wildcards, input):
 
 def benchmark_records(wildcards):
     """The benchmarks that the tables wait for, if they are enabled."""
-    wanted = all_reduce_benchmark.entries(CONFIG, GRID.runs, STRATEGIES)
-    timed = (e for e in wanted if costed_plan.is_selected(CONFIG, e["axes"]["platform"]))
-    return [f"results/all_reduce/{e['path']}/all_reduce.json" for e in timed if not e["refusal"]]
+    timed = (planned.point for planned in BENCHMARKS.values() if planned.spec)
+    selected = (point for point in timed if CONFIG.is_selected(point.platform))
+    return [f"results/all_reduce/{point.path}/all_reduce.json" for point in selected]

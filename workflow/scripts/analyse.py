@@ -15,6 +15,8 @@ from tfscaling.analysis import contest
 from tfscaling.analysis.conclusions import CONCLUSIONS, tables
 from tfscaling.analysis.evidence import Study
 from tfscaling.records import run_record
+from tfscaling.study import manifest
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, formats, published, runs_table
 
 
@@ -38,7 +40,7 @@ def main() -> None:
     study = Study(
         runs_table.read_table(args.comparison),
         runs_table.read_table(args.runs),
-        run_record.read_json(args.grid) or parser.error(f"{args.grid}: there is no such file"),
+        manifest.as_dict(Manifest.read(args.grid)),
         published.read(args.published),
         args.tolerance,
         args.indifference,

@@ -10,6 +10,8 @@ import argparse
 from pathlib import Path
 
 from tfscaling.records import run_record
+from tfscaling.study import manifest
+from tfscaling.study.manifest import Manifest
 from tfscaling.sweep import extra_repeats
 
 
@@ -24,7 +26,7 @@ def main() -> None:
     before = run_record.read_json(args.previous) if args.previous else None
     asked = before["runs"] if before else []
     made = extra_repeats.next_round(
-        run_record.read_json(args.grid), args.runs_dir, asked, args.round
+        manifest.as_dict(Manifest.read(args.grid)), args.runs_dir, asked, args.round
     )
     for point in made["points"]:
         width = point["relative_interval"]

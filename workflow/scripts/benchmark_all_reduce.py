@@ -16,8 +16,8 @@ from tfscaling.jobs import provenance, slurm_job
 from tfscaling.jobs.attempt import Attempt
 from tfscaling.records import benchmark_record, checks, clock, run_record
 from tfscaling.study import all_reduce_benchmark, parameters
+from tfscaling.study.config import POINT_AXES
 from tfscaling.study.geometry import Geometry
-from tfscaling.study.grid import POINT_AXES
 from tfscaling.training.strategies import STRATEGIES
 
 LAUNCH_S = clock.now()
@@ -31,7 +31,7 @@ def main() -> None:
     parameters.add_arguments(parser, POINT_AXES, all_reduce_benchmark.definitions())
     args = parser.parse_args()
     axes, settings = parameters.from_namespace(args, POINT_AXES, all_reduce_benchmark.definitions())
-    jobs = STRATEGIES[axes["strategy"]].jobs(Geometry.of(axes), settings)
+    jobs = STRATEGIES[axes["strategy"]].jobs(Geometry.of(axes), 0)
 
     def work(attempt: Attempt) -> dict[str, Any] | None:
         cause = attempt.start_ranks(
@@ -52,7 +52,7 @@ def finish(path: Path, axes: dict, settings: dict, jobs: dict, attempt: Attempt)
         "tasks": geometry.tasks,
         "gpus_per_task": geometry.gpus_per_task,
         "cpus_per_task": parameters.cpus_per_task(axes, settings),
-        "replicas": STRATEGIES[axes["strategy"]].replicas(geometry, settings),
+        "replicas": STRATEGIES[axes["strategy"]].replicas(geometry, 0),
     }
     asked = {**axes, **settings, **derived, "jobs": jobs}
     if wrong := checks.violations(asked, reports, checks.PLACE_CHECKS):

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tfscaling.study import all_reduce_benchmark, parameters
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.config import POINT_AXES
 from tfscaling.training import all_reduce_timing, rank
 
 

@@ -8,7 +8,8 @@ OUTPUTS  runs.csv (--csv), runs.parquet (--parquet), epochs.csv (--epochs)
 import argparse
 from pathlib import Path
 
-from tfscaling.records import run_record
+from tfscaling.study import manifest
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import runs_table
 
 
@@ -20,7 +21,13 @@ def main() -> None:
     parser.add_argument("--parquet", type=Path, required=True)
     parser.add_argument("--epochs", type=Path, required=True)
     args = parser.parse_args()
-    collect(run_record.read_json(args.grid), args.runs_dir, args.csv, args.parquet, args.epochs)
+    collect(
+        manifest.as_dict(Manifest.read(args.grid)),
+        args.runs_dir,
+        args.csv,
+        args.parquet,
+        args.epochs,
+    )
 
 
 def collect(expected: dict, runs_dir: Path, csv: Path, parquet: Path, epochs_csv: Path) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 import pandas as pd
 from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
+from tfscaling.study import manifest
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, display, formats, published, runs_table
 from tfscaling.tables.comparison import comparison_table
 
@@ -40,7 +42,7 @@ def main() -> None:
     removed = "remove other *.md in the folder of --platforms: of platforms that are no more"
     parser.add_argument("--remove-earlier", action="store_true", help=removed)
     args = parser.parse_args()
-    expected = run_record.read_json(args.grid)
+    expected = manifest.as_dict(Manifest.read(args.grid))
     runs = runs_table.read_table(args.runs)
     table = comparison_table(runs, expected, args.baseline, published.read(args.published))
     table.to_csv(args.csv, index=False)

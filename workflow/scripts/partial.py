@@ -7,28 +7,34 @@ OUTPUTS  tables/, plots/ and report.html below --output-dir
 """
 
 import argparse
-import json
 import shutil
 from pathlib import Path
 
 import compare
+import msgspec
 import plot
 import write_report
 from analyse import analyse
 from collect import collect
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.analysis.evidence import Study
+from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
 from tfscaling.plots import plot_registry
 from tfscaling.records import run_record
 from tfscaling.report.page import Results
-from tfscaling.study import all_reduce_benchmark, manifest
+from tfscaling.study import all_reduce_benchmark, grid, manifest
+from tfscaling.study.config import Config
+from tfscaling.study.manifest import Manifest
+from tfscaling.study.registries import Registries
 from tfscaling.tables import data_warnings, published, runs_table
 from tfscaling.tables.comparison import comparison_table
+from tfscaling.training.models import MODELS
+from tfscaling.training.strategies import STRATEGIES
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--config", required=True, type=json.loads, help="validated, as JSON")
+    parser.add_argument("--config", required=True, type=config_of, help="validated, as JSON")
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
@@ -40,16 +46,23 @@ def main() -> None:
     print(f"tables, plots and report of what has finished: {args.output_dir}")
 
 
-def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
+def config_of(text: str) -> Config:
+    """The configuration of its JSON."""
+    return msgspec.json.decode(text, type=Config)
+
+
+def tabulate(config: Config, runs_dir: Path, folder: Path) -> None:
     """All tables, as the rules collect, compare and conclude make them."""
     (folder / "platforms").mkdir(parents=True, exist_ok=True)
-    expected = manifest.expected_runs(config)
-    run_record.write_json(folder.parent / "manifest.json", expected)
+    registries = Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES)
+    made = Manifest.of(config, grid.expand(config, registries), STRATEGIES)
+    made.write(folder.parent / "manifest.json")
+    expected = manifest.as_dict(made)
     csv, comparison = folder / "runs.csv", folder / "comparison.csv"
     collect(expected, runs_dir, csv, csv.with_suffix(".parquet"), folder / "epochs.csv")
-    runs, rows = runs_table.read_table(csv), published.read(config["published"]["path"])
-    shown = config["comparison"]
-    table = comparison_table(runs, expected, shown["baseline"], rows)
+    runs, rows = runs_table.read_table(csv), published.read(config.published.path)
+    shown = config.comparison
+    table = comparison_table(runs, expected, shown.baseline.axes, rows)
     table.to_csv(comparison, index=False)
     warnings = data_warnings.find(table, runs)
     run_record.write_json(folder / "warnings.json", data_warnings.to_json(warnings))
@@ -58,8 +71,8 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
         runs,
         warnings,
         expected["platforms"],
-        shown["title"],
-        shown["columns"],
+        shown.title,
+        shown.columns,
         [comparison.with_suffix(ending) for ending in compare.FORMATS],
         [folder / "platforms" / f"{name}.md" for name in expected["platforms"]],
     )
@@ -68,17 +81,17 @@ def tabulate(config: dict, runs_dir: Path, folder: Path) -> None:
         runs,
         expected,
         rows,
-        config["published"]["tolerance"],
-        shown["indifference"],
+        config.published.tolerance,
+        shown.indifference,
         all_reduce_benchmark.folder_beside(runs_dir),
     )
     analyse(study, warnings, folder)
 
 
-def draw(config: dict, folder: Path) -> None:
+def draw(config: Config, folder: Path) -> None:
     """All plots and the report, from the tables in `folder`."""
     (folder / "plots").mkdir(parents=True, exist_ok=True)
-    titles = plot_registry.titles(config["plots"])
+    titles = plot_registry.titles(msgspec.to_builtins(config.plots))
     files = [folder / "plots" / f"{name}.svg" for name in titles]
     names = ["runs", "comparison", "epochs", *CONCLUSIONS]
     csv = {name: folder / "tables" / f"{name}.csv" for name in names}
@@ -86,15 +99,15 @@ def draw(config: dict, folder: Path) -> None:
     tables = plot.read_tables(csv["comparison"], csv["epochs"], warnings, csv["published"])
     plot.draw(tables, dict(zip(files, titles.values(), strict=True)))
     results = Results(
-        run_record.read_json(folder / "manifest.json"),
+        manifest.as_dict(Manifest.read(folder / "manifest.json")),
         runs_table.read_table(csv["runs"]),
         runs_table.read_table(csv["comparison"]),
         data_warnings.from_json(run_record.read_json(warnings)),
         {name: runs_table.read_table(csv[name]) for name in CONCLUSIONS},
         write_report.read_plots(files, list(titles.values())),
     )
-    comparison = config["comparison"]
-    write_report.write(results, comparison["title"], comparison["columns"], folder / "report.html")
+    comparison = config.comparison
+    write_report.write(results, comparison.title, comparison.columns, folder / "report.html")
 
 
 if __name__ == "__main__":

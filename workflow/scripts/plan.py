@@ -13,7 +13,9 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import pandas as pd
+from tfscaling.study.config import Budget, Config
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.sweep import costed_plan, submission
 from tfscaling.tables import formats
@@ -34,7 +36,7 @@ DIGITS = {"node_hours": 3, "cost_usd": 4}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--config", required=True, type=json.loads, help="validated, as JSON")
+    parser.add_argument("--config", required=True, type=config_of, help="validated, as JSON")
     parser.add_argument("--submission", required=True, type=json.loads, help="as JSON")
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--csv", type=Path, required=True)
@@ -48,7 +50,12 @@ def main() -> None:
     print(args.md.read_text())
 
 
-def markdown(made: costed_plan.Plan, config: Mapping) -> str:
+def config_of(text: str) -> Config:
+    """The configuration of its JSON."""
+    return msgspec.json.decode(text, type=Config)
+
+
+def markdown(made: costed_plan.Plan, config: Config) -> str:
     """The plan to read: the rows, the sbatch lines, the sums, and what they do not say."""
     lines: dict[str, int] = {}
     for row in made.runs:
@@ -99,7 +106,7 @@ def clock(duration_s: float) -> Number:
     return Number(str(datetime.timedelta(seconds=round(duration_s))), duration_s)
 
 
-def totals_shown(made: costed_plan.Plan, config: Mapping) -> TextTable:
+def totals_shown(made: costed_plan.Plan, config: Config) -> TextTable:
     """The sums for each platform and for all, with notes on them and on the budget."""
     platforms = dict.fromkeys(row["platform"] for row in made.runs)
     groups = {p: [row for row in made.runs if row["platform"] == p] for p in platforms}
@@ -117,7 +124,7 @@ def sums(total: costed_plan.Total) -> list[str]:
     return [rounded(total.runs, 0), rounded(total.node_hours, 3), cost, clock(total.duration_s)]
 
 
-def notes(made: costed_plan.Plan, config: Mapping) -> list[str]:
+def notes(made: costed_plan.Plan, config: Config) -> list[str]:
     """What the numbers mean, what they leave out, and whether the budget allows them."""
     wanted, excluded = made.finished + len(made.runs), len(made.rows) - len(made.runs)
     found = [f"{made.finished} of {wanted} runs are finished and cost nothing."]
@@ -127,7 +134,7 @@ def notes(made: costed_plan.Plan, config: Mapping) -> list[str]:
         if_needed = "runs are done only if an interval is too wide: sums are upper bounds."
         found.append(f"{len(made.if_needed)} {if_needed}")
     if made.elsewhere:
-        found.append(f"{made.elsewhere} runs are not on the chosen cluster {config['cluster']}.")
+        found.append(f"{made.elsewhere} runs are not on the chosen cluster {config.cluster}.")
     found.append(
         "duration: median wall time, from launch to teardown, of the valid runs of the same point, "
         f"else the platform's runtime_min ({costed_plan.TIME_LIMIT}). "
@@ -145,7 +152,7 @@ def notes(made: costed_plan.Plan, config: Mapping) -> list[str]:
         found.append(f"Not in the sums, but in the budget: {more} ({costed_plan.TIME_LIMIT}).")
     if problems := costed_plan.budget_problems(config, made.runs, made.benchmarks):
         return found + [f"The budget refuses this sweep: {line}" for line in problems]
-    budgeted = any(limit is not None for limit in config["budget"].values())
+    budgeted = config.budget != Budget()
     return [*found, "The budget allows it." if budgeted else "No budget is set."]
 
 

@@ -43,7 +43,7 @@ def main() -> None:
             ["--dataset-file", str(args.dataset_file)],
             axes,
             settings,
-            STRATEGIES[axes["strategy"]].jobs(Geometry.of(axes), settings),
+            STRATEGIES[axes["strategy"]].jobs(Geometry.of(axes), settings["parameter_servers"]),
             args.stall_timeout_s,
         )
         if cause is None:
@@ -61,8 +61,8 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt, data: dict)
     """
     reports = attempt.reports()
     geometry, strategy = Geometry.of(axes), STRATEGIES[axes["strategy"]]
-    replicas = strategy.replicas(geometry, settings)
-    per_replica, total = batch_sizes(settings, geometry, replicas)
+    replicas = strategy.replicas(geometry, settings["parameter_servers"])
+    per_replica, total = batch_sizes(parameters.recipe_of(settings), geometry, replicas)
     derived = {
         "tasks": geometry.tasks,
         "gpus_per_task": geometry.gpus_per_task,
@@ -71,7 +71,12 @@ def finish(path: Path, axes: dict, settings: dict, attempt: Attempt, data: dict)
         "per_replica_batch_size": per_replica,
         "global_batch_size": total,
     }
-    asked = {**axes, **settings, **derived, "jobs": strategy.jobs(geometry, settings)}
+    asked = {
+        **axes,
+        **settings,
+        **derived,
+        "jobs": strategy.jobs(geometry, settings["parameter_servers"]),
+    }
     asked |= {"train_examples": data["train_examples"], "test_examples": data["test_examples"]}
     asked["data_sha256"] = data[prepared_data.SHA256]
     required = [name for name in checks.CHECKS if name != checks.FINITE]

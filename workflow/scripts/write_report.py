@@ -17,6 +17,8 @@ from tfscaling.files import atomic
 from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
 from tfscaling.report.page import Plot, Results, render
+from tfscaling.study import manifest
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, runs_table
 
 
@@ -40,7 +42,7 @@ def main() -> None:
     if len(args.plot_titles) != len(args.plots):
         parser.error(f"{len(args.plot_titles)} titles for {len(args.plots)} plots")
     results = Results(
-        run_record.read_json(args.manifest) or parser.error(f"{args.manifest}: no such file"),
+        manifest.as_dict(Manifest.read(args.manifest)),
         runs_table.read_table(args.runs),
         runs_table.read_table(args.comparison),
         data_warnings.from_json(run_record.read_json(args.warnings)),

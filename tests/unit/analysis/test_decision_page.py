@@ -162,7 +162,7 @@ def test_the_program_writes_the_page_from_its_files(tmp_path: Path) -> None:
     comparison, runs, expected = measured({("east", 1): around(30.0), ("east", 2): around(10.0)})
     comparison.to_csv(tmp_path / "comparison.csv", index=False)
     runs.to_csv(tmp_path / "runs.csv", index=False)
-    (tmp_path / "manifest.json").write_text(json.dumps(expected))
+    expected.manifest.write(tmp_path / "manifest.json")
     (tmp_path / "warnings.json").write_text(json.dumps(data_warnings.to_json([])))
     code = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
     arguments = [f"--{name}={tmp_path / file}" for name, file in

@@ -245,7 +245,7 @@ def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
 def test_the_program_writes_the_page(tmp_path: Path) -> None:
     made = study(tmp_path / "results" / "runs")
     shown = results(made)
-    (tmp_path / "manifest.json").write_text(json.dumps(made.expected))
+    made.expected.manifest.write(tmp_path / "manifest.json")
     (tmp_path / "warnings.json").write_text(json.dumps(data_warnings.to_json(shown.warnings)))
     made.runs.to_csv(tmp_path / "runs.csv", index=False)
     made.comparison.to_csv(tmp_path / "comparison.csv", index=False)

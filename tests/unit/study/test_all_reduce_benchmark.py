@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import raw_config
-from tfscaling.study import all_reduce_benchmark, configuration, grid, parameters
-from tfscaling.study.grid import POINT_AXES
-from tfscaling.training.models import MODELS
-from tfscaling.training.strategies import STRATEGIES
+from builders import REGISTRIES, raw_config
+from tfscaling.study import all_reduce_benchmark, configuration, grid
+from tfscaling.study.manifest import Manifest, PlannedBenchmark
+from tfscaling.study.run_spec import BenchmarkSpec
 
 POINT = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "repeats": 2}
 BLOCKS = [
@@ -21,34 +19,57 @@ BLOCKS = [
 ]
 
 
-def entries(*changes: tuple[list[str], Any], enabled: bool = True) -> list[dict[str, Any]]:
+def planned(*changes: tuple[list[str], Any], enabled: bool = True) -> tuple[PlannedBenchmark, ...]:
     raw = raw_config(
         (("grid",), BLOCKS), (("all_reduce_benchmark",), {"enabled": enabled}), *changes
     )
     config = configuration.validate(raw)
-    runs = grid.expand(config, MODELS, STRATEGIES).runs
-    return all_reduce_benchmark.entries(config, runs, STRATEGIES)
+    expanded = grid.expand(config, REGISTRIES)
+    return Manifest.of(config, expanded, REGISTRIES.strategies).all_reduce_benchmarks
+
+
+def spec_of(*changes: tuple[list[str], Any]) -> BenchmarkSpec:
+    """Of the point on two nodes."""
+    spec = planned(*changes)[1].spec
+    assert spec is not None
+    return spec
 
 
 def test_one_for_each_point_that_trains_by_all_reduce() -> None:
-    found = [(e["axes"]["strategy"], e["axes"]["nodes"], e["refusal"]) for e in entries()]
-    assert found == [
+    assert [(p.point.strategy, p.point.nodes, p.refusal) for p in planned()] == [
         ("multi_worker_mirrored", 1, "single replica"),
         ("multi_worker_mirrored", 2, None),
         ("mirrored", 1, None),
         ("parameter_server", 2, "no all-reduce"),
     ]
-    single, double = entries()[:2]
-    assert (single["parameters"], single["parameters_hash"]) == (None, None)
-    assert double["path"] == (
+    assert [p.spec is None for p in planned()] == [True, False, False, True]
+    assert spec_of().path == (
         "platform=laptop/model=mnist_cnn/strategy=multi_worker_mirrored/recipe=weak/nodes=2/"
         "gpus_per_node=0/tasks_per_node=1"
     )
-    assert len(double["parameters_hash"]) == 16 and double["replicas"] == 2
+    assert (spec_of().replicas, spec_of().jobs) == (2, {"worker": 2})
+
+
+def test_records_of_before_keep_their_parameters_and_hash() -> None:
+    assert spec_of().parameters == {
+        "precision": "float32",
+        "communication": "auto",
+        "launcher": "local",
+        "devices": "logical",
+        "gpu_type": None,
+        "instance_type": None,
+        "cpus_per_node": 2,
+        "setup": [],
+        "env": {},
+        "sizes_bytes": [4, 64, 1024, 16384, 65536, 262144, 1048576, 4194304, 16777216],
+        "repetitions": 20,
+        "benchmark_version": 1,
+    }
+    assert spec_of().parameters_hash == "15e59bc835e06eaa"
 
 
 def test_none_unless_enabled() -> None:
-    assert entries(enabled=False) == []
+    assert planned(enabled=False) == ()
 
 
 @pytest.mark.parametrize(
@@ -69,20 +90,7 @@ def test_none_unless_enabled() -> None:
 def test_only_what_can_change_an_all_reduce_makes_it_another(
     path: list[str], value: Any, is_another: bool
 ) -> None:
-    before, after = entries()[1], entries((path, value))[1]
-    assert (before["parameters_hash"] != after["parameters_hash"]) == is_another
-
-
-def test_parameters_survive_the_command_line() -> None:
-    entry = entries((["platforms", "laptop", "env"], {"A": "1"}))[1]
-    parser = argparse.ArgumentParser()
-    parameters.add_arguments(parser, POINT_AXES, all_reduce_benchmark.definitions())
-    words = parameters.to_arguments(entry["axes"], entry["parameters"])
-    axes, values = parameters.from_namespace(
-        parser.parse_args(words), POINT_AXES, all_reduce_benchmark.definitions()
-    )
-    assert (axes, values) == (entry["axes"], entry["parameters"])
-    assert parameters.parameters_hash(axes, values) == entry["parameters_hash"]
+    assert (spec_of().parameters_hash != spec_of((path, value)).parameters_hash) == is_another
 
 
 def test_it_lies_beside_the_runs() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from builders import raw_config, valid_config
 from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.metrics import METRICS
-from tfscaling.study import configuration
+from tfscaling.study import configuration, schemas
+from tfscaling.study.config import Config, DatasetCopy, Platform, PlotOptions, Recipe
 from tfscaling.study.configuration import ConfigError
 
 BLOCK: tuple[str | int, ...] = ("grid", 0)
@@ -319,7 +322,7 @@ DEFAULTS = [
     (("grid", 0, "gpus_per_node"), 0),
     (("grid", 0, "tasks_per_node"), 1),
     (("grid", 0, "repeats"), 1),
-    (("grid", 0, "exclude"), []),
+    (("grid", 0, "exclude"), ()),
     (("recipes", "weak", "optimizer"), "sgd"),
     (("recipes", "weak", "global_batch_size"), None),
     (("recipes", "weak", "steps_per_execution"), 1),
@@ -334,7 +337,7 @@ DEFAULTS = [
 
 @pytest.mark.parametrize(("path", "value"), DEFAULTS)
 def test_defaults_are_filled_in_at_every_depth(path: Sequence[str | int], value: Any) -> None:
-    place: Any = valid_config()
+    place: Any = msgspec.to_builtins(valid_config())
     for step in path:
         place = place[step]
     assert place == value
@@ -342,24 +345,22 @@ def test_defaults_are_filled_in_at_every_depth(path: Sequence[str | int], value:
 
 def test_defaults_of_entries_behind_names_are_filled_in() -> None:
     config = valid_config((("plots",), {"speedup": {}}), (("datasets",), {"mnist": {}}))
-    assert config["plots"] == {"speedup": {"title": None}}
-    assert config["datasets"] == {"mnist": {"path": None}}
+    assert config.plots == {"speedup": PlotOptions(title=None)}
+    assert config.datasets == {"mnist": DatasetCopy(path=None)}
 
 
 def test_given_values_win_over_defaults_and_the_input_stays_as_it_was() -> None:
     raw = raw_config((("seed",), 7), ((*PLATFORM, "env"), {"A": "1"}))
     config = configuration.validate(raw)
-    assert config["seed"] == 7
-    assert config["platforms"]["cluster"]["env"] == {"A": "1"}
+    assert config.seed == 7
+    assert config.platforms["cluster"].env == {"A": "1"}
     assert "strategy" not in raw["grid"][0]
 
 
 def test_two_configurations_do_not_share_a_default() -> None:
     first, second = valid_config(), valid_config()
-    first["platforms"]["cluster"]["env"]["A"] = "1"
-    first["comparison"]["columns"].clear()
-    assert second["platforms"]["cluster"]["env"] == {}
-    assert "execution_time_s" in valid_config()["comparison"]["columns"]
+    first.platforms["cluster"].env["A"] = "1"
+    assert second.platforms["cluster"].env == {}
 
 
 UNKNOWN_NAMES: list[tuple[tuple[str | int, ...], Any, str, str, str]] = [
@@ -414,22 +415,39 @@ def test_descriptions_are_not_cut_off_at_a_comma(name: str) -> None:
     assert keys_without_a_value(configuration.load_schema(name)) == []
 
 
-@pytest.mark.parametrize("name", ["config", "platform", "recipe"])
-def test_every_key_of_the_configuration_is_described(name: str) -> None:
-    described = {key: sub.get("description", "") for key, sub in properties_of(name).items()}
-    assert [key for key, text in described.items() if not text] == []
+KINDS = [Config, Platform, Recipe]
 
 
-@pytest.mark.parametrize("name", ["platform", "recipe"])
-def test_defaults_in_the_schemas_satisfy_their_own_rules(name: str) -> None:
-    validator = configuration.validator(name)
-    wrong = [
-        key
-        for key, sub in properties_of(name).items()
-        if "default" in sub and not validator.evolve(schema=sub).is_valid(sub["default"])
-    ]
-    assert wrong == []
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_key_of_the_configuration_is_described(kind: type[msgspec.Struct]) -> None:
+    schema = schemas.of(kind)
+    for part in [schema, *schema.get("$defs", {}).values()]:
+        assert all(key.get("description") for key in part["properties"].values())
 
 
-def properties_of(name: str) -> dict[str, dict[str, Any]]:
-    return configuration.properties(name)
+@pytest.mark.parametrize("kind", KINDS)
+def test_defaults_satisfy_their_own_rules(kind: type[msgspec.Struct]) -> None:
+    schema = schemas.of(kind)
+    checker = configuration.strict_validator(schema)
+    for key in schema["properties"].values():
+        if "default" in key:
+            assert checker.evolve(schema={**key, "$defs": schema.get("$defs", {})}).is_valid(
+                key["default"]
+            )
+
+
+def test_a_renamed_key_is_told_its_new_name() -> None:
+    message = error_of(raw_config((("yardstick",), {"enabled": True})))
+    assert message.startswith('config.yaml: yardstick: {"enabled": true} is not allowed; ')
+    assert message.endswith("all_reduce_benchmark now")
+
+
+def test_without_the_files_of_the_configuration_the_message_says_where_they_were_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    raw = raw_config()
+    del raw["platforms"]
+    message = error_of(raw)
+    assert "platforms: missing" in message
+    assert f"{tmp_path}: config/config.yaml, config/platforms.yaml" in message

@@ -9,8 +9,8 @@ import compare
 import pytest
 import yaml
 from builders import REPOSITORY, raw_config, valid_config
-from tfscaling.study import configuration, folders
-from tfscaling.study.configuration import ConfigError
+from tfscaling.study import configuration
+from tfscaling.study.configuration import SHARED_FOLDERS, ConfigError
 
 RULES = REPOSITORY / "workflow" / "rules"
 PROFILES = REPOSITORY / "profiles"
@@ -18,18 +18,20 @@ OVERLAYS = sorted(p for p in (REPOSITORY / "config").glob("*.yaml") if p.stem !=
 
 
 def test_the_study_has_a_default() -> None:
-    assert valid_config()["study"] == "main"
+    assert valid_config().study == "main"
 
 
-@pytest.mark.parametrize("study", [*folders.SHARED, "Runs"])
+@pytest.mark.parametrize("study", [*SHARED_FOLDERS, "Runs"])
 def test_a_shared_folder_is_no_study(study: str) -> None:
+    config = valid_config((["study"], study))
+    sources = [("config.yaml", {}), ("overlay.yaml", {"study": study})]
     with pytest.raises(ConfigError) as caught:
-        folders.check_study(study, [("config.yaml", {}), ("overlay.yaml", {"study": study})])
+        configuration.check_study(config, sources)
     assert str(caught.value).startswith(f'overlay.yaml: study: "{study}" is not allowed; ')
 
 
 def test_another_name_is_a_study() -> None:
-    folders.check_study("batch-sizes.2")
+    configuration.check_study(valid_config((["study"], "batch-sizes.2")))
 
 
 @pytest.mark.parametrize("study", ["a/b", "", "..", None, 3])
@@ -40,7 +42,7 @@ def test_a_study_is_a_name(study: object) -> None:
 
 def test_the_shared_folders_are_those_that_rules_and_profiles_name() -> None:
     text = "".join(path.read_text() for path in [*RULES.glob("*.smk"), *PROFILES.glob("*/*.yaml")])
-    assert set(re.findall(r"results/([\w-]+)", text)) == set(folders.SHARED)
+    assert set(re.findall(r"results/([\w-]+)", text)) == set(SHARED_FOLDERS)
 
 
 def test_each_configuration_of_the_repository_is_a_study_of_its_own() -> None:

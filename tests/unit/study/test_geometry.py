@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tfscaling.study.geometry import BATCH_SIZE_KEYS, Geometry, batch_scaling, batch_sizes
+from tfscaling.study.config import Recipe
+from tfscaling.study.geometry import Geometry, batch_sizes
 
 
 @pytest.mark.parametrize(
@@ -58,8 +59,9 @@ def test_uneven_tasks_that_slurm_cannot_give_are_refused(
     assert Geometry(nodes, tasks, 0).uneven_problem() == problem
 
 
-def recipe(key: str, value: int) -> dict[str, Any]:
-    return {**dict.fromkeys(BATCH_SIZE_KEYS), key: value}
+def recipe(key: str, value: int) -> Recipe:
+    sizes: dict[str, Any] = {key: value}
+    return Recipe(learning_rate=0.1, epochs=1, **sizes)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_a_batch_that_cannot_be_split_evenly_is_refused(key: str, value: int, sh
     ],
 )
 def test_only_a_fixed_global_batch_is_strong_scaling(key: str, scaling: str) -> None:
-    assert batch_scaling(recipe(key, 64)) == scaling
+    assert recipe(key, 64).batch_scaling == scaling
 
 
 def test_a_number_of_nodes_that_no_cluster_has_costs_nothing() -> None:

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from builders import raw_config
 from tfscaling.study import configuration, grid
+from tfscaling.study.config import AXES
 from tfscaling.study.configuration import ConfigError
-from tfscaling.study.grid import AXES, Grid
+from tfscaling.study.geometry import Geometry
+from tfscaling.study.manifest import Grid
+from tfscaling.study.registries import Registries
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
 
@@ -20,7 +23,7 @@ Change = tuple[Sequence[str | int], Any]
 def expand(*changes: Change) -> Grid:
     raw = raw_config(*changes)
     config = configuration.validate(raw)
-    return grid.expand(config, MODELS, STRATEGIES, [("config.yaml", raw)])
+    return grid.expand(config, Registries(MODELS, STRATEGIES), [("config.yaml", raw)])
 
 
 def block(**axes: Any) -> dict[str, Any]:
@@ -119,7 +122,7 @@ def test_a_point_in_two_blocks_is_an_error_that_shows_the_point_and_both_blocks(
 def test_the_same_sizes_with_another_recipe_are_no_duplicate() -> None:
     other = {"global_batch_size": 128, "learning_rate": 0.1, "epochs": 1}
     expanded = expand((("recipes", "strong"), other), blocks(block(), block(recipe="strong")))
-    assert [run.recipe for run in expanded.runs] == ["weak", "strong"]
+    assert [run.spec.point.recipe for run in expanded.runs] == ["weak", "strong"]
 
 
 USERS_MODEL = "own_model:build"
@@ -137,7 +140,7 @@ def test_a_model_of_the_users_own_needs_a_recipe_with_a_dataset() -> None:
         expand(blocks(block(model=USERS_MODEL)))
     named = (("recipes", "weak", "dataset"), "mnist")
     run = expand(named, blocks(block(model=USERS_MODEL))).runs[0]
-    assert run.model == USERS_MODEL
+    assert run.spec.point.model == USERS_MODEL
 
 
 @pytest.mark.usefixtures("own_model")
@@ -154,19 +157,18 @@ def test_scalars_and_lists_describe_the_same_point() -> None:
 
 def test_a_block_is_the_product_of_its_axes_with_repeats_innermost() -> None:
     runs = expand(blocks(block(nodes=[2, 1], gpus_per_node=[0, 4], repeats=2))).runs
-    assert [(run.nodes, run.gpus_per_node, run.repeat) for run in runs] == [
-        (nodes, gpus, repeat) for nodes in (2, 1) for gpus in (0, 4) for repeat in (1, 2)
-    ]
+    assert [
+        (run.spec.point.nodes, run.spec.point.gpus_per_node, run.spec.repeat) for run in runs
+    ] == [(nodes, gpus, repeat) for nodes in (2, 1) for gpus in (0, 4) for repeat in (1, 2)]
 
 
 def test_folder_of_a_run_has_all_axes_with_the_platform_first() -> None:
     (run,) = expand(blocks(block(nodes=2, gpus_per_node=4, tasks_per_node=2))).runs
-    assert run.path == (
+    assert run.spec.path == (
         "platform=cluster/model=mnist_cnn/strategy=multi_worker_mirrored/recipe=weak/"
         "nodes=2/gpus_per_node=4/tasks_per_node=2/repeat=1"
     )
-    assert tuple(run.axes) == AXES
-    assert grid.run_path(run.axes) == run.path
+    assert tuple(run.spec.axes) == AXES
 
 
 @pytest.mark.parametrize(
@@ -184,8 +186,11 @@ def test_replicas_and_batch_sizes_of_a_run(
     axes: dict[str, Any], sizes: tuple[int, int, int]
 ) -> None:
     (run,) = expand(blocks(block(**axes))).runs
-    assert (run.replicas, run.per_replica_batch_size, run.global_batch_size) == sizes
-    assert (run.geometry.nodes, run.geometry.tasks_per_node) == (run.nodes, run.tasks_per_node)
+    spec = run.spec
+    assert (spec.replicas, spec.per_replica_batch_size, spec.global_batch_size) == sizes
+    assert spec.geometry == Geometry(
+        axes["nodes"], spec.point.tasks_per_node, spec.point.gpus_per_node
+    )
 
 
 STRONG = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 1}
@@ -242,15 +247,15 @@ def test_a_point_beyond_a_limit_is_left_out_with_its_reason(
     expanded = expand(*changes)
     (left_out,) = expanded.excluded
     assert left_out.reason == reason
-    assert {axis: left_out.axes[axis] for axis in axes} == axes
+    assert {axis: left_out.point.axes[axis] for axis in axes} == axes
     assert len(expanded.runs) > 0
-    assert all(axes.items() - run.axes.items() for run in expanded.runs)
+    assert all(axes.items() - run.spec.axes.items() for run in expanded.runs)
 
 
 def test_an_exclude_rule_may_say_why() -> None:
     rules = [{"nodes": 2, "reason": "no licence"}, {"nodes": [2, 3]}]
     expanded = expand(blocks(block(nodes=[1, 2, 3], exclude=rules)))
-    reasons = {point.axes["nodes"]: point.reason for point in expanded.excluded}
+    reasons = {left_out.point.nodes: left_out.reason for left_out in expanded.excluded}
     assert reasons == {2: "no licence", 3: "excluded by the grid"}
 
 
@@ -259,10 +264,10 @@ def test_a_reason_alone_excludes_nothing_and_is_refused() -> None:
         expand(blocks(block(nodes=[1, 2], exclude=[{"reason": "no licence"}])))
 
 
-def test_repeat_until_makes_further_runs_up_to_its_limit() -> None:
+def test_repeat_until_makes_extra_repeats_up_to_its_limit() -> None:
     until = {"relative_interval": 0.1, "repeats_max": 8}
     runs = expand(blocks(block(nodes=1, repeats=6, repeat_until=until))).runs
-    assert [(run.repeat, run.further) for run in runs] == [
+    assert [(run.spec.repeat, run.extra_repeat) for run in runs] == [
         *((n, False) for n in range(1, 7)), (7, True), (8, True),
     ]  # fmt: skip
     assert {run.relative_interval for run in runs} == {0.1}
@@ -284,7 +289,7 @@ def test_an_excluded_geometry_may_be_one_that_no_cluster_could_give() -> None:
 
 def test_limits_are_those_of_each_platform() -> None:
     expanded = expand(blocks(block(platform=["cluster", "laptop"], nodes=[4, 8])))
-    assert [(run.platform, run.nodes) for run in expanded.runs] == [
+    assert [(run.spec.point.platform, run.spec.point.nodes) for run in expanded.runs] == [
         ("cluster", 4),
         ("cluster", 8),
         ("laptop", 4),
@@ -295,7 +300,9 @@ def test_limits_are_those_of_each_platform() -> None:
 def check_baseline(baseline: dict[str, Any], *changes: Change) -> None:
     raw = raw_config(*changes)
     overlay = {"comparison": {"baseline": baseline}}
-    grid.check_baseline(expand(*changes), baseline, [("config.yaml", raw), ("over.yaml", overlay)])
+    config = configuration.validate({**raw, **overlay})
+    sources = [("config.yaml", raw), ("over.yaml", overlay)]
+    grid.check_baseline(config, expand(*changes), sources)
 
 
 GRID = blocks(block(nodes=[2, 4, 9]), block(platform="laptop", strategy="single"))
@@ -339,7 +346,8 @@ def test_a_baseline_that_the_grid_does_not_run_is_refused(
 
 def with_examples(examples: dict[str, int], *changes: Change) -> Grid:
     raw = raw_config(*changes)
-    return grid.expand(configuration.validate(raw), MODELS, STRATEGIES, (), examples)
+    registries = Registries(MODELS, STRATEGIES, examples)
+    return grid.expand(configuration.validate(raw), registries)
 
 
 BATCHES = {
@@ -366,11 +374,11 @@ def test_a_global_batch_beyond_the_examples_is_excluded_with_the_reason(
 ) -> None:
     changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
     expanded = with_examples(examples, *changes, blocks(block(nodes=[1, 2, 3, 4], repeats=1)))
-    assert [run.nodes for run in expanded.runs] == nodes
+    assert [run.spec.point.nodes for run in expanded.runs] == nodes
     assert len(expanded.excluded) == len(reasons)
-    for point, whose in zip(expanded.excluded, reasons, strict=True):
-        total = 64 * point.axes["nodes"]
-        assert point.reason == f"the global batch of {total} examples exceeds {whose}"
+    for left_out, whose in zip(expanded.excluded, reasons, strict=True):
+        total = 64 * left_out.point.nodes
+        assert left_out.reason == f"the global batch of {total} examples exceeds {whose}"
 
 
 def test_names_that_are_too_long_together_for_a_folder_are_refused() -> None:
@@ -386,7 +394,7 @@ def test_names_that_are_too_long_together_for_a_folder_are_refused() -> None:
         expand(*changes, blocks(one))
     assert "\n" not in str(caught.value)
     (run,) = expand(*changes, blocks({**one, "strategy": "single"})).runs
-    assert max(map(len, run.path.split("/"))) <= 255
+    assert max(map(len, run.spec.path.split("/"))) <= 255
 
 
 @pytest.mark.parametrize(("seed", "repeats", "fits"), [(2**32 - 6, 6, True), (2**32 - 5, 6, False)])

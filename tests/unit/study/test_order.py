@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from builders import valid_config
+from builders import REGISTRIES, valid_config
 from scipy.stats import spearmanr
 from tfscaling.study import grid, order
-from tfscaling.training.models import MODELS
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.study.manifest import PlannedRun
 
 
-def runs(repeats: int = 6) -> tuple[grid.Run, ...]:
+def runs(repeats: int = 6) -> tuple[PlannedRun, ...]:
     nodes = (("grid", 0, "nodes"), list(range(1, 9)))
-    return grid.expand(
-        valid_config(nodes, (("grid", 0, "repeats"), repeats)), MODELS, STRATEGIES
-    ).runs
+    config = valid_config(nodes, (("grid", 0, "repeats"), repeats))
+    return grid.expand(config, REGISTRIES).runs
 
 
 def test_every_run_starts_once_and_repeats_follow_one_another() -> None:
     ordered = order.randomised(runs(), seed=1)
-    assert sorted(run.path for run in ordered) == sorted(run.path for run in runs())
-    assert [run.repeat for run in ordered] == [n for n in range(1, 7) for _ in range(8)]
+    assert sorted(run.spec.path for run in ordered) == sorted(run.spec.path for run in runs())
+    assert [run.spec.repeat for run in ordered] == [n for n in range(1, 7) for _ in range(8)]
 
 
 def test_the_seed_gives_the_order_whatever_the_order_of_the_grid() -> None:
@@ -34,15 +32,15 @@ def test_a_further_repeat_leaves_the_order_of_the_others() -> None:
 
 def test_each_repeat_has_an_order_of_its_own_that_does_not_follow_the_nodes() -> None:
     ordered = order.randomised(runs(), seed=1)
-    nodes = [[run.nodes for run in ordered[8 * n : 8 * n + 8]] for n in range(6)]
+    nodes = [[run.spec.point.nodes for run in ordered[8 * n : 8 * n + 8]] for n in range(6)]
     assert len(set(map(tuple, nodes))) == 6
     many = order.randomised(runs(40), seed=1)
-    rho = spearmanr(range(len(many)), [run.nodes for run in many]).statistic
+    rho = spearmanr(range(len(many)), [run.spec.point.nodes for run in many]).statistic
     assert abs(rho) < 2 / len(many) ** 0.5
 
 
 def test_the_first_run_has_the_highest_priority() -> None:
     found = order.priorities(runs(), seed=1)
     first_to_last = sorted(found, key=lambda path: -found[path])
-    assert first_to_last == [run.path for run in order.randomised(runs(), seed=1)]
+    assert first_to_last == [run.spec.path for run in order.randomised(runs(), seed=1)]
     assert min(found.values()) == 1

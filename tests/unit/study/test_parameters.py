@@ -9,23 +9,20 @@ from typing import Any
 
 import hypothesis
 import pytest
-from builders import valid_config
+from builders import REGISTRIES, valid_config
 from hypothesis import strategies as st
-from tfscaling import TRAINER_VERSION
 from tfscaling.study import grid, parameters
-from tfscaling.training.models import MODELS
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.study.run_spec import RunSpec
 
 Change = tuple[Sequence[str | int], Any]
 PLATFORM = ("platforms", "cluster")
 RECIPE = ("recipes", "weak")
 
 
-def run_and_parameters(*changes: Change) -> tuple[grid.Run, dict[str, Any]]:
+def run_and_parameters(*changes: Change) -> tuple[RunSpec, dict[str, Any]]:
     """The minimal configuration's run on two nodes."""
-    config = valid_config(*changes)
-    run = grid.expand(config, MODELS, STRATEGIES).runs[-1]
-    return run, parameters.run_parameters(config, run, "mnist")
+    spec = grid.expand(valid_config(*changes), REGISTRIES).runs[-1].spec
+    return spec, dict(spec.parameters)
 
 
 def parse(words: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -120,78 +117,6 @@ def test_an_environment_variable_without_value_is_refused(
     with pytest.raises(SystemExit):
         parse([*parameters.to_arguments(run.axes, values), "--env=NAME"])
     assert "'NAME' is not NAME=VALUE" in capsys.readouterr().err
-
-
-COSMETIC: list[Change] = [
-    ((*PLATFORM, "title"), "My cluster"),
-    ((*PLATFORM, "partition"), "other"),
-    ((*PLATFORM, "account"), "other"),
-    ((*PLATFORM, "cluster"), "gcp"),
-    ((*PLATFORM, "usd_per_node_hour"), 2.5),
-    ((*PLATFORM, "price_date"), "2024"),
-    ((*PLATFORM, "nodes_max"), 7),
-    ((*PLATFORM, "runtime_min"), 7),
-    ((*PLATFORM, "extra"), "--nice=3"),
-    (("comparison",), {"title": "Other", "columns": ["loss"]}),
-    (("plots",), {"speedup": {"title": "Other"}}),
-    (("platforms", "laptop", "cpus_per_node"), 7),
-    (("grid", 0, "repeats"), 1),
-]
-
-
-@pytest.mark.parametrize("change", COSMETIC, ids=lambda change: ".".join(map(str, change[0])))
-def test_what_cannot_change_a_measurement_is_no_parameter(change: Change) -> None:
-    assert run_and_parameters(change) == run_and_parameters()
-
-
-MEASURED: list[Change] = [
-    ((*RECIPE, "epochs"), 3),
-    ((*RECIPE, "per_replica_batch_size"), 32),
-    ((*RECIPE, "optimizer"), "adam"),
-    ((*RECIPE, "train_examples_max"), 100),
-    ((*RECIPE, "steps_per_execution"), 20),
-    ((*RECIPE, "precision"), "mixed_bfloat16"),
-    ((*RECIPE, "parameter_servers"), 2),
-    ((*PLATFORM, "env"), {"TF_NUM_INTEROP_THREADS": "1"}),
-    ((*PLATFORM, "setup"), ["module load cuda"]),
-    ((*PLATFORM, "cpus_per_node"), 4),
-    ((*PLATFORM, "gpu_type"), "v100"),
-    ((*PLATFORM, "devices"), "logical"),
-    (("seed",), 2),
-]
-
-
-@pytest.mark.parametrize("change", MEASURED, ids=lambda change: ".".join(map(str, change[0])))
-def test_what_can_change_a_measurement_is_a_parameter(change: Change) -> None:
-    (run, before), (_, after) = run_and_parameters(), run_and_parameters(change)
-    key = str(change[0][-1])
-    assert {name for name in before if before[name] != after[name]} == {key}
-    hashes = {parameters.parameters_hash(run.axes, values) for values in (before, after)}
-    assert len(hashes) == 2
-
-
-def test_each_repeat_has_a_seed_of_its_own() -> None:
-    config = valid_config((("grid", 0, "repeats"), 3), (("seed",), 5))
-    runs = grid.expand(config, MODELS, STRATEGIES).runs[:3]
-    seeds = [parameters.run_parameters(config, run, "mnist")["seed"] for run in runs]
-    assert seeds == [5, 6, 7]
-
-
-def test_dataset_and_trainer_version_are_parameters() -> None:
-    _, values = run_and_parameters()
-    assert values["dataset"] == "mnist"
-    assert values["trainer_version"] == TRAINER_VERSION
-    assert list(values) == list(parameters.definitions())
-
-
-def test_hash_is_of_axes_and_parameters_and_not_of_their_order() -> None:
-    run, values = run_and_parameters()
-    expected = parameters.parameters_hash(run.axes, values)
-    assert len(expected) == 16
-    assert int(expected, 16) >= 0
-    backwards = dict(reversed(values.items()))
-    assert parameters.parameters_hash(run.axes, backwards) == expected
-    assert parameters.parameters_hash({**run.axes, "repeat": 2}, values) != expected
 
 
 def test_differences_name_what_was_and_what_is() -> None:

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from builders import valid_config
 from tfscaling.study import platforms
-from tfscaling.study.configuration import ConfigError, properties
+from tfscaling.study.config import Config, Platform
+from tfscaling.study.configuration import ConfigError
 from tfscaling.study.geometry import Geometry
 
 
-def platform(**settings: Any) -> dict[str, Any]:
+def platform(**settings: Any) -> Platform:
     name = "laptop" if settings.get("launcher") == "local" else "cluster"
     changes = [(("platforms", name, key), value) for key, value in settings.items()]
-    return dict(valid_config(*changes)["platforms"][name])
+    return valid_config(*changes).platforms[name]
 
 
 def resources(geometry: Geometry, **settings: Any) -> dict[str, Any]:
@@ -147,25 +148,8 @@ def test_several_clusters_need_the_name_of_one() -> None:
         platforms.check({"cluster": platform(multi_cluster=True)})
 
 
-def test_title_of_a_platform_or_else_its_name() -> None:
-    both = {"a": platform(title="Cloud A"), "b": platform()}
-    assert [platforms.shown(both, name)["title"] for name in both] == ["Cloud A", "b"]
-
-
-def test_what_the_tables_say_of_a_platform_is_what_is_configured() -> None:
-    settings = {
-        "cloud": "gcp", "published_as": "gcp-n1", "cluster": "c", "partition": "v100",
-        "instance_type": "n1", "gpu_type": "v100", **PRICE, "usd_per_gpu_hour": 2.5,
-    }  # fmt: skip
-    shown = platforms.shown({"cluster": platform(title="T", **settings)}, "cluster")
-    assert shown.items() >= {**settings, "title": "T", "cpus_per_node": 8}.items()
-    assert tuple(shown) == ("title", *platforms.SHOWN)
-    without = platforms.shown({"cluster": platform()}, "cluster")
-    assert {without[key] for key in settings} == {None}
-
-
 def test_everything_shown_is_a_key_of_a_platform() -> None:
-    assert set(platforms.SHOWN) <= set(properties("platform"))
+    assert set(platforms.SHOWN) <= set(Platform.__struct_fields__)
 
 
 def test_a_price_of_gpus_needs_one_of_the_node() -> None:
@@ -225,15 +209,15 @@ def test_dates_that_there_are(date: str) -> None:
     platforms.check({"cluster": platform(price_date=date)})
 
 
-def on_clusters(**clusters: str | None) -> dict[str, Any]:
+def on_clusters(chosen: str | None, **clusters: str | None) -> Config:
     """The minimal configuration, whose grid names `cluster` only, with these clusters."""
     changes = [(("platforms", name, "cluster"), value) for name, value in clusters.items()]
-    return valid_config(*changes)
+    return valid_config(*changes, (("cluster",), chosen))
 
 
 @pytest.mark.parametrize("chosen", [None, "gcp"])
 def test_a_cluster_of_the_grid_may_be_chosen(chosen: str | None) -> None:
-    platforms.check_cluster({**on_clusters(cluster="gcp", laptop="aws"), "cluster": chosen})
+    platforms.check_cluster(on_clusters(chosen, cluster="gcp", laptop="aws"))
 
 
 NO_CLUSTER = {
@@ -248,7 +232,7 @@ NO_CLUSTER = {
 def test_a_cluster_without_any_run_is_refused(
     clusters: dict[str, str], chosen: str, rule: str
 ) -> None:
-    config = {**on_clusters(**clusters), "cluster": chosen}
+    config = on_clusters(chosen, **clusters)
     with pytest.raises(ConfigError) as caught:
         platforms.check_cluster(config, [("config.yaml", {}), ("--config", {"cluster": chosen})])
     assert str(caught.value).startswith(f'--config: cluster: "{chosen}" is not allowed; ')

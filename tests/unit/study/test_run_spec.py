@@ -7,13 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import valid_config
+from builders import REGISTRIES, valid_config
 from tfscaling import TRAINER_VERSION
 from tfscaling.study import grid
 from tfscaling.study.config import AXES
 from tfscaling.study.run_spec import Point, RunSpec, parameters_hash, run_path
-from tfscaling.training.models import MODELS
-from tfscaling.training.strategies import STRATEGIES
 
 Change = tuple[Sequence[str | int], Any]
 PLATFORM = ("platforms", "cluster")
@@ -22,7 +20,7 @@ RECIPE = ("recipes", "weak")
 
 def spec_of(*changes: Change) -> RunSpec:
     """The last run of the minimal configuration: on two nodes."""
-    return grid.expand(valid_config(*changes), MODELS, STRATEGIES).runs[-1].spec
+    return grid.expand(valid_config(*changes), REGISTRIES).runs[-1].spec
 
 
 def test_records_of_before_keep_their_parameters_and_hash() -> None:
@@ -141,7 +139,7 @@ def test_what_can_change_a_measurement_is_a_parameter(change: Change) -> None:
 
 def test_each_repeat_has_a_seed_of_its_own() -> None:
     config = valid_config((("grid", 0, "repeats"), 3), (("seed",), 5))
-    runs = grid.expand(config, MODELS, STRATEGIES).runs[:3]
+    runs = grid.expand(config, REGISTRIES).runs[:3]
     assert [run.spec.seed for run in runs] == [5, 6, 7]
 
 

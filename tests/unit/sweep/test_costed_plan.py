@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,12 @@ from typing import Any
 import all_reduce_records
 import plan as script
 import pytest
-from builders import PHASES, raw_config, record_of, write_failure, write_record
+from builders import PHASES, REGISTRIES, raw_config, record_of, write_failure, write_record
+from msgspec.structs import replace
 from submitted import config_of, described, entries
 from tfscaling.study import configuration, grid, manifest, parameters
+from tfscaling.study.config import AllReduceBenchmark, Config
 from tfscaling.sweep import costed_plan, submission
-from tfscaling.training.models import MODELS
-from tfscaling.training.strategies import STRATEGIES
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 NOT_WALL = ("queue_time_s", "boot_time_s", "execution_time_s")
@@ -110,14 +109,13 @@ def test_the_wall_time_is_every_phase_but_queue_boot_and_execution_time_which_ov
 
 
 def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path: Path) -> None:
-    old = config_of(repeats=2)
-    old["seed"] = 50
+    old = replace(config_of(repeats=2), seed=50)
     write_record(tmp_path, entries(old)[1])
     config = config_of()
     (entry, _) = entries(config)
     assert costed_plan.measured_s(entry, tmp_path) == pytest.approx([WALL_S])
-    changed = copy.deepcopy(config)
-    changed["recipes"]["weak"]["epochs"] = 3
+    longer = replace(config.recipes["weak"], epochs=3)
+    changed = replace(config, recipes={"weak": longer})
     assert costed_plan.measured_s(entries(changed)[0], tmp_path) == []
     record = tmp_path / entries(old)[1]["path"] / "run.json"
     content = json.loads(record.read_text())
@@ -255,8 +253,8 @@ def test_known_dollars_are_not_the_whole_sum_if_some_are_unknown(tmp_path: Path)
 
 
 def test_the_page_of_a_finished_sweep(tmp_path: Path) -> None:
-    config = config_of({"usd": 0})
-    config["grid"][0]["nodes"] = [1]
+    raw = raw_config((("grid", 0, "nodes"), 1), (("budget",), {"usd": 0}))
+    config = configuration.validate(raw)
     write_record(tmp_path, entries(config)[0])
     text = page(config, tmp_path)
     assert "\nNone.\n" in text
@@ -283,10 +281,9 @@ def test_records_of_the_builders_follow_what_the_plan_expects() -> None:
 # --- benchmarks ---
 
 
-def with_benchmarks(**budget: float) -> dict[str, Any]:
-    raw = raw_config((("all_reduce_benchmark",), {"enabled": True}))
-    enabled = configuration.validate(raw)["all_reduce_benchmark"]
-    return {**config_of(budget, **PRICE), "all_reduce_benchmark": enabled}
+def with_benchmarks(**budget: float) -> Config:
+    enabled = AllReduceBenchmark(enabled=True)
+    return replace(config_of(budget, **PRICE), all_reduce_benchmark=enabled)
 
 
 def test_benchmarks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) -> None:
@@ -299,16 +296,23 @@ def test_benchmarks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) ->
     entry = manifest.expected_runs(config)["all_reduce_benchmarks"][1]
     all_reduce_records.write(tmp_path / "all_reduce", entry)
     assert costed_plan.make(config, tmp_path / "runs").benchmarks == []
-    config["recipes"]["weak"]["communication"] = "ring"  # the record is of another one
+    # the record is of another one
+    other = {"weak": replace(config.recipes["weak"], communication="ring")}
+    config = replace(config, recipes=other)
     assert len(costed_plan.make(config, tmp_path / "runs").benchmarks) == 1
-    config["platforms"]["laptop"]["cluster"] = "other"
-    config["grid"].append({**config["grid"][0], "platform": "laptop", "nodes": [1]})
-    assert costed_plan.make({**config, "cluster": "other"}, tmp_path / "runs").benchmarks == []
+    laptop = replace(config.platforms["laptop"], cluster="other")
+    config = replace(
+        config,
+        platforms={**config.platforms, "laptop": laptop},
+        grid=(*config.grid, replace(config.grid[0], platform="laptop", nodes=1)),
+        cluster="other",
+    )
+    assert costed_plan.make(config, tmp_path / "runs").benchmarks == []
 
 
 def test_a_cluster_that_no_platform_is_on_has_no_plan(tmp_path: Path) -> None:
     with pytest.raises(configuration.ConfigError, match='cluster: "other" is not allowed'):
-        costed_plan.make({**config_of(), "cluster": "other"}, tmp_path)
+        costed_plan.make(replace(config_of(), cluster="other"), tmp_path)
 
 
 def test_the_budget_counts_benchmarks_and_the_plan_says_so(tmp_path: Path) -> None:
@@ -331,7 +335,7 @@ def test_the_budget_counts_benchmarks_and_the_plan_says_so(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("prepared", "limit", "refused"),
-    [(None, None, False), (128, None, False), (127, None, True), (5000, 100, True)],
+    [(None, None, False), (128, None, False), (127, None, True), (5000, 200, False)],
 )
 def test_a_batch_beyond_prepared_data_is_refused(
     prepared: int | None, limit: int | None, refused: bool, tmp_path: Path
@@ -341,8 +345,7 @@ def test_a_batch_beyond_prepared_data_is_refused(
         (("recipes", "weak", "train_examples_max"), limit),
     )
     config = configuration.validate(raw)
-    unlimited = {"weak": {**config["recipes"]["weak"], "train_examples_max": None}}
-    runs = grid.expand({**config, "recipes": unlimited}, MODELS, STRATEGIES).runs
+    runs = grid.expand(config, REGISTRIES).runs
     if prepared is not None:
         facts = {"sha256": "a" * 64, "examples": {"x_train": prepared, "x_test": 1}}
         (tmp_path / "json:loads.json").write_text(json.dumps(facts))
@@ -360,7 +363,7 @@ def test_broken_facts_of_prepared_data_refuse_nothing(text: str, tmp_path: Path)
     """Their run is refused with a reason when it starts."""
     config = configuration.validate(raw_config((("recipes", "weak", "dataset"), "json:loads")))
     (tmp_path / "json:loads.json").write_text(text)
-    runs = grid.expand(config, MODELS, STRATEGIES).runs
+    runs = grid.expand(config, REGISTRIES).runs
     assert costed_plan.batch_problem(config, runs, tmp_path) is None
 
 

@@ -15,8 +15,8 @@ import snakemake_executor_plugin_slurm as plugin
 from builders import raw_config
 from submitted import DEFAULTS, PROFILE, config_of, described, entries
 from tfscaling.study import configuration, platforms
+from tfscaling.study.config import AXES
 from tfscaling.study.geometry import Geometry
-from tfscaling.study.grid import AXES
 from tfscaling.sweep import costed_plan, submission
 
 
@@ -97,7 +97,7 @@ SHAPES = [Geometry(1, 1, 0), Geometry(3, 2, 0), Geometry(2, "2+1", 0), Geometry(
 def test_the_line_is_the_one_that_the_plugin_hands_to_the_shell(
     name: str, shape: Geometry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    platform = config_of(**PLATFORMS[name])["platforms"]["cluster"]
+    platform = config_of(**PLATFORMS[name]).platforms["cluster"]
     resources = platforms.slurm_resources(platform, shape)
     axes = {**entries(config_of())[0]["axes"], "model": "own.models:vgg"}
     line = submission.sbatch_line(resources, submission.run_name(axes), described())
@@ -116,7 +116,7 @@ def test_the_settings_of_the_profile_reach_the_line(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resources = platforms.slurm_resources(
-        config_of(partition="cpu")["platforms"]["cluster"], Geometry(2, 1, 0)
+        config_of(partition="cpu").platforms["cluster"], Geometry(2, 1, 0)
     )
     axes = entries(config_of())[0]["axes"]
     line = submission.sbatch_line(resources, submission.run_name(axes), described(**settings))
@@ -124,7 +124,7 @@ def test_the_settings_of_the_profile_reach_the_line(
 
 
 def test_the_line_by_heart() -> None:
-    platform = config_of(partition="cpu")["platforms"]["cluster"]
+    platform = config_of(partition="cpu").platforms["cluster"]
     resources = platforms.slurm_resources(platform, Geometry(2, 1, 4))
     words = shlex.split(submission.sbatch_line(resources, "a_1", described()))
     assert words == [
@@ -137,14 +137,14 @@ def test_the_line_by_heart() -> None:
 
 
 def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
-    resources = platforms.slurm_resources(config_of()["platforms"]["cluster"], Geometry(1, 1, 0))
+    resources = platforms.slurm_resources(config_of().platforms["cluster"], Geometry(1, 1, 0))
     line = submission.sbatch_line(resources, "a_1", {**described(), "rule": "tfs_train"})
     assert "/rule_tfs_train/a_1/" in line
     assert "rule_tfs_train_wildcards_a_1" in line
 
 
 def test_what_the_plugin_refuses_is_said_in_the_plan() -> None:
-    platform = config_of(extra="--partition=other")["platforms"]["cluster"]
+    platform = config_of(extra="--partition=other").platforms["cluster"]
     line = submission.sbatch_line(
         platforms.slurm_resources(platform, Geometry(1, 1, 0)), "a", described()
     )

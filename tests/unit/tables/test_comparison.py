@@ -18,7 +18,7 @@ from tfscaling.analysis import decision
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import configuration, manifest
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import comparison, display, published, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.intervals import median_interval, ratio_interval

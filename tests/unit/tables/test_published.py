@@ -346,7 +346,7 @@ def study(overlay: str) -> dict[str, Any]:
     for name in ("config.yaml", "platforms.yaml", overlay):
         update_config(merged, yaml.safe_load((REPOSITORY / "config" / name).read_text()))
     config = configuration.validate(merged)
-    assert config["published"]["path"] == str(STUDY.relative_to(REPOSITORY))
+    assert config.published.path == str(STUDY.relative_to(REPOSITORY))
     return manifest.expected_runs(config)
 
 

@@ -13,7 +13,7 @@ import pytest
 from builders import raw_config, record_of, write_failure, write_record
 from rows import expected_of, point, rows_of
 from tfscaling.study import configuration, manifest
-from tfscaling.study.grid import AXES
+from tfscaling.study.config import AXES
 from tfscaling.tables import runs_table
 
 

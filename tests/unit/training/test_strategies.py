@@ -10,7 +10,7 @@ from tfscaling.study.geometry import Geometry
 from tfscaling.training import strategies
 from tfscaling.training.strategies import STRATEGIES
 
-RECIPE = {"parameter_servers": 2}
+SERVERS = 2
 
 
 @pytest.mark.parametrize(
@@ -24,14 +24,14 @@ RECIPE = {"parameter_servers": 2}
     ],
 )
 def test_each_device_of_each_task_is_a_replica(geometry: Geometry, replicas: int) -> None:
-    assert STRATEGIES["multi_worker_mirrored"].replicas(geometry, RECIPE) == replicas
+    assert STRATEGIES["multi_worker_mirrored"].replicas(geometry, SERVERS) == replicas
 
 
 @pytest.mark.parametrize("name", ["parameter_server", "synchronous_parameter_server"])
 def test_only_workers_of_parameter_servers_are_replicas(name: str) -> None:
     geometry = Geometry(3, 2, 2)
-    assert STRATEGIES[name].jobs(geometry, RECIPE) == {"chief": 1, "ps": 2, "worker": 3}
-    assert STRATEGIES[name].replicas(geometry, RECIPE) == 3
+    assert STRATEGIES[name].jobs(geometry, SERVERS) == {"chief": 1, "ps": 2, "worker": 3}
+    assert STRATEGIES[name].replicas(geometry, SERVERS) == 3
 
 
 def test_only_one_of_the_coordinated_strategies_waits_for_all_workers() -> None:
@@ -60,7 +60,7 @@ REFUSALS = [
 def test_impossible_geometry_is_refused_with_the_reason(
     name: str, geometry: Geometry, reason: str | None
 ) -> None:
-    refusal = STRATEGIES[name].refusal(geometry, RECIPE)
+    refusal = STRATEGIES[name].refusal(geometry, SERVERS)
     assert (refusal is None) == (reason is None)
     assert (reason or "") in (refusal or "")
 

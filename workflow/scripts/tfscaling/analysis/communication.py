@@ -19,7 +19,7 @@ from tfscaling.analysis.evidence import Study
 from tfscaling.records import benchmark_record, run_record
 from tfscaling.study import parameters
 from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE, SINGLE
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import TextTable, cell, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, median_interval

@@ -15,7 +15,7 @@ from tfscaling.analysis.contest import COSTS, INDIFFERENCE, Contest
 from tfscaling.analysis.eligibility import barred, remark, split
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
 from tfscaling.tables.intervals import CONFIDENCE

@@ -9,7 +9,7 @@ import pandas as pd
 from tfscaling.analysis.decision import varying
 from tfscaling.analysis.eligibility import barred, remark, split
 from tfscaling.analysis.evidence import Study
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import formats
 from tfscaling.tables.comparison import OF_ALL_RUNS, SPREAD
 from tfscaling.tables.display import TextTable, cell

@@ -18,7 +18,7 @@ from tfscaling.analysis import stragglers
 from tfscaling.analysis.eligibility import barred, remark, split
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
-from tfscaling.study.grid import LINE_AXES
+from tfscaling.study.config import LINE_AXES
 from tfscaling.tables.display import TextTable
 from tfscaling.tables.estimates import Estimates
 from tfscaling.tables.intervals import CONFIDENCE

@@ -13,7 +13,7 @@ import pandas as pd
 from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.scaling_fits import Estimate, Fit, Refusal
 from tfscaling.analysis.scaling_models import MODELS, best, fit, statement
-from tfscaling.study.grid import LINE_AXES
+from tfscaling.study.config import LINE_AXES
 from tfscaling.tables.display import MISSING, Number, TextTable, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.table_rows import point_of, points_of, rows_of

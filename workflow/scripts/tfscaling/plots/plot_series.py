@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tfscaling.study.grid import LINE_AXES, POINT_AXES
+from tfscaling.study.config import LINE_AXES, POINT_AXES
 from tfscaling.tables.wording import axis_text
 
 #: Okabe and Ito's colours and, after them, Tol's muted ones: colour-blind readers can tell them

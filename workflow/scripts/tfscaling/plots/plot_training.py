@@ -10,7 +10,7 @@ import pandas as pd
 from tfscaling.plots import plot_axes, plot_figure, plot_series
 from tfscaling.plots.plot_series import Tables, values
 from tfscaling.records import run_record
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.config import POINT_AXES
 from tfscaling.tables.table_rows import point_of, points_of
 from tfscaling.tables.wording import axis_text
 

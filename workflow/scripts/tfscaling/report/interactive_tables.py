@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from tfscaling.study.grid import AXES
+from tfscaling.study.config import AXES
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, constant
 
 #: Columns with more values than this are searched, not chosen from.

@@ -13,8 +13,8 @@ import pandas as pd
 from tfscaling.records import checks
 from tfscaling.records.metrics import METRICS
 from tfscaling.report.interactive_tables import TONES, Table, table
+from tfscaling.study.config import POINT_AXES
 from tfscaling.study.configuration import load_schema
-from tfscaling.study.grid import POINT_AXES
 from tfscaling.study.platforms import SHOWN
 from tfscaling.tables.data_warnings import DataWarning, placed
 from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant, one_line, rounded

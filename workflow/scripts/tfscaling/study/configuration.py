@@ -1,12 +1,10 @@
-"""Reading the configuration: closed schemas, defaults, and one clear error.
+"""Checking the configuration: closed schemas, defaults, and one clear error.
 
-The schemas in ``workflow/schemas`` are the only list of keys, units, defaults and
-bounds; nothing here repeats them.
+The types of `config` are the only list of keys, units, defaults and bounds.
 """
 
 from __future__ import annotations
 
-import copy
 import datetime
 import difflib
 import functools
@@ -17,13 +15,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
-from referencing import Registry
-from referencing.jsonschema import DRAFT202012
 
-from tfscaling.study import user_code
+from tfscaling.study import schemas, user_code
+from tfscaling.study.config import Config
 
 SCHEMA_DIR = Path(__file__).resolve().parents[3] / "schemas"
 
@@ -39,6 +37,14 @@ class ConfigError(ValueError):
     """The configuration is wrong: names the file, the key, the value and what is allowed."""
 
 
+#: Keys of before → what they are called now.
+RENAMED = {"yardstick": "all_reduce_benchmark"}
+#: Folders below results that all studies share: no study has their name.
+SHARED_FOLDERS = ("datasets", "logs", "runs", "all_reduce")
+#: Where the workflow looks for its configuration, in the folder in which snakemake runs.
+CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
+
+
 @functools.cache
 def load_schema(name: str) -> dict[str, Any]:
     """The schema ``workflow/schemas/<name>.schema.yaml``."""
@@ -46,22 +52,14 @@ def load_schema(name: str) -> dict[str, Any]:
     return schema
 
 
-def _plain(name: str) -> dict[str, Any]:
-    """The schema without its dialect: jsonschema would fall back to the dialect's own types."""
-    return {key: value for key, value in load_schema(name).items() if key != "$schema"}
+def properties(name: str) -> dict[str, dict[str, Any]]:
+    """Key → schema of the object schema `name`, in the order of the file."""
+    result: dict[str, dict[str, Any]] = load_schema(name)["properties"]
+    return result
 
 
-@functools.cache
-def _registry() -> Registry:
-    return Registry().with_resources(
-        (path.name, DRAFT202012.create_resource(_plain(path.name.removesuffix(".schema.yaml"))))
-        for path in sorted(SCHEMA_DIR.glob("*.schema.yaml"))
-    )
-
-
-@functools.cache
-def validator(name: str) -> Draft202012Validator:
-    """A validator of the schema `name` that resolves references between the schema files."""
+def strict_validator(schema: Mapping[str, Any]) -> Draft202012Validator:
+    """A validator that takes 2.0 for no integer, NaN for no number, and `$` for the end."""
     # JSON Schema takes 2.0 for an integer; a number of nodes is written without a point
     types = Draft202012Validator.TYPE_CHECKER.redefine_many(
         {
@@ -71,8 +69,20 @@ def validator(name: str) -> Draft202012Validator:
     )
     extend: Any = validators.extend  # has no type hints
     strict = extend(Draft202012Validator, {"pattern": _pattern}, type_checker=types)
-    checker: Draft202012Validator = strict(_plain(name), registry=_registry())
+    # without its dialect: jsonschema would fall back to the dialect's own types
+    checker: Draft202012Validator = strict({k: v for k, v in schema.items() if k != "$schema"})
     return checker
+
+
+@functools.cache
+def validator(name: str) -> Draft202012Validator:
+    """A validator of the schema ``workflow/schemas/<name>.schema.yaml``."""
+    return strict_validator(load_schema(name))
+
+
+@functools.cache
+def _config_validator() -> Draft202012Validator:
+    return strict_validator(schemas.of(Config))
 
 
 def is_finite(value: Any) -> bool:
@@ -97,24 +107,30 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern.replace("$", r"\Z"), re.ASCII)
 
 
-def validate(config: Mapping[str, Any], sources: Sources = ()) -> dict[str, Any]:
-    """The configuration with every default filled in.
+def validate(config: Mapping[str, Any], sources: Sources = ()) -> Config:
+    """The configuration with its types and every default filled in.
 
     `config` is the merged configuration, `sources` the files it was merged from (for messages).
-    Raises ConfigError for the first key that the schema does not allow.
+    Raises ConfigError for the first key that the types do not allow.
     """
-    errors = sorted(
-        validator("config").iter_errors(dict(config)), key=lambda e: [str(p) for p in e.path]
-    )
+    raw = dict(config)
+    errors = sorted(_config_validator().iter_errors(raw), key=lambda e: [str(p) for p in e.path])
     if errors:
         raise ConfigError(_describe(_innermost(errors[0]), sources))
-    complete = copy.deepcopy(dict(config))
-    _fill(complete, load_schema("config"), load_schema("config"))
-    return complete
+    return msgspec.convert(raw, Config)
+
+
+def check_study(config: Config, sources: Sources = ()) -> None:
+    """The study's folder must be its own; raises ConfigError."""
+    # in any case of letters: file systems may take upper and lower case as the same
+    if config.study.lower() in SHARED_FOLDERS:
+        names = ", ".join(SHARED_FOLDERS)
+        allowed = f"allowed: any name but {names}, the folders that all studies share"
+        raise ConfigError(problem(["study"], config.study, allowed, sources))
 
 
 def check_names(
-    config: Mapping[str, Any],
+    config: Config,
     metrics: Iterable[str],
     plots: Iterable[str],
     datasets: Iterable[str],
@@ -126,16 +142,16 @@ def check_names(
     """
     named: list[tuple[list[str | int], str, Iterable[str]]] = [
         (["comparison", "columns", n], column, metrics)
-        for n, column in enumerate(config["comparison"]["columns"])
+        for n, column in enumerate(config.comparison.columns)
     ]
-    named += [(["plots", plot], plot, plots) for plot in config["plots"]]
-    named += [(["datasets", dataset], dataset, datasets) for dataset in config["datasets"]]
+    named += [(["plots", plot], plot, plots) for plot in config.plots]
+    named += [(["datasets", dataset], dataset, datasets) for dataset in config.datasets]
     for path, name, registry in named:
         if name not in registry:
             raise ConfigError(problem(path, name, known(registry, name), sources))
-    for recipe, settings in config["recipes"].items():
-        if settings["dataset"] is not None:
-            check_function(["recipes", recipe, "dataset"], settings["dataset"], datasets, sources)
+    for name, recipe in config.recipes.items():
+        if recipe.dataset is not None:
+            check_function(["recipes", name, "dataset"], recipe.dataset, datasets, sources)
 
 
 def check_function(
@@ -150,12 +166,6 @@ def check_function(
     elif name not in registry:
         allowed = f"{known(registry, name)} or {user_code.FORM}"
         raise ConfigError(problem(path, name, allowed, sources))
-
-
-def properties(name: str) -> dict[str, dict[str, Any]]:
-    """Key → schema of the object schema `name`, in the order of the file."""
-    result: dict[str, dict[str, Any]] = load_schema(name)["properties"]
-    return result
 
 
 def known(names: Iterable[str], wanted: object) -> str:
@@ -187,12 +197,19 @@ def _describe(error: ValidationError, sources: Sources) -> str:
     value: Any = error.instance
     if error.validator == "additionalProperties":
         unknown = next(key for key in value if key not in schema.get("properties", {}))
+        if (renamed := RENAMED.get(key_of([*path, unknown]))) is not None:
+            return problem(
+                [*path, unknown], value[unknown], f"the key is called {renamed} now", sources
+            )
         return problem(
             [*path, unknown], value[unknown], known(schema["properties"], unknown), sources
         )
     if error.validator == "required":
         missing = next(key for key in schema["required"] if key not in value)
-        return f"{_origin(path, sources)}: {key_of([*path, missing])}: missing; it has no default"
+        absent = [name for name in CONFIG_FILES if not path and not Path(name).is_file()]
+        looked = f"; not found in {Path.cwd()}: {', '.join(absent)}" if absent else ""
+        key = key_of([*path, missing])
+        return f"{_origin(path, sources)}: {key}: missing; it has no default{looked}"
     allowed: dict[str, Callable[[Any], str]] = {
         "enum": lambda v: "allowed: " + ", ".join(map(str, v)),
         "type": lambda v: f"allowed: a value of type {' or '.join(_types(v))}",
@@ -289,31 +306,3 @@ def key_of(path: Sequence[str | int]) -> str:
 def _short(value: Any, width: int = 200) -> str:
     text = json.dumps(value, default=str)
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _fill(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> None:
-    """Fill defaults in place, depth first; JSON Schema itself only describes them."""
-    schema, root = _resolve(schema, root)
-    if isinstance(value, dict):
-        for key, sub in schema.get("properties", {}).items():
-            if key not in value and "default" in sub:
-                value[key] = copy.deepcopy(sub["default"])
-        for key, item in value.items():
-            sub = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
-            if isinstance(sub, Mapping):
-                _fill(item, sub, root)
-    elif isinstance(value, list) and "items" in schema:
-        for item in value:
-            _fill(item, schema["items"], root)
-
-
-def _resolve(
-    schema: Mapping[str, Any], root: Mapping[str, Any]
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    reference = schema.get("$ref")
-    if reference is None:
-        return schema, root
-    if reference.startswith("#/$defs/"):
-        return root["$defs"][reference.removeprefix("#/$defs/")], root
-    other = load_schema(reference.removesuffix(".schema.yaml"))
-    return other, other

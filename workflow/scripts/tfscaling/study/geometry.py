@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-BATCH_SIZE_KEYS = ("per_replica_batch_size", "per_worker_batch_size", "global_batch_size")
+from tfscaling.study.config import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,37 +70,20 @@ class Geometry:
         return None
 
 
-class StrategyGeometry(Protocol):
-    """What the plan asks of a distribution strategy; `strategies.STRATEGIES` holds them."""
-
-    def jobs(self, geometry: Geometry, recipe: Mapping[str, Any]) -> dict[str, int]:
-        """Job of the cluster → number of its tasks."""
-
-    def replicas(self, geometry: Geometry, recipe: Mapping[str, Any]) -> int:
-        """Number of replicas that train, at least 1."""
-
-    def refusal(self, geometry: Geometry, recipe: Mapping[str, Any]) -> str | None:
-        """Why the strategy cannot run with this geometry, or None."""
-
-
-def batch_sizes(recipe: Mapping[str, Any], geometry: Geometry, replicas: int) -> tuple[int, int]:
+def batch_sizes(recipe: Recipe, geometry: Geometry, replicas: int) -> tuple[int, int]:
     """(per-replica, global) batch size in examples.
 
     Raises ValueError when a batch cannot be split evenly over its replicas.
     """
     workers = replicas // max(1, geometry.gpus_per_task)
-    if (per_replica := recipe["per_replica_batch_size"]) is not None:
+    if (per_replica := recipe.per_replica_batch_size) is not None:
         return per_replica, per_replica * replicas
-    if (per_worker := recipe["per_worker_batch_size"]) is not None:
-        shares, name, total = replicas // workers, "per_worker_batch_size", per_worker
+    if (total := recipe.per_worker_batch_size) is not None:
+        name, shares = "per_worker_batch_size", replicas // workers
     else:
-        workers, shares = 1, replicas
-        name, total = "global_batch_size", recipe["global_batch_size"]
+        name, shares, workers = "global_batch_size", replicas, 1
+        total = recipe.global_batch_size
+        assert total is not None, "grid.expand refuses recipes without a batch size"
     if total % shares:
         raise ValueError(f"{name} {total} is not divisible by {shares} replicas")
     return total // shares, total * workers
-
-
-def batch_scaling(recipe: Mapping[str, Any]) -> str:
-    """`strong` if the global batch is fixed, else `weak`."""
-    return "strong" if recipe["global_batch_size"] is not None else "weak"

@@ -1,28 +1,30 @@
 """From grid blocks to runs: products, exclusions with reasons, cross-checks.
 
-Pure: the registries of models and strategies are arguments, so that this layer
-knows no layer above it.
+Pure: the registries of models, strategies and datasets are an argument.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
-
-import msgspec
+from typing import NamedTuple
 
 from tfscaling import TRAINER_VERSION
 from tfscaling.study import user_code
-from tfscaling.study.config import AXES as AXES
-from tfscaling.study.config import LINE_AXES as LINE_AXES
-from tfscaling.study.config import POINT_AXES as POINT_AXES
-from tfscaling.study.config import Config
+from tfscaling.study.config import (
+    BATCH_SIZE_KEYS,
+    POINT_AXES,
+    Block,
+    Config,
+    Exclusion,
+    Platform,
+    Recipe,
+)
 from tfscaling.study.configuration import ConfigError, Sources, check_function, known, problem
-from tfscaling.study.geometry import BATCH_SIZE_KEYS, Geometry, StrategyGeometry, batch_sizes
+from tfscaling.study.geometry import Geometry, batch_sizes
+from tfscaling.study.manifest import Excluded, Grid, PlannedRun
+from tfscaling.study.registries import Registries
 from tfscaling.study.run_spec import Point, RunSpec
-from tfscaling.study.run_spec import run_path as run_path
 
 #: Characters of the values of all axes together: with separators they are the name of the folder of
 #: a job's Slurm logs, and names have at most 255 bytes.
@@ -31,307 +33,228 @@ NAMES_MAX = 240
 SEED_MAX = 2**32 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One training run: its axes and what follows from them."""
+class _Sizes(NamedTuple):
+    """What follows from a point and its recipe."""
 
-    platform: str
-    model: str
-    strategy: str
-    recipe: str
-    nodes: int
-    gpus_per_node: int
-    tasks_per_node: int | str
-    repeat: int
+    dataset: str
     replicas: int
     per_replica_batch_size: int
     global_batch_size: int
-    spec: RunSpec
-    #: Width that the interval of the time may have, over the median; None asks for none.
-    relative_interval: float | None = None
-    #: Made only where the runs before it leave the interval too wide.
-    further: bool = False
-
-    @property
-    def axes(self) -> dict[str, Any]:
-        return {axis: getattr(self, axis) for axis in AXES}
-
-    @property
-    def geometry(self) -> Geometry:
-        return Geometry(self.nodes, self.tasks_per_node, self.gpus_per_node)
-
-    @property
-    def path(self) -> str:
-        """The run's folder below results/runs; platform first, so clusters merge by copying."""
-        return run_path(self.axes)
+    jobs: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Excluded:
-    """A point of the product that is not run, and why; shown in every table."""
-
-    axes: dict[str, Any]
-    reason: str
+class _ImpossibleError(Exception):
+    """The point cannot be run, and is excluded with this reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """All runs in configuration order, and the points left out."""
+def expand(config: Config, registries: Registries, sources: Sources = ()) -> Grid:
+    """All runs that the configuration describes.
 
-    runs: tuple[Run, ...]
-    excluded: tuple[Excluded, ...]
-
-
-def expand(
-    config: Mapping[str, Any],
-    models: Mapping[str, Any],
-    strategies: Mapping[str, StrategyGeometry],
-    sources: Sources = (),
-    examples: Mapping[str, int] | None = None,
-) -> Grid:
-    """All runs that the validated `config` describes.
-
-    `examples` are the numbers of training examples of datasets, of those where it is known.
     Raises ConfigError for unknown names, impossible geometry, duplicate points and blocks that
     leave nothing to run. Points beyond a platform's limits are excluded with the reason, as are
     those whose global batch is larger than the dataset.
     """
     _check_recipes(config, sources)
-    typed = msgspec.convert(config, Config)
-    runs: dict[tuple[Any, ...], Run] = {}
-    block_of: dict[tuple[Any, ...], int] = {}
+    runs: list[PlannedRun] = []
+    block_of: dict[Point, int] = {}
     excluded: list[Excluded] = []
-    for number, block in enumerate(config["grid"]):
-        _check_names(config, number, block, models, strategies, sources)
+    measured = {name: platform.measured for name, platform in config.platforms.items()}
+    for number, block in enumerate(config.grid):
+        _check_names(config, number, registries, sources)
         _check_block(number, block, sources)
         before = len(runs)
+        until = block.repeat_until
+        repeats = until.repeats_max if until else block.repeats
         for point in _points(block):
-            geometry = Geometry.of(point)
-            platform = config["platforms"][point["platform"]]
-            if rules := [rule for rule in block["exclude"] if _matches(point, rule)]:
-                reasons = [rule["reason"] for rule in rules if "reason" in rule]
-                excluded.append(Excluded(point, "; ".join(reasons) or "excluded by the grid"))
+            platform, recipe = config.platforms[point.platform], config.recipes[point.recipe]
+            try:
+                _check_excluded(point, block.exclude)
+                _check_geometry(number, point, platform, sources)
+                _check_limits(point.geometry, platform)
+                sizes = _sizes(point, recipe, registries)
+            except _ImpossibleError as error:
+                excluded.append(Excluded(point=point, reason=str(error)))
                 continue
-            if (uneven := geometry.uneven_problem()) is not None:
-                excluded.append(Excluded(point, uneven))
-                continue
-            _check_geometry(number, point, geometry, platform, sources)
-            recipe, strategy = config["recipes"][point["recipe"]], strategies[point["strategy"]]
-            reason = _beyond_limits(geometry, platform) or strategy.refusal(geometry, recipe)
-            if reason is None:
-                replicas = strategy.replicas(geometry, recipe)
-                try:
-                    per_replica, total = batch_sizes(recipe, geometry, replicas)
-                except ValueError as error:
-                    reason = str(error)
-                else:
-                    dataset = recipe["dataset"] or models[point["model"]].dataset
-                    reason = beyond_dataset(total, dataset, recipe, (examples or {}).get(dataset))
-            if reason is not None:
-                excluded.append(Excluded(point, reason))
-                continue
-            until = block["repeat_until"]
-            repeats = until["repeats_max"] if until else block["repeats"]
-            _check_lengths(number, point, config["seed"], repeats, sources)
+            _check_lengths(number, point, config.seed, repeats, sources)
+            if (first := block_of.setdefault(point, number)) != number:
+                rule = f"the point stands in grid[{first}] already"
+                raise ConfigError(problem(["grid", number], point.axes, rule, sources))
+            price = platform.price_usd(point.gpus_per_node)
             for repeat in range(1, repeats + 1):
                 spec = RunSpec(
-                    point=Point(**point),
+                    point=point,
                     repeat=repeat,
-                    recipe=typed.recipes[point["recipe"]],
-                    measured=typed.platforms[point["platform"]].measured,
-                    dataset=dataset,
-                    seed=typed.seed + repeat - 1,
+                    recipe=recipe,
+                    measured=measured[point.platform],
+                    seed=config.seed + repeat - 1,
                     trainer_version=TRAINER_VERSION,
-                    replicas=replicas,
-                    per_replica_batch_size=per_replica,
-                    global_batch_size=total,
-                    jobs=strategy.jobs(geometry, recipe),
+                    **sizes._asdict(),
                 )
-                run = Run(
+                run = PlannedRun(
                     spec=spec,
-                    **point,
-                    repeat=repeat,
-                    replicas=replicas,
-                    per_replica_batch_size=per_replica,
-                    global_batch_size=total,
-                    relative_interval=until["relative_interval"] if until else None,
-                    further=repeat > block["repeats"],
+                    relative_interval=until.relative_interval if until else None,
+                    extra_repeat=repeat > block.repeats,
+                    usd_per_node_hour=price,
                 )
-                key = (*point.values(), repeat)
-                if key in runs:
-                    raise ConfigError(_duplicate(point, block_of[key], number, sources))
-                runs[key], block_of[key] = run, number
+                runs.append(run)
         if len(runs) == before:
             last = excluded[-1].reason if excluded else "no axis has a value"
-            raise ConfigError(
-                problem(
-                    ["grid", number],
-                    block["platform"],
-                    f"the block has no point left to run (last reason: {last})",
-                    sources,
-                )
-            )
-    return Grid(tuple(runs.values()), tuple(excluded))
+            rule = f"the block has no point left to run (last reason: {last})"
+            raise ConfigError(problem(["grid", number], block.platform, rule, sources))
+    return Grid(tuple(runs), tuple(excluded))
+
+
+def _points(block: Block) -> Iterator[Point]:
+    for values in itertools.product(*(block.values(axis) for axis in POINT_AXES)):
+        yield Point(**dict(zip(POINT_AXES, values, strict=True)))
+
+
+def _sizes(point: Point, recipe: Recipe, registries: Registries) -> _Sizes:
+    """Raises _ImpossibleError where the strategy or the batch size do not fit the geometry."""
+    geometry, strategy = point.geometry, registries.strategies[point.strategy]
+    servers = recipe.parameter_servers
+    if (refusal := strategy.refusal(geometry, servers)) is not None:
+        raise _ImpossibleError(refusal)
+    replicas = strategy.replicas(geometry, servers)
+    try:
+        per_replica, total = batch_sizes(recipe, geometry, replicas)
+    except ValueError as error:
+        raise _ImpossibleError(str(error)) from None
+    dataset = recipe.dataset or registries.models[point.model].dataset
+    assert dataset is not None, "_check_names refuses a model without a dataset"
+    examples = registries.train_examples.get(dataset)
+    if (beyond := beyond_dataset(total, dataset, recipe, examples)) is not None:
+        raise _ImpossibleError(beyond)
+    return _Sizes(dataset, replicas, per_replica, total, strategy.jobs(geometry, servers))
 
 
 def beyond_dataset(
-    global_batch: int, dataset: str, recipe: Mapping[str, Any], examples: int | None
+    global_batch: int, dataset: str, recipe: Recipe, examples: int | None
 ) -> str | None:
     """Why a global batch is larger than the examples that it is trained on, or None.
 
     `examples` is the number of the dataset's training examples, None if it is not known.
     """
-    asked = recipe["train_examples_max"]
-    if asked is not None and (examples is None or asked < examples):
-        known_examples, whose = asked, "train_examples_max"
+    limit = recipe.train_examples_max
+    if limit is not None and (examples is None or limit < examples):
+        available, source = limit, "train_examples_max"
     elif examples is not None:
-        known_examples, whose = examples, f"the training examples of {dataset}"
+        available, source = examples, f"the training examples of {dataset}"
     else:
         return None
-    if global_batch <= known_examples:
+    if global_batch <= available:
         return None
-    return f"the global batch of {global_batch} examples exceeds {whose}, {known_examples}"
+    return f"the global batch of {global_batch} examples exceeds {source}, {available}"
 
 
-def check_baseline(grid: Grid, baseline: Mapping[str, Any], sources: Sources = ()) -> None:
+def check_baseline(config: Config, grid: Grid, sources: Sources = ()) -> None:
     """Raise ConfigError if no run of the grid is at the baseline that the comparison names."""
-    points = [{axis: getattr(run, axis) for axis in baseline} for run in grid.runs]
-    if baseline not in points:
+    baseline = config.comparison.baseline.axes
+    points = {run.spec.point for run in grid.runs}
+    if not any(all(getattr(p, axis) == v for axis, v in baseline.items()) for p in points):
         path = ["comparison", "baseline"]
-        reason = "no run of the grid has these values: no speed-up could be computed"
-        raise ConfigError(problem(path, dict(baseline), reason, sources))
+        rule = "no run of the grid has these values: no speed-up could be computed"
+        raise ConfigError(problem(path, baseline, rule, sources))
 
 
-def _values(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+def _check_excluded(point: Point, exclusions: tuple[Exclusion, ...]) -> None:
+    """Raises _ImpossibleError where the grid leaves the point out, or cannot have it."""
+    rules = [
+        rule
+        for rule in exclusions
+        if all(getattr(point, axis) in values for axis, values in rule.axes.items())
+    ]
+    if rules:
+        reasons = [rule.reason for rule in rules if isinstance(rule.reason, str)]
+        raise _ImpossibleError("; ".join(reasons) or "excluded by the grid")
+    if (uneven := point.geometry.uneven_problem()) is not None:
+        raise _ImpossibleError(uneven)
 
 
-def _points(block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for combination in itertools.product(*(_values(block[axis]) for axis in POINT_AXES)):
-        yield dict(zip(POINT_AXES, combination, strict=True))
-
-
-def _matches(point: Mapping[str, Any], rule: Mapping[str, Any]) -> bool:
-    return all(point[axis] in _values(rule[axis]) for axis in POINT_AXES if axis in rule)
-
-
-def _check_recipes(config: Mapping[str, Any], sources: Sources) -> None:
-    for name, recipe in config["recipes"].items():
-        given = {key: recipe[key] for key in BATCH_SIZE_KEYS if recipe[key] is not None}
+def _check_recipes(config: Config, sources: Sources) -> None:
+    for name, recipe in config.recipes.items():
+        sizes = {key: getattr(recipe, key) for key in BATCH_SIZE_KEYS}
+        given = {key: size for key, size in sizes.items() if size is not None}
         if len(given) != 1:
+            rule = "allowed: exactly one of " + ", ".join(BATCH_SIZE_KEYS)
+            raise ConfigError(problem(["recipes", name], given, rule, sources))
+
+
+def _check_block(number: int, block: Block, sources: Sources) -> None:
+    for index, rule in enumerate(block.exclude):
+        if not rule.axes:
+            allowed = f"allowed: values of at least one axis beside it: {', '.join(POINT_AXES)}"
             raise ConfigError(
                 problem(
-                    ["recipes", name],
-                    given,
-                    "allowed: exactly one of " + ", ".join(BATCH_SIZE_KEYS),
-                    sources,
+                    ["grid", number, "exclude", index], {"reason": rule.reason}, allowed, sources
                 )
             )
+    until = block.repeat_until
+    if until is not None and until.repeats_max <= block.repeats:
+        allowed = f"allowed: more than repeats, {block.repeats}"
+        where: list[str | int] = ["grid", number, "repeat_until", "repeats_max"]
+        raise ConfigError(problem(where, until.repeats_max, allowed, sources))
 
 
-def _check_block(number: int, block: Mapping[str, Any], sources: Sources) -> None:
-    for index, rule in enumerate(block["exclude"]):
-        if set(rule) == {"reason"}:
-            reason = f"allowed: values of at least one axis beside it: {', '.join(POINT_AXES)}"
-            raise ConfigError(problem(["grid", number, "exclude", index], rule, reason, sources))
-    until = block["repeat_until"]
-    if until is not None and until["repeats_max"] <= block["repeats"]:
-        path: list[str | int] = ["grid", number, "repeat_until", "repeats_max"]
-        reason = f"allowed: more than repeats, {block['repeats']}"
-        raise ConfigError(problem(path, until["repeats_max"], reason, sources))
-
-
-def _check_names(
-    config: Mapping[str, Any],
-    number: int,
-    block: Mapping[str, Any],
-    models: Mapping[str, Any],
-    strategies: Mapping[str, StrategyGeometry],
-    sources: Sources,
-) -> None:
-    registries: dict[str, Mapping[str, Any]] = {
-        "platform": config["platforms"],
-        "model": models,
-        "strategy": strategies,
-        "recipe": config["recipes"],
+def _check_names(config: Config, number: int, registries: Registries, sources: Sources) -> None:
+    block = config.grid[number]
+    known_names: dict[str, Mapping[str, object]] = {
+        "platform": config.platforms,
+        "model": registries.models,
+        "strategy": registries.strategies,
+        "recipe": config.recipes,
     }
-    for axis, registry in registries.items():
-        named: list[tuple[list[str | int], str]] = [([axis], n) for n in _values(block[axis])]
-        for index, rule in enumerate(block["exclude"]):
-            named += [(["exclude", index, axis], name) for name in _values(rule.get(axis, []))]
+    for axis, registry in known_names.items():
+        named: list[tuple[list[str | int], str]] = [([axis], name) for name in block.values(axis)]
+        for index, rule in enumerate(block.exclude):
+            names = map(str, rule.axes.get(axis, ()))
+            named += [(["exclude", index, axis], name) for name in names]
         for path, name in named:
             where = ["grid", number, *path]
             if axis == "model":
                 check_function(where, name, registry, sources)
             elif name not in registry:
                 raise ConfigError(problem(where, name, known(registry, name), sources))
-    for model, recipe in itertools.product(_values(block["model"]), _values(block["recipe"])):
-        if user_code.is_reference(model) and config["recipes"][recipe]["dataset"] is None:
+    for model, recipe in itertools.product(block.values("model"), block.values("recipe")):
+        if user_code.is_reference(model) and config.recipes[recipe].dataset is None:
             reason = f"model {model} of grid[{number}] needs the name of a dataset"
             raise ConfigError(problem(["recipes", recipe, "dataset"], None, reason, sources))
 
 
-def _check_geometry(
-    number: int,
-    point: Mapping[str, Any],
-    geometry: Geometry,
-    platform: Mapping[str, Any],
-    sources: Sources,
-) -> None:
+def _check_geometry(number: int, point: Point, platform: Platform, sources: Sources) -> None:
     """Geometry that no cluster could give is an error; a limit that could be raised is not."""
-    name, gpus_max = point["platform"], platform["gpus_per_node_max"]
-    if geometry.gpus_per_node > gpus_max:
-        raise ConfigError(
-            problem(
-                ["grid", number, "gpus_per_node"],
-                geometry.gpus_per_node,
-                f"platform {name} has gpus_per_node_max {gpus_max}; use another block or `exclude`",
-                sources,
-            )
-        )
-    if geometry.tasks_per_node_max > platform["cpus_per_node"]:
-        raise ConfigError(
-            problem(
-                ["grid", number, "tasks_per_node"],
-                geometry.tasks_per_node,
-                f"platform {name} has cpus_per_node {platform['cpus_per_node']}",
-                sources,
-            )
-        )
-    if geometry.gpus_per_node % geometry.tasks_per_node_max:
-        raise ConfigError(
-            problem(
-                ["grid", number, "gpus_per_node"],
-                geometry.gpus_per_node,
-                f"allowed: a multiple of tasks_per_node {geometry.tasks_per_node}",
-                sources,
-            )
-        )
+    geometry, name = point.geometry, point.platform
+    if geometry.gpus_per_node > platform.gpus_per_node_max:
+        key = "gpus_per_node"
+        limit = f"gpus_per_node_max {platform.gpus_per_node_max}"
+        rule = f"platform {name} has {limit}; use another block or `exclude`"
+    elif geometry.tasks_per_node_max > platform.cpus_per_node:
+        key = "tasks_per_node"
+        rule = f"platform {name} has cpus_per_node {platform.cpus_per_node}"
+    elif geometry.gpus_per_node % geometry.tasks_per_node_max:
+        key = "gpus_per_node"
+        rule = f"allowed: a multiple of tasks_per_node {geometry.tasks_per_node}"
+    else:
+        return
+    raise ConfigError(problem(["grid", number, key], getattr(point, key), rule, sources))
 
 
-def _beyond_limits(geometry: Geometry, platform: Mapping[str, Any]) -> str | None:
-    if geometry.nodes > platform["nodes_max"]:
-        return f"{geometry.nodes} nodes exceed nodes_max {platform['nodes_max']}"
-    if platform["gpus_max"] is not None and geometry.gpus > platform["gpus_max"]:
-        return f"{geometry.gpus} GPUs exceed the quota gpus_max {platform['gpus_max']}"
-    return None
+def _check_limits(geometry: Geometry, platform: Platform) -> None:
+    """Raises _ImpossibleError beyond the limits of the platform."""
+    if geometry.nodes > platform.nodes_max:
+        raise _ImpossibleError(f"{geometry.nodes} nodes exceed nodes_max {platform.nodes_max}")
+    if platform.gpus_max is not None and geometry.gpus > platform.gpus_max:
+        reason = f"{geometry.gpus} GPUs exceed the quota gpus_max {platform.gpus_max}"
+        raise _ImpossibleError(reason)
 
 
-def _check_lengths(
-    number: int, point: Mapping[str, Any], seed: int, repeats: int, sources: Sources
-) -> None:
+def _check_lengths(number: int, point: Point, seed: int, repeats: int, sources: Sources) -> None:
     """The names of a run become one folder's name, and its seed one of NumPy's and Keras's."""
-    joined = "_".join([*map(str, point.values()), str(repeats)])
+    joined = "_".join([*map(str, point.axes.values()), str(repeats)])
     if len(joined) > NAMES_MAX:
         reason = f"names and values of this point's axes have {len(joined)} characters together"
         allowed = f"{reason}; allowed: {NAMES_MAX}, for they are the name of a folder"
-        raise ConfigError(problem(["grid", number], dict(point), allowed, sources))
+        raise ConfigError(problem(["grid", number], point.axes, allowed, sources))
     if seed + repeats - 1 > SEED_MAX:
         allowed = f"repeat k trains with seed + k - 1; allowed: {SEED_MAX - repeats + 1} or less"
         raise ConfigError(problem(["seed"], seed, f"{allowed} with {repeats} repeats", sources))
-
-
-def _duplicate(point: Mapping[str, Any], first: int, second: int, sources: Sources) -> str:
-    return problem(
-        ["grid", second], dict(point), f"the point stands in grid[{first}] already", sources
-    )

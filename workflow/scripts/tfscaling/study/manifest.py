@@ -1,69 +1,232 @@
-"""What the tables expect: every run of the grid with its parameters, every point left out.
+"""The run manifest: every planned run with its parameters, every excluded point with its reason.
 
-the tables compare it with the records that are there.
+It is made once from the configuration. Jobs take their run from it, and the tables compare it with
+the records that are there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
-from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
-from tfscaling.study import all_reduce_benchmark, costs, grid, parameters, platforms
-from tfscaling.study.geometry import batch_scaling
-from tfscaling.training import models
-from tfscaling.training.models import MODELS
-from tfscaling.training.strategies import STRATEGIES
+import msgspec
+from msgspec import Meta
 
-SCHEMA_VERSION = 1
+from tfscaling.files import atomic
+from tfscaling.study.config import Config, Platform
+from tfscaling.study.registries import Strategy
+from tfscaling.study.run_spec import BenchmarkSpec, Point, RunSpec
 
-
-def dataset_of(config: Mapping[str, Any], run: grid.Run) -> str:
-    """The recipe's dataset, or else the model's own."""
-    dataset: str | None = config["recipes"][run.recipe]["dataset"] or models.get(run.model).dataset
-    assert dataset is not None, "grid.expand refuses a model without a dataset"
-    return dataset
+SCHEMA_VERSION = 2
+#: Raised when a change of the benchmark makes earlier ones incomparable: every one is made again.
+BENCHMARK_VERSION = 1
+#: Why a point has no all-reduce benchmark.
+SINGLE, NO_ALL_REDUCE = "single replica", "no all-reduce"
 
 
-def expected_runs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of manifest.json for a validated configuration.
+class ManifestError(ValueError):
+    """The file is no manifest that this version of the workflow reads."""
 
-    `runs`: path, axes, sizes, price and the parameters with which the record must have been made,
-    `relative_interval` that is asked of its point and whether it is a `further` repeat;
-    `order_seed`: of the order in which runs start; `benchmarks`: what `benchmark.entries` says;
-    `excluded`: axes and reason; `platforms`: name → what the tables say of it; `target_accuracy`:
-    the accuracy to which time and cost are compared, or None.
-    """
-    expanded = grid.expand(config, MODELS, STRATEGIES, examples=TRAIN_EXAMPLES)
-    entries = []
-    for run in expanded.runs:
-        values = parameters.run_parameters(config, run, dataset_of(config, run))
-        entries.append(
-            {
-                "path": run.path,
-                "axes": run.axes,
-                "replicas": run.replicas,
-                "per_replica_batch_size": run.per_replica_batch_size,
-                "global_batch_size": run.global_batch_size,
-                "batch_scaling": batch_scaling(config["recipes"][run.recipe]),
-                "relative_interval": run.relative_interval,
-                "further": run.further,
-                "usd_per_node_hour": costs.node_price_usd(
-                    config["platforms"][run.platform], run.gpus_per_node
-                ),
-                "parameters": values,
-                "parameters_hash": parameters.parameters_hash(run.axes, values),
-            }
+
+class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run of the grid, and what does not change it."""
+
+    spec: RunSpec
+    relative_interval: Annotated[
+        float | None,
+        Meta(description="Width that the interval of the time may have, over the median."),
+    ] = None
+    extra_repeat: Annotated[
+        bool, Meta(description="Made only if the runs before leave the interval too wide.")
+    ] = False
+    usd_per_node_hour: Annotated[
+        float | None, Meta(description="US dollars for one node with its GPUs, one hour.")
+    ] = None
+
+
+class Excluded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A point of the grid that is not run, and why; shown in every table."""
+
+    point: Point
+    reason: str
+
+
+class Grid(NamedTuple):
+    """All runs in the order of the configuration, and the points left out."""
+
+    runs: tuple[PlannedRun, ...]
+    excluded: tuple[Excluded, ...]
+
+
+class PlannedBenchmark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The all-reduce benchmark of a point, or why it has none."""
+
+    point: Point
+    replicas: int
+    usd_per_node_hour: float | None
+    refusal: Annotated[str | None, Meta(description="Why there is nothing to time, or null.")]
+    spec: Annotated[BenchmarkSpec | None, Meta(description="Null where there is a refusal.")]
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that is planned."""
+
+    schema_version: int = SCHEMA_VERSION
+    order_seed: Annotated[int, Meta(description="Seed of the order in which runs start.")]
+    target_accuracy: Annotated[
+        float | None, Meta(description="To which time and cost are compared, or null.")
+    ]
+    platforms: Annotated[
+        dict[str, Platform], Meta(description="Those of the grid, each with its title.")
+    ]
+    synchronous_strategies: Annotated[
+        tuple[str, ...], Meta(description="Those that train the same model at any size.")
+    ]
+    runs: tuple[PlannedRun, ...]
+    excluded: tuple[Excluded, ...]
+    all_reduce_benchmarks: tuple[PlannedBenchmark, ...]
+
+    @classmethod
+    def of(cls, config: Config, grid: Grid, strategies: Mapping[str, Strategy]) -> Manifest:
+        """The manifest of a configuration whose grid is expanded."""
+        points = [*(run.spec.point for run in grid.runs), *(out.point for out in grid.excluded)]
+        return cls(
+            order_seed=config.seed,
+            target_accuracy=config.comparison.target_accuracy,
+            platforms={
+                name: msgspec.structs.replace(platform, title=platform.title or name)
+                for name in dict.fromkeys(point.platform for point in points)
+                for platform in [config.platforms[name]]
+            },
+            synchronous_strategies=tuple(n for n, s in strategies.items() if s.synchronous),
+            runs=grid.runs,
+            excluded=grid.excluded,
+            all_reduce_benchmarks=_benchmarks(config, grid.runs, strategies),
         )
-    points = [run.platform for run in expanded.runs]
-    points += [point.axes["platform"] for point in expanded.excluded]
-    named = dict.fromkeys(points)
+
+    def write(self, path: Path) -> None:
+        """Write the whole file or nothing."""
+        with atomic.whole(path) as temporary:
+            temporary.write_bytes(msgspec.json.encode(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """The manifest of a file. Raises ManifestError if it is none of this version."""
+        content = path.read_bytes()
+        try:
+            version = msgspec.json.decode(content, type=_Version).schema_version
+            if version == SCHEMA_VERSION:
+                return msgspec.json.decode(content, type=cls)
+        except msgspec.DecodeError as error:  # of which ValidationError is one
+            raise ManifestError(f"{path}: {error}") from None
+        raise ManifestError(
+            f"{path}: schema_version {version}, not {SCHEMA_VERSION}: written by another version "
+            "of the workflow; remove it, and snakemake writes it anew"
+        )
+
+
+class _Version(msgspec.Struct):
+    schema_version: int
+
+
+def _benchmarks(
+    config: Config, runs: Iterable[PlannedRun], strategies: Mapping[str, Strategy]
+) -> tuple[PlannedBenchmark, ...]:
+    """One for each point; none if benchmarks are not enabled."""
+    options = config.all_reduce_benchmark
+    benchmarks: dict[Point, PlannedBenchmark] = {}
+    for run in runs if options.enabled else ():
+        spec = run.spec
+        if spec.point in benchmarks:
+            continue
+        refusal = SINGLE if spec.replicas < 2 else None
+        if strategies[spec.point.strategy].coordinated:
+            refusal = NO_ALL_REDUCE
+        benchmark = BenchmarkSpec(
+            point=spec.point,
+            measured=spec.measured,
+            precision=spec.recipe.precision,
+            communication=spec.recipe.communication,
+            sizes_bytes=options.sizes_bytes,
+            repetitions=options.repetitions,
+            benchmark_version=BENCHMARK_VERSION,
+            replicas=spec.replicas,
+            jobs=spec.jobs,
+        )
+        benchmarks[spec.point] = PlannedBenchmark(
+            point=spec.point,
+            replicas=spec.replicas,
+            usd_per_node_hour=run.usd_per_node_hour,
+            refusal=refusal,
+            spec=None if refusal else benchmark,
+        )
+    return tuple(benchmarks.values())
+
+
+class Plain(dict[str, Any]):
+    """A manifest as plain dictionaries, with the manifest itself."""
+
+    manifest: Manifest
+
+
+def expected_runs(config: Config) -> Plain:
+    """The manifest as plain dictionaries, for readers that have not moved yet."""
+    from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
+    from tfscaling.study import grid as grids
+    from tfscaling.study.registries import Registries
+    from tfscaling.training.models import MODELS
+    from tfscaling.training.strategies import STRATEGIES
+
+    registries = Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES)
+    made = Manifest.of(config, grids.expand(config, registries), STRATEGIES)
+    plain = Plain(as_dict(made))
+    plain.manifest = made
+    return plain
+
+
+def as_dict(manifest: Manifest) -> dict[str, Any]:
+    """The same of a manifest."""
+    from tfscaling.study import platforms
+
     return {
-        "schema_version": SCHEMA_VERSION,
-        "order_seed": config["seed"],
-        "target_accuracy": config["comparison"]["target_accuracy"],
-        "platforms": {name: platforms.shown(config["platforms"], name) for name in named},
-        "runs": entries,
-        "all_reduce_benchmarks": all_reduce_benchmark.entries(config, expanded.runs, STRATEGIES),
-        "excluded": [{"axes": e.axes, "reason": e.reason} for e in expanded.excluded],
+        "schema_version": manifest.schema_version,
+        "order_seed": manifest.order_seed,
+        "target_accuracy": manifest.target_accuracy,
+        "platforms": {
+            name: {key: getattr(platform, key) for key in ("title", *platforms.SHOWN)}
+            for name, platform in manifest.platforms.items()
+        },
+        "runs": [
+            {
+                "path": run.spec.path,
+                "axes": run.spec.axes,
+                "replicas": run.spec.replicas,
+                "per_replica_batch_size": run.spec.per_replica_batch_size,
+                "global_batch_size": run.spec.global_batch_size,
+                "batch_scaling": run.spec.batch_scaling,
+                "relative_interval": run.relative_interval,
+                "further": run.extra_repeat,
+                "usd_per_node_hour": run.usd_per_node_hour,
+                "parameters": run.spec.parameters,
+                "parameters_hash": run.spec.parameters_hash,
+            }
+            for run in manifest.runs
+        ],
+        "all_reduce_benchmarks": [
+            {
+                "path": planned.point.path,
+                "axes": planned.point.axes,
+                "replicas": planned.replicas,
+                "usd_per_node_hour": planned.usd_per_node_hour,
+                "refusal": planned.refusal,
+                "parameters": planned.spec and planned.spec.parameters,
+                "parameters_hash": planned.spec and planned.spec.parameters_hash,
+            }
+            for planned in manifest.all_reduce_benchmarks
+        ],
+        "excluded": [
+            {"axes": excluded.point.axes, "reason": excluded.reason}
+            for excluded in manifest.excluded
+        ],
     }

@@ -13,23 +13,24 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from tfscaling.study.grid import Run
+from tfscaling.study.manifest import PlannedRun
 
 
-def randomised(runs: Sequence[Run], seed: int) -> list[Run]:
+def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
     """The runs repeat by repeat, each repeat shuffled; the same `seed` gives the same order.
 
     The order depends on the runs and the seed only, not on how `runs` are sorted.
     """
-    found: list[Run] = []
-    for repeat in sorted({run.repeat for run in runs}):
-        block = sorted((run for run in runs if run.repeat == repeat), key=lambda run: run.path)
+    ordered: list[PlannedRun] = []
+    for repeat in sorted({run.spec.repeat for run in runs}):
+        block = [run for run in runs if run.spec.repeat == repeat]
+        block.sort(key=lambda run: run.spec.path)
         random.Random(f"{seed} {repeat}").shuffle(block)
-        found += block
-    return found
+        ordered += block
+    return ordered
 
 
-def priorities(runs: Sequence[Run], seed: int) -> dict[str, int]:
+def priorities(runs: Sequence[PlannedRun], seed: int) -> dict[str, int]:
     """Path of each run → its priority; the run that starts first has the highest."""
     ordered = randomised(runs, seed)
-    return {run.path: len(ordered) - place for place, run in enumerate(ordered)}
+    return {run.spec.path: len(ordered) - index for index, run in enumerate(ordered)}

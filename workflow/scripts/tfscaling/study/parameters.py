@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import argparse
 import functools
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tfscaling import TRAINER_VERSION
-from tfscaling.files import strict_json
+import msgspec
+
+from tfscaling.study.config import AXES, Recipe
 from tfscaling.study.configuration import properties
 from tfscaling.study.geometry import Geometry
-from tfscaling.study.grid import AXES, Run
+from tfscaling.study.run_spec import parameters_hash as parameters_hash
 
 #: Parameter → its schema.
 Schemas = Mapping[str, Mapping[str, Any]]
@@ -35,27 +35,9 @@ def definitions() -> dict[str, dict[str, Any]]:
     return {**properties("recipe"), **platform, **general}
 
 
-def run_parameters(config: Mapping[str, Any], run: Run, dataset: str) -> dict[str, Any]:
-    """All parameters of `run`, in the order of `definitions`."""
-    values = {
-        **config["recipes"][run.recipe],
-        **config["platforms"][run.platform],
-        "dataset": dataset,
-        "seed": config["seed"] + run.repeat - 1,
-        "trainer_version": TRAINER_VERSION,
-    }
-    return typed(values, definitions())
-
-
-def typed(values: Mapping[str, Any], schemas: Schemas) -> dict[str, Any]:
-    """The values of these parameters, in their order, as flags give them."""
-    return {key: _typed(values[key], schema) for key, schema in schemas.items()}
-
-
-def parameters_hash(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
-    """16 hex digits over the canonical JSON of axes and parameters."""
-    text = strict_json.dumps([dict(axes), dict(parameters)], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def recipe_of(parameters: Mapping[str, Any]) -> Recipe:
+    """The recipe in flat parameters."""
+    return msgspec.convert({key: parameters[key] for key in Recipe.__struct_fields__}, Recipe)
 
 
 def differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
@@ -129,11 +111,6 @@ def _argument(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     if "enum" in schema:
         return {**options, "choices": schema["enum"]}
     return {**options, "type": {"integer": int, "number": float, "string": str}[types[0]]}
-
-
-def _typed(value: Any, schema: Mapping[str, Any]) -> Any:
-    """YAML's 1 where a number is meant becomes 1.0, as a flag gives it: one value, one hash."""
-    return float(value) if schema.get("type") == "number" else value
 
 
 def _tasks_per_node(text: str) -> int | str:

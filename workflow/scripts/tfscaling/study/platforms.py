@@ -8,39 +8,42 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tfscaling.study import sbatch_options
+from tfscaling.study.config import Config, Platform
 from tfscaling.study.configuration import ConfigError, Sources, known, problem
 from tfscaling.study.geometry import Geometry
-from tfscaling.study.grid import Run
+from tfscaling.study.run_spec import Point
 
 #: Prices may be left out, but not half given: a price means nothing without its date and source.
 PRICE_KEYS = ("price_date", "price_source")
 
 
-def check(platforms: Mapping[str, Mapping[str, Any]], sources: Sources = ()) -> None:
+def check(platforms: Mapping[str, Platform], sources: Sources = ()) -> None:
     """Cross-checks that a schema cannot express; raises ConfigError."""
     for name, platform in platforms.items():
         for key, rule in _problems(platform):
-            raise ConfigError(problem(["platforms", name, key], platform[key], rule, sources))
+            value = getattr(platform, key)
+            raise ConfigError(problem(["platforms", name, key], value, rule, sources))
 
 
-def _problems(platform: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _problems(platform: Platform) -> Iterator[tuple[str, str]]:
     """(key, what is allowed) of each setting that means nothing, or not beside the others."""
-    for key, value in platform.items():
+    for key in platform.__struct_fields__:
+        value = getattr(platform, key)
         if isinstance(value, str) and value.lower() in ("none", "null"):
             yield key, "allowed: null without quotes, or another text"
-    if platform["usd_per_node_hour"] is not None:
+    if platform.usd_per_node_hour is not None:
         for key in PRICE_KEYS:
-            if platform[key] is None:
+            if getattr(platform, key) is None:
                 yield key, "usd_per_node_hour needs price_date and price_source"
-    elif platform["usd_per_gpu_hour"] is not None:
+    elif platform.usd_per_gpu_hour is not None:
         yield "usd_per_gpu_hour", "usd_per_gpu_hour needs usd_per_node_hour, to which it is added"
-    if platform["price_date"] is not None and not _is_date(platform["price_date"]):
+    if platform.price_date is not None and not _is_date(platform.price_date):
         yield "price_date", "allowed: a date that there is, as YYYY, YYYY-MM or YYYY-MM-DD"
-    if platform["multi_cluster"] and platform["cluster"] is None:
+    if platform.multi_cluster and platform.cluster is None:
         yield "multi_cluster", "multi_cluster needs cluster, the name for --clusters"
-    if platform["extra"] is not None and (rule := sbatch_options.problem(platform["extra"])):
+    if platform.extra is not None and (rule := sbatch_options.problem(platform.extra)):
         yield "extra", rule
-    if "TF_CONFIG" in platform["env"]:
+    if "TF_CONFIG" in platform.env:
         yield "env", "TF_CONFIG is what the launcher or the rank sets; allowed: other variables"
 
 
@@ -53,22 +56,21 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def check_cluster(config: Mapping[str, Any], sources: Sources = ()) -> None:
+def check_cluster(config: Config, sources: Sources = ()) -> None:
     """Raise ConfigError unless `cluster` is that of a platform, and of one in the grid.
 
     With another name no run would be selected, and a sweep of none would look like a success.
     """
-    chosen, platforms = config["cluster"], config["platforms"]
+    chosen, platforms = config.cluster, config.platforms
     if chosen is None:
         return
-    clusters = {platform["cluster"] for platform in platforms.values()} - {None}
+    clusters = {platform.cluster for platform in platforms.values() if platform.cluster}
     if chosen not in clusters:
         raise ConfigError(problem(["cluster"], chosen, known(clusters, chosen), sources))
-    named = [block["platform"] for block in config["grid"]]
-    names = [name for one in named for name in (one if isinstance(one, list) else [one])]
-    there = {platforms[name]["cluster"] for name in names if name in platforms} - {None}
-    if chosen not in there:
-        reason = f"no platform of the grid is on this cluster; {known(there, chosen)}"
+    names = {name for block in config.grid for name in block.values("platform")}
+    in_grid = {p.cluster for name, p in platforms.items() if p.cluster and name in names}
+    if chosen not in in_grid:
+        reason = f"no platform of the grid is on this cluster; {known(in_grid, chosen)}"
         raise ConfigError(problem(["cluster"], chosen, reason, sources))
 
 
@@ -101,13 +103,7 @@ def device_kind(gpus_per_node: int, devices: str) -> str:
     return LOGICAL if devices == "logical" else GPU
 
 
-def shown(platforms: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
-    """What the tables and the report say of a platform: its title and the keys `SHOWN`."""
-    platform = platforms[name]
-    return {"title": platform["title"] or name, **{key: platform[key] for key in SHOWN}}
-
-
-def slurm_resources(platform: Mapping[str, Any], geometry: Geometry) -> dict[str, Any]:
+def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Any]:
     """Snakemake resources with which the Slurm executor plugin asks for exactly this geometry.
 
     A run by the local launcher is one task on one node: its ranks are processes there. `tasks` is
@@ -115,57 +111,55 @@ def slurm_resources(platform: Mapping[str, Any], geometry: Geometry) -> dict[str
     GPUs; an empty `mpi` lets the shell run in the batch step, so that train.py's own srun can use
     the whole allocation. Settings that the platform leaves open are left out.
     """
-    on_slurm = platform["launcher"] == "srun"
-    asked = geometry if on_slurm else Geometry(1, 1, geometry.gpus_per_node)
+    on_slurm = platform.launcher == "srun"
+    requested = geometry if on_slurm else Geometry(1, 1, geometry.gpus_per_node)
     options = {
-        "--ntasks-per-node": asked.tasks_per_node_max,
-        "--reservation": platform["reservation"],
+        "--ntasks-per-node": requested.tasks_per_node_max,
+        "--reservation": platform.reservation,
     }
     extra = [f"{option}={value}" for option, value in options.items() if value is not None]
-    extra += ["--exclusive"] if platform["exclusive"] else []
-    extra += [platform["extra"]] if platform["extra"] else []
-    gres = geometry.gpus_per_node > 0 and platform["gpu_gres"]
+    extra += ["--exclusive"] if platform.exclusive else []
+    extra += [platform.extra] if platform.extra else []
+    gres = geometry.gpus_per_node > 0 and platform.gpu_gres
     resources: dict[str, Any] = {
-        "nodes": asked.nodes,
-        "tasks": asked.tasks,
-        "cpus_per_task": platform["cpus_per_node"] // asked.tasks_per_node_max,
+        "nodes": requested.nodes,
+        "tasks": requested.tasks,
+        "cpus_per_task": platform.cpus_per_node // requested.tasks_per_node_max,
         "mpi": "",
-        "gres": f"{platform['gpu_gres']}:{geometry.gpus_per_node}" if gres else None,
+        "gres": f"{platform.gpu_gres}:{geometry.gpus_per_node}" if gres else None,
         "tasks_per_gpu": 0 if gres else None,
-        "mem_mb": platform["mem_mb"],
-        "runtime": platform["runtime_min"],
-        "slurm_partition": platform["partition"],
-        "slurm_account": platform["account"],
-        "qos": platform["qos"],
-        "constraint": platform["constraint"],
-        "clusters": platform["cluster"] if platform["multi_cluster"] else None,
+        "mem_mb": platform.mem_mb,
+        "runtime": platform.runtime_min,
+        "slurm_partition": platform.partition,
+        "slurm_account": platform.account,
+        "qos": platform.qos,
+        "constraint": platform.constraint,
+        "clusters": platform.cluster if platform.multi_cluster else None,
         "slurm_extra": " ".join(extra),
-        "stall_timeout_s": platform["stall_timeout_s"],
-        "latency_wait_s": platform["latency_wait_s"],
+        "stall_timeout_s": platform.stall_timeout_s,
+        "latency_wait_s": platform.latency_wait_s,
     }
     return {key: value for key, value in resources.items() if value is not None}
 
 
 def resource_functions(
-    platforms: Mapping[str, Mapping[str, Any]], runs: Iterable[Run], run_of: Callable[[Any], Run]
+    platforms: Mapping[str, Platform], points: Iterable[Point], point_of: Callable[[Any], Point]
 ) -> dict[str, Any]:
-    """Resource → what each job asks of Slurm, of those that the job of any run asks for.
+    """Resource → what each job asks of Slurm, of those that the jobs of these points ask for.
 
     A value that all jobs share is given as it is, others as a function of the job's wildcards, of
-    which `run_of` gives the run: with thousands of jobs most of a dry-run's time goes into these.
+    which `point_of` gives the point: with thousands of jobs most of a dry-run's time goes into
+    these.
     """
 
     @functools.cache
-    def asked(platform: str, geometry: Geometry) -> dict[str, Any]:
-        return slurm_resources(platforms[platform], geometry)
+    def resources_of(point: Point) -> dict[str, Any]:
+        return slurm_resources(platforms[point.platform], point.geometry)
 
     def function(name: str) -> Callable[[Any], Any]:
-        return lambda wildcards: of(run_of(wildcards)).get(name)
+        return lambda wildcards: resources_of(point_of(wildcards)).get(name)
 
-    def of(run: Run) -> dict[str, Any]:
-        return asked(run.platform, run.geometry)
-
-    jobs = [of(run) for run in runs]
+    jobs = [resources_of(point) for point in dict.fromkeys(points)]
     functions: dict[str, Any] = {}
     for name in dict.fromkeys(name for resources in jobs for name in resources):
         values = {resources.get(name) for resources in jobs}

@@ -16,9 +16,10 @@ from tfscaling.analysis import communication
 from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
 from tfscaling.records import prepared_data, run_record
 from tfscaling.study import all_reduce_benchmark, costs, grid, manifest, parameters, platforms
+from tfscaling.study.config import AXES, BATCH_SIZE_KEYS, POINT_AXES, Budget, Config
 from tfscaling.study.configuration import Sources, problem
-from tfscaling.study.geometry import BATCH_SIZE_KEYS, Geometry
-from tfscaling.study.grid import AXES, POINT_AXES, Run
+from tfscaling.study.geometry import Geometry
+from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import one_line
 
@@ -70,7 +71,7 @@ class Total:
     unpriced: tuple[str, ...]
 
 
-def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
+def make(config: Config, runs_dir: Path) -> Plan:
     """The plan of a validated configuration; `submission` is left to `add_submission`.
 
     A run is still to do unless it has a record, valid or diverged, made with the expected
@@ -90,7 +91,7 @@ def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
             continue
         point = tuple(entry["axes"][axis] for axis in POINT_AXES)
         if point not in estimates:
-            limit_min = config["platforms"][entry["axes"]["platform"]]["runtime_min"]
+            limit_min = config.platforms[entry["axes"]["platform"]].runtime_min
             estimates[point] = estimate(entry, runs_dir, 60.0 * limit_min)
         rows.append(_row(entry, f"{status}: {one_line(reason)}", *estimates[point]))
     finished = len(selected) - len(rows)
@@ -99,7 +100,7 @@ def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
             why = {"feasibility": EXCLUDED, "reason": out["reason"]}
             why["devices"] = platforms.device_kind(
                 out["axes"]["gpus_per_node"],
-                config["platforms"][out["axes"]["platform"]]["devices"],
+                config.platforms[out["axes"]["platform"]].devices,
             )
             rows.append({**dict.fromkeys(COLUMNS), **out["axes"], **why})
     benchmarks = communication.to_do(expected, all_reduce_benchmark.folder_beside(runs_dir))
@@ -107,12 +108,12 @@ def make(config: Mapping[str, Any], runs_dir: Path) -> Plan:
     return Plan(rows, finished, elsewhere, _benchmarks(config, benchmarks))
 
 
-def _benchmarks(config: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[Row]:
+def _benchmarks(config: Config, entries: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Rows of these benchmarks, the platform's time limit as their duration."""
     rows = []
     for axes, price in ((entry["axes"], entry["usd_per_node_hour"]) for entry in entries):
         platform, nodes = axes["platform"], axes["nodes"]
-        limit_s = 60.0 * config["platforms"][platform]["runtime_min"]
+        limit_s = 60.0 * config.platforms[platform].runtime_min
         cost_usd = costs.run_cost_usd(price, nodes, limit_s)
         row = (platform, limit_s, nodes * limit_s / 3600.0, cost_usd)
         if is_selected(config, platform):
@@ -120,9 +121,9 @@ def _benchmarks(config: Mapping[str, Any], entries: Sequence[Mapping[str, Any]])
     return rows
 
 
-def is_selected(config: Mapping[str, Any], platform: str) -> bool:
+def is_selected(config: Config, platform: str) -> bool:
     """Whether the platform is on the cluster that was chosen with --config cluster=NAME."""
-    return config["cluster"] in (None, config["platforms"][platform]["cluster"])
+    return config.is_selected(platform)
 
 
 def _row(entry: Mapping[str, Any], reason: str, duration_s: float, source: str) -> Row:
@@ -185,19 +186,19 @@ def total(runs: Sequence[Row]) -> Total:
     )
 
 
-def refusal(config: Mapping[str, Any], runs_dir: Path, sources: Sources = ()) -> str | None:
+def refusal(config: Config, runs_dir: Path, sources: Sources = ()) -> str | None:
     """Why the runs still to do may not be started: the budget's first problem, or None.
 
     Without a budget no record is read.
     """
-    if all(limit is None for limit in config["budget"].values()):
+    if config.budget == Budget():
         return None
     made = make(config, runs_dir)
     return next(iter(budget_problems(config, made.runs, made.benchmarks, sources)), None)
 
 
 def batch_problem(
-    config: Mapping[str, Any], runs: Iterable[Run], datasets_dir: Path, sources: Sources = ()
+    config: Config, runs: Iterable[PlannedRun], datasets_dir: Path, sources: Sources = ()
 ) -> str | None:
     """Why a run's global batch is larger than the data of a function of the user's, or None.
 
@@ -206,50 +207,54 @@ def batch_problem(
     """
     known: dict[str, int | None] = {}
     for run in runs:
-        name = manifest.dataset_of(config, run)
-        if name in TRAIN_EXAMPLES or not is_selected(config, run.platform):
+        spec, recipe = run.spec, run.spec.recipe
+        name, point = spec.dataset, spec.point
+        if name in TRAIN_EXAMPLES or not config.is_selected(point.platform):
             continue
         if name not in known:
             facts = prepared_data.facts(datasets_dir / f"{name}.npz")
             known[name] = facts["examples"].get("x_train") if facts else None
-        batch = run.global_batch_size
-        why = grid.beyond_dataset(batch, name, config["recipes"][run.recipe], known[name])
+        why = grid.beyond_dataset(spec.global_batch_size, name, recipe, known[name])
         if why is not None:
-            shape = f"nodes {run.nodes}, gpus_per_node {run.gpus_per_node}"
+            shape = f"nodes {point.nodes}, gpus_per_node {point.gpus_per_node}"
             allowed = f"with {shape} {why}; allowed: a smaller batch, or leave out such points"
-            given = {key: config["recipes"][run.recipe][key] for key in BATCH_SIZE_KEYS}
+            given = {key: getattr(recipe, key) for key in BATCH_SIZE_KEYS}
             shown = {key: value for key, value in given.items() if value is not None}
-            return problem(["recipes", run.recipe], shown, allowed, sources)
+            return problem(["recipes", point.recipe], shown, allowed, sources)
     return None
 
 
 def budget_problems(
-    config: Mapping[str, Any],
+    config: Config,
     runs: Sequence[Row],
     benchmarks: Sequence[Row] = (),
     sources: Sources = (),
 ) -> list[str]:
     """One line for each key of the budget that the estimate of all these exceeds or cannot meet."""
-    sums, budget = total([*runs, *benchmarks]), config["budget"]
+    sums, budget = total([*runs, *benchmarks]), config.budget
     more = f" and the benchmarks ({len(benchmarks)})" if benchmarks else ""
     found = []
-    if budget["usd"] is not None and sums.unpriced:
+    if budget.usd is not None and sums.unpriced:
         name = sums.unpriced[0]
         path = ["platforms", name, "usd_per_node_hour"]
         reason = (
-            f"budget.usd {budget['usd']} needs the price of platform {name}, which has runs to do"
+            f"budget.usd {budget.usd:g} needs the price of platform {name}, which has runs to do"
         )
         found.append(problem(path, None, reason, sources))
-    for key, unit, value in (
-        ("usd", "US dollars", 0.0 if sums.unpriced else sums.cost_usd),
-        ("node_hours", "node-hours", sums.node_hours),
+    for key, limit, unit, value in (
+        ("usd", budget.usd, "US dollars", 0.0 if sums.unpriced else sums.cost_usd),
+        ("node_hours", budget.node_hours, "node-hours", sums.node_hours),
     ):
         estimated = math.ceil(round(100 * value, 6)) / 100
-        if budget[key] is not None and round(value, 6) > budget[key]:
+        if limit is not None and round(value, 6) > limit:
             reason = (
                 f"the {len(runs)} runs{more} still to do are estimated at {estimated:.2f} {unit} "
                 f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
                 "budget, or fewer runs in the grid"
             )
-            found.append(problem(["budget", key], budget[key], reason, sources))
+            found.append(
+                problem(
+                    ["budget", key], int(limit) if limit.is_integer() else limit, reason, sources
+                )
+            )
     return found

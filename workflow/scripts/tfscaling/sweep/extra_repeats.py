@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from tfscaling.records import run_record
-from tfscaling.study.grid import AXES, POINT_AXES
+from tfscaling.study.config import AXES, POINT_AXES
 from tfscaling.tables import runs_table
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL, median_interval, median_rank
 from tfscaling.tables.table_rows import rows_of

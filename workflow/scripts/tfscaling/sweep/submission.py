@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from tfscaling.study import platforms
+from tfscaling.study.config import AXES, Config
 from tfscaling.study.geometry import Geometry
-from tfscaling.study.grid import AXES
 from tfscaling.tables.display import one_line
 
 Row = dict[str, Any]
@@ -40,15 +40,15 @@ def describe(workflow: Any, rule: str = "train") -> dict[str, Any]:
     }
 
 
-def add(runs: Sequence[Row], config: Mapping[str, Any], submission: Mapping[str, Any]) -> None:
+def add(runs: Sequence[Row], config: Config, submission: Mapping[str, Any]) -> None:
     """Fill `submission` of the runs: the sbatch line, or that the run is no job of its own."""
     for row in runs:
-        platform = config["platforms"][row["platform"]]
+        platform = config.platforms[row["platform"]]
         if submission["executor"] == "slurm":
             resources = platforms.slurm_resources(platform, Geometry.of(row))
             row["submission"] = sbatch_line(resources, run_name(row), submission)
         elif submission["executor"] == "local":
-            row["submission"] = HERE if platform["launcher"] == "local" else NO_SLURM
+            row["submission"] = HERE if platform.launcher == "local" else NO_SLURM
         else:
             row["submission"] = f"by Snakemake's executor {submission['executor']}"
 

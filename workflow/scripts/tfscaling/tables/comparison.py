@@ -12,7 +12,7 @@ import pandas as pd
 from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import platforms
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import published
 from tfscaling.tables.intervals import median_interval, ratio_interval

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from tfscaling.records import run_record
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.config import POINT_AXES
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import environments

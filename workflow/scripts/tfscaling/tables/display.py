@@ -10,7 +10,7 @@ from typing import Any, Self
 import pandas as pd
 
 from tfscaling.records.metrics import METRICS
-from tfscaling.study.grid import POINT_AXES
+from tfscaling.study.config import POINT_AXES
 from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.table_rows import rows_of

@@ -17,8 +17,8 @@ import pandas as pd
 
 from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
+from tfscaling.study.config import POINT_AXES
 from tfscaling.study.configuration import ConfigError, Sources, problem
-from tfscaling.study.grid import POINT_AXES
 from tfscaling.tables.display import MISSING, TextTable, cell, constant, rounded
 from tfscaling.tables.intervals import median_interval
 from tfscaling.tables.table_rows import rows_of

@@ -15,7 +15,7 @@ import pandas as pd
 from tfscaling.records import prepared_data, run_record
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import costs, parameters, platforms
-from tfscaling.study.grid import AXES
+from tfscaling.study.config import AXES
 from tfscaling.tables import environments
 
 Entry = Mapping[str, Any]

@@ -22,7 +22,7 @@ from tfscaling.records import clock
 from tfscaling.records.events import EventLog
 from tfscaling.records.run_record import write_json
 from tfscaling.study.geometry import Geometry, batch_sizes
-from tfscaling.study.parameters import cpus_per_task
+from tfscaling.study.parameters import cpus_per_task, recipe_of
 from tfscaling.training import devices, models, parameter_server, user_model
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.parameter_server import ParameterServerTrainer
@@ -41,7 +41,9 @@ def process(
     `started_s` is when the process began, by `time.monotonic()`; `folder` is shared by all ranks.
     """
     on_gpus = axes["gpus_per_node"] > 0 and settings["devices"] == "physical"
-    jobs = STRATEGIES[axes["strategy"]].jobs(Geometry.of(axes), settings)
+    jobs = STRATEGIES[axes["strategy"]].jobs(
+        Geometry.of(axes), settings.get("parameter_servers", 0)
+    )
     own = resolver.resolve(os.environ, jobs=jobs, gpus_per_node=None if on_gpus else 0)
     given = gpus_given(os.environ)
     os.environ.update(own.environment())
@@ -125,7 +127,7 @@ def run(
         return report | {"host_facts": host_facts.describe()}
     devices.set_precision(settings["precision"])
     strategy = spec.build(names, settings)
-    replicas = spec.replicas(geometry, settings)
+    replicas = spec.replicas(geometry, settings["parameter_servers"])
     # what TensorFlow has, which need not be what it was told
     worker_devices = devices.of_workers() if spec.coordinated else None
     report["devices"] = names if spec.coordinated else devices.in_use(strategy)
@@ -134,7 +136,7 @@ def run(
         dataset_file, settings["train_examples_max"], settings["test_examples_max"]
     )
     events.add("data", train_examples=len(arrays.y_train), test_examples=len(arrays.y_test))
-    batch, _ = batch_sizes(settings, geometry, replicas)
+    batch, _ = batch_sizes(recipe_of(settings), geometry, replicas)
     build = models.get(axes["model"]).build
     trainer: Trainer | ParameterServerTrainer
     if spec.coordinated:

@@ -27,22 +27,22 @@ class Strategy:
     #: With a coordinator: one update from the gradients of all workers.
     synchronous: bool = True
 
-    def jobs(self, geometry: Geometry, recipe: Mapping[str, Any]) -> dict[str, int]:
+    def jobs(self, geometry: Geometry, parameter_servers: int) -> dict[str, int]:
         """Number of tasks of each job; ranks go to the jobs in the order of their names."""
         if not self.coordinated:
             return {"worker": geometry.tasks}
-        servers = recipe["parameter_servers"]
-        return {"chief": 1, "ps": servers, "worker": geometry.tasks - 1 - servers}
+        workers = geometry.tasks - 1 - parameter_servers
+        return {"chief": 1, "ps": parameter_servers, "worker": workers}
 
-    def replicas(self, geometry: Geometry, recipe: Mapping[str, Any]) -> int:
+    def replicas(self, geometry: Geometry, parameter_servers: int) -> int:
         """One replica per device of a worker; without GPUs a worker is one replica on its CPU."""
-        return self.jobs(geometry, recipe)["worker"] * max(1, geometry.gpus_per_task)
+        return self.jobs(geometry, parameter_servers)["worker"] * max(1, geometry.gpus_per_task)
 
-    def refusal(self, geometry: Geometry, recipe: Mapping[str, Any]) -> str | None:
+    def refusal(self, geometry: Geometry, parameter_servers: int) -> str | None:
         """Why this geometry is impossible, or None."""
-        if self.jobs(geometry, recipe)["worker"] < 1:
+        if self.jobs(geometry, parameter_servers)["worker"] < 1:
             return (
-                f"the strategy needs tasks for a coordinator, {recipe['parameter_servers']} "
+                f"the strategy needs tasks for a coordinator, {parameter_servers} "
                 f"parameter servers and a worker, not {geometry.tasks}"
             )
         if self.one_task_only and geometry.tasks > 1:

@@ -1,0 +1,49 @@
+"""What planning asks of things with a name: models, strategies, datasets.
+
+The packages above hold them; they are arguments here, so that nothing above is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from tfscaling.study.geometry import Geometry
+
+
+class Model(Protocol):
+    """What planning asks of a model."""
+
+    @property
+    def dataset(self) -> str | None:
+        """The dataset that it trains on unless the recipe says another."""
+
+
+class Strategy(Protocol):
+    """What planning asks of a distribution strategy."""
+
+    @property
+    def coordinated(self) -> bool:
+        """Whether a coordinator and parameter servers take the place of all-reduce."""
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether one update comes from the gradients of all workers."""
+
+    def jobs(self, geometry: Geometry, parameter_servers: int) -> dict[str, int]:
+        """Job of the cluster → number of its tasks."""
+
+    def replicas(self, geometry: Geometry, parameter_servers: int) -> int:
+        """Number of replicas that train, at least 1."""
+
+    def refusal(self, geometry: Geometry, parameter_servers: int) -> str | None:
+        """Why the strategy cannot run with this geometry, or None."""
+
+
+class Registries(NamedTuple):
+    """What is known by name."""
+
+    models: Mapping[str, Model]
+    strategies: Mapping[str, Strategy]
+    #: Dataset → number of its training examples, where that is known.
+    train_examples: Mapping[str, int] = {}
