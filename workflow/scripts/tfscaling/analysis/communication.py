@@ -17,6 +17,7 @@ import pandas as pd
 from tfscaling.analysis import latency_bandwidth
 from tfscaling.analysis.evidence import Study
 from tfscaling.records import benchmark_record, run_record
+from tfscaling.records.benchmark_record import BenchmarkRecord
 from tfscaling.study import parameters
 from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE, SINGLE
 from tfscaling.study.config import POINT_AXES
@@ -88,10 +89,10 @@ def _row(point: Mapping[Any, Any], entry: Mapping[str, Any] | None, folder: Path
     row |= {"status": status, "reason": reason}
     if record is None:
         return row
-    gradient = next(r for r in record["all_reduces"] if r["payload"] == "gradient")
-    times = gradient["slowest_s"]
+    gradient = next(r for r in record.all_reduces if r.payload == "gradient")
+    times = gradient.slowest_s
     low, high = median_interval(times) or (None, None)
-    row |= {"gradient_bytes": gradient["bytes"], "repetitions": len(times)}
+    row |= {"gradient_bytes": gradient.bytes, "repetitions": len(times)}
     row |= {"all_reduce_time_s": median(times), "record": str(_path(entry, folder))}
     for end, value in zip(_ENDS, (min(times), max(times), low, high), strict=True):
         row[f"all_reduce_time_s_{end}"] = value
@@ -102,7 +103,7 @@ def _path(entry: Mapping[str, Any], folder: Path) -> Path:
     return folder / entry["path"] / benchmark_record.RECORD
 
 
-def read(entry: Mapping[str, Any], folder: Path) -> tuple[str, str, dict[str, Any] | None]:
+def read(entry: Mapping[str, Any], folder: Path) -> tuple[str, str, BenchmarkRecord | None]:
     """(status, reason, record) of an expected benchmark; the record only if it counts."""
     path = _path(entry, folder)
     try:
@@ -112,9 +113,9 @@ def read(entry: Mapping[str, Any], folder: Path) -> tuple[str, str, dict[str, An
     if record is None:
         why = runs_table.why_no_record(path.parent)
         return why["status"], why["reason"], None
-    if record["parameters_hash"] != entry["parameters_hash"]:
+    if record.parameters_hash != entry["parameters_hash"]:
         asked = {**entry["axes"], **entry["parameters"]}
-        changes = parameters.differences(asked, {**record["axes"], **record["parameters"]})
+        changes = parameters.differences(asked, {**record.axes.axes, **record.parameters})
         return STALE, f"made with other parameters: {changes}", None
     return OK, "", record
 
@@ -125,11 +126,11 @@ def to_do(expected: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
     return [entry for entry in wanted if read(entry, folder)[0] != OK]
 
 
-def _fit(record: Mapping[str, Any]) -> Row:
+def _fit(record: BenchmarkRecord) -> Row:
     """Latency and bandwidth of the sweep, or why there are none."""
-    sweep = [row for row in record["all_reduces"] if row["payload"] == "sweep"]
+    sweep = [row for row in record.all_reduces if row.payload == "sweep"]
     found = latency_bandwidth.fit(
-        [row["bytes"] for row in sweep], [median(row["slowest_s"]) for row in sweep]
+        [row.bytes for row in sweep], [median(row.slowest_s) for row in sweep]
     )
     if isinstance(found, latency_bandwidth.Refusal):
         return {"fit_reason": found.reason}

@@ -19,7 +19,7 @@ import pandas as pd
 from scipy.special import ndtri
 
 from tfscaling.analysis.evidence import Study
-from tfscaling.jobs.host_facts import PACKAGES
+from tfscaling.records.rank_report import PACKAGES
 from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE
 from tfscaling.study.config import LINE_AXES
 from tfscaling.study.run_spec import Point

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling.records import run_record
+from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
@@ -68,11 +68,9 @@ class Tables:
         self.measured = {p: row for p, row in self.points.items() if row["runs"] > 0}
         known = [name for name in _OF_RUNS if name in runs]
         self.all_runs: Sequence[Row] = rows_of(runs, known)
-        self.valid = [run for run in self.all_runs if run["status"] == run_record.OK]
+        self.valid = [run for run in self.all_runs if run["status"] == RunState.OK]
         #: Those that have a record: what it warns of may explain why a run diverged.
-        self.ended = [
-            r for r in self.all_runs if r["status"] in (run_record.OK, run_record.DIVERGED)
-        ]
+        self.ended = [r for r in self.all_runs if r["status"] in FINISHED]
 
     def title(self, platform: str) -> str:
         titles = {row["platform"]: row["platform_title"] for row in self.points.values()}
@@ -188,7 +186,7 @@ def _other_work(tables: Tables) -> Iterator[DataWarning]:
 
 def _diverged(tables: Tables) -> Iterator[DataWarning]:
     everything = tables.all_runs
-    runs = [run for run in everything if run["status"] == run_record.DIVERGED]
+    runs = [run for run in everything if run["status"] == RunState.DIVERGED]
     if runs:
         points = _points(runs)
         yield DataWarning(
@@ -276,7 +274,7 @@ def _said(runs: Sequence[Row], column: str) -> dict[str, list[Row]]:
 
 
 def _not_valid(tables: Tables) -> Iterator[DataWarning]:
-    told = (run_record.OK, run_record.DIVERGED)  # the latter by a warning of their own
+    told = FINISHED  # the latter by a warning of their own
     out = [run for run in tables.all_runs if run["status"] not in told]
     if out:
         counts = Counter(str(run["status"]) for run in out)

@@ -15,8 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
+from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.configuration import ConfigError, Sources, problem
 from tfscaling.tables.display import MISSING, TextTable, cell, constant, rounded
@@ -170,7 +170,7 @@ def table(
     runs widened by `tolerance`, a fraction of the loss, or of the error 1 - accuracy. A run that
     diverged is outside any range: where all did, the verdict is "outside".
     """
-    done = runs[runs["status"].isin([run_record.OK, run_record.DIVERGED])]
+    done = runs[runs["status"].isin([*FINISHED])]
     learned = rows_of(done[["status", "loss", "accuracy"]])
     by_hash = dict(zip(done["parameters_hash"], learned, strict=True))
     trained: dict[str, tuple[Row, list[Row]]] = {}
@@ -199,7 +199,7 @@ def table(
         point: Row = max(here, key=lambda place: int(place["runs"]), default={})
         same = (own for training, own in trained.values() if same_training(row, training))
         alike = [run for own in same for run in own]
-        valid = [run for run in alike if run["status"] == run_record.OK]
+        valid = [run for run in alike if run["status"] == RunState.OK]
         result = {name: row[name] for name in (*POINT, "cloud", "global_batch_size")}
         result |= {
             "published_execution_time_s": row["execution_time_s"],
@@ -230,8 +230,8 @@ def _place(axes: Row) -> tuple[str, ...]:
 def _status(point: Row) -> str:
     """Whether the published point was measured here with the same training, or diverged."""
     if not point or not point["runs"]:
-        is_diverged = point.get("status") == run_record.DIVERGED
-        return run_record.DIVERGED if is_diverged else NOT_MEASURED
+        is_diverged = point.get("status") == RunState.DIVERGED
+        return RunState.DIVERGED if is_diverged else NOT_MEASURED
     return "measured"
 
 
