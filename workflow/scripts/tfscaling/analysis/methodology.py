@@ -201,7 +201,7 @@ def _time(data: Data) -> Iterator[Part]:
     synchronised = uncertainty_s <= CLOCK_ERROR_MAX * data.valid[TIME].astype(float)
     text = f"runs have clock offsets, largest {off.replace('nan ms', 'unknown')}"
     yield data.share(data.valid, synchronised, text, "have none that is sure enough")
-    by_slurm = [n for n, platform in data.platforms.items() if platform["launcher"] == "srun"]
+    by_slurm = [n for n, platform in data.platforms.items() if platform["launcher"] != "local"]
     queued = data.valid[data.valid["platform"].isin(by_slurm)]
     yield data.share(queued, known(queued, "queue_time_s"), "queue times are known", "are not")
     yield data.share(

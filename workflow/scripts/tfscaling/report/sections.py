@@ -28,13 +28,13 @@ TOPICS = {
     "clouds": "Which cloud",
 }
 STATUSES = {
-    "ok": "valid: counts in every median",
-    "diverged": "the loss became NaN or infinite: a result that counts in no median",
+    "ok": "valid: takes part in every median",
+    "diverged": "the loss became NaN or infinite: a result that takes part in no median",
     "failed": "ended with an error, or did not pass the checks",
-    "unfinished": "started, left neither a record nor a failure: still running, or killed",
-    "stale": "made with other parameters than those asked for now, or of other data",
+    "unfinished": "started, but without a record or a failure report: still running, or killed",
+    "stale": "made with parameters or data other than those planned now",
     "missing": "not run yet",
-    "excluded": "a point that no run is made of, because of a limit or by configuration",
+    "excluded": "a point that is not run, because of a limit or an exclude entry",
 }
 CHECKS = {
     "tasks": "Every task that was asked for reported, once.",
