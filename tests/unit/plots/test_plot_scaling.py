@@ -162,16 +162,6 @@ def test_each_platform_has_a_panel_and_each_point_a_bar_with_its_name() -> None:
     assert len(figure.axes[1].patches) == 2 * len(plot_scaling.PHASE_STYLES)
 
 
-def test_the_height_grows_with_the_number_of_bars() -> None:
-    heights = [
-        plot_scaling.time_split(
-            tables_of(*(point(n + 1, **TIMES) for n in range(count))), "T"
-        ).get_figheight()
-        for count in (6, 12, 24)
-    ]
-    assert heights[2] - heights[1] > 1.8 * (heights[1] - heights[0]) > 0
-
-
 def test_a_phase_that_was_not_measured_takes_no_room() -> None:
     row = point(1, **{**TIMES, "launch_time_s": None, "train_time_s": np.nan})
     (axes,) = plot_scaling.time_split(tables_of(row), "T").axes

@@ -16,7 +16,7 @@ from tfscaling.study.config import POINT_AXES
 from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import SUPPORTED, Difference, Samples, difference
-from tfscaling.tables.table_rows import point_of
+from tfscaling.tables.table_rows import point_of, rows_of
 
 METRICS_COMPARED = ("execution_time_s", "loss", "accuracy", "cost_usd")
 AXES = POINT_AXES[1:]
@@ -147,7 +147,7 @@ def as_text(table: pd.DataFrame, source: str, first: str, second: str) -> TextTa
     ]
     varying = [a for a in AXES if a in ("nodes", "gpus_per_node") or own[a].nunique() > 1]
     points: dict[tuple[str, ...], dict[str, Row]] = {}
-    for row in own.to_dict("records"):
+    for row in rows_of(own):
         axes = tuple(str(row[axis]) for axis in AXES)
         points.setdefault(axes, {})[row["metric"]] = row
     rows = [
@@ -175,7 +175,7 @@ def page_table(table: pd.DataFrame) -> TextTable:
     varying, above = constant(table, [*sides, *POINT_AXES[1:], "source"])
     names = [*varying, "metric", "value_a", "value_b", "winner", "margin", "verdict"]
     rows = []
-    for row in table.to_dict("records"):
+    for row in rows_of(table):
         metric = row["metric"]
         written = {
             **{end: cell(metric, {metric: row[end], "runs": 1}) for end in ("value_a", "value_b")},

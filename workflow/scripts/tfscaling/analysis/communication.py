@@ -24,6 +24,7 @@ from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import TextTable, cell, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, median_interval
+from tfscaling.tables.table_rows import rows_of
 
 #: What there is of a point's benchmark; others are those of `tables.why_no_record`.
 OK, STALE, EXCLUDED = "ok", "stale", "excluded"
@@ -158,7 +159,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
         return TextTable("Communication", pd.DataFrame(), (note,))
     axes = [axis for axis in POINT_AXES if axis == "nodes" or table[axis].astype(str).nunique() > 1]
     fixed = [f"{axis} {table[axis].iloc[0]}" for axis in POINT_AXES if axis not in axes]
-    cells = pd.DataFrame([_cells(row, axes) for row in table.to_dict("records")], dtype=object)
+    cells = pd.DataFrame([_cells(row, axes) for row in rows_of(table)], dtype=object)
     above = f"All points: {', '.join(fixed)}." if fixed else ""
     return TextTable("Communication", cells, NOTES, above)
 

@@ -17,7 +17,7 @@ from tfscaling.tables.display import TextTable, cell
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.pareto import pareto_set
 from tfscaling.tables.significance import INCONCLUSIVE
-from tfscaling.tables.table_rows import point_of
+from tfscaling.tables.table_rows import point_of, rows_of
 from tfscaling.tables.wording import Row, counted, listed, place
 
 _WEIGHED = ("execution_time_s", "cost_usd", "test_accuracy")
@@ -89,7 +89,7 @@ def _as_text(study: Study) -> TextTable:
     columns = [name for name in SPREAD if name in best and best[name].notna().any()]
     rows = [
         [names[point_of(row)], *(cell(name, row) for name in ("runs", *columns))]
-        for row in best.to_dict("records")
+        for row in rows_of(best)
     ]
     measured = [split(rows, samples)[0] for rows in points.values()]
     priced = all("cost_usd" in _weighed(rows) for rows in measured)

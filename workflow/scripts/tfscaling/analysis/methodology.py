@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtri
 
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.rank_report import PACKAGES
@@ -27,7 +28,7 @@ from tfscaling.tables.comparison import all_at_target
 from tfscaling.tables.display import TextTable
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED
-from tfscaling.tables.table_rows import point_of, points_of
+from tfscaling.tables.table_rows import point_of, points_of, rows_of
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
 COLUMNS = ("source", "rule", "verdict", "evidence")
@@ -161,15 +162,13 @@ def _comparison(data: Data) -> Iterator[Part]:
 
 
 def _order(data: Data) -> Iterator[Part]:
-    from scipy.stats import norm, spearmanr
-
     found = {}
     for name, runs in data.valid.dropna(subset="started").groupby("platform", sort=True):
         start = pd.to_datetime(runs["started"], utc=True, format="ISO8601").astype("int64")
         if start.nunique() > 1 and runs["nodes"].nunique() > 1:
-            rho = spearmanr(start, runs["nodes"]).statistic
+            rho = start.rank().corr(runs["nodes"].rank())
             found[data.platforms[name]["title"]] = (rho, math.sqrt(len(runs) - 1))
-    limit = norm.ppf(1 - (1 - CONFIDENCE) / 2 / max(1, len(found)))  # platforms share the level
+    limit = ndtri(1 - (1 - CONFIDENCE) / 2 / max(1, len(found)))  # platforms share the level
     for title, (rho, most) in found.items():
         holds = abs(rho) * most <= limit if most > limit else None
         said = {True: "not in the order", False: "in the order", None: "too few to tell the order"}
@@ -202,7 +201,7 @@ def _time(data: Data) -> Iterator[Part]:
     synchronised = uncertainty_s <= CLOCK_ERROR_MAX * data.valid[TIME].astype(float)
     text = f"runs have clock offsets, largest {off.replace('nan ms', 'unknown')}"
     yield data.share(data.valid, synchronised, text, "have none that is sure enough")
-    by_slurm = [n for n, platform in data.platforms.items() if platform["launcher"] == "srun"]
+    by_slurm = [n for n, platform in data.platforms.items() if platform["launcher"] != "local"]
     queued = data.valid[data.valid["platform"].isin(by_slurm)]
     yield data.share(queued, known(queued, "queue_time_s"), "queue times are known", "are not")
     yield data.share(
@@ -259,7 +258,10 @@ def _target(data: Data) -> Iterator[Part]:
     target = data.points["target_accuracy"].iloc[0]
     if pd.notna(target):
         text = f"points reached the held-out accuracy {target:g} in all runs"
-        reached = [all_at_target(row) for row in data.points.to_dict("records")]
+        reached = [
+            all_at_target(row)
+            for row in rows_of(data.points, ("runs", "runs_at_target", "runs_diverged"))
+        ]
         yield data.share(data.points, reached, text, "did not")
     text = (
         "points are not shown to err more on held-out data than their baseline "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
@@ -18,10 +18,20 @@ from tfscaling.records.run_record import PreparedData
 from tfscaling.study.run_spec import BenchmarkSpec, RunSpec
 
 Spec = RunSpec | BenchmarkSpec
-#: What is wrong with the ranks of a job, or None.
-PlaceCheck = Callable[[Spec, Sequence[Rank]], str | None]
-#: What is wrong with the ranks that trained on these data, or None.
-TrainingCheck = Callable[[RunSpec, PreparedData, Sequence[TrainingReport]], str | None]
+
+
+class PlaceCheck(NamedTuple):
+    """`description` says what holds where `problem` finds nothing wrong with the ranks of a job."""
+
+    description: str
+    problem: Callable[[Spec, Sequence[Rank]], str | None]
+
+
+class TrainingCheck(NamedTuple):
+    """The same of the ranks that trained on these data."""
+
+    description: str
+    problem: Callable[[RunSpec, PreparedData, Sequence[TrainingReport]], str | None]
 
 
 def _tasks(spec: Spec, reports: Sequence[Rank]) -> str | None:
@@ -299,44 +309,87 @@ def _finite(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> 
 FINITE = "finite"
 #: Those that any job of ranks must pass, whatever its ranks do, by name.
 PLACE_CHECKS: dict[str, PlaceCheck] = {
-    "tasks": _tasks,
-    "nodes": _nodes,
-    "jobs": _jobs,
-    "devices": _devices,
-    "gpus": _gpus,
-    "gpu_type": _gpu_type,
-    "gpu_sharing": _gpu_sharing,
-    "cpus": _cpus,
-    "threads": _threads,
-    "replicas": _replicas,
-    "cluster": _cluster,
-    "cluster_source": _cluster_source,
-    "tensorflow_version": _tensorflow_version,
-    "packages": _packages,
+    "tasks": PlaceCheck("Every planned task reported, exactly once.", _tasks),
+    "nodes": PlaceCheck(
+        "The tasks ran on as many different hosts as planned, with the planned number on each.",
+        _nodes,
+    ),
+    "jobs": PlaceCheck(
+        "There were as many workers, parameter servers and coordinators as planned.", _jobs
+    ),
+    "devices": PlaceCheck("TensorFlow had exactly the planned devices on every worker.", _devices),
+    "gpus": PlaceCheck(
+        "Slurm let every worker see the planned GPUs, with logical devices too.", _gpus
+    ),
+    "gpu_type": PlaceCheck(
+        "The driver names every GPU as the platform does, if the platform names one.", _gpu_type
+    ),
+    "gpu_sharing": PlaceCheck("No two ranks shared a GPU.", _gpu_sharing),
+    "cpus": PlaceCheck(
+        "Every task had at least the planned CPUs, and no limit of CPU time below them.", _cpus
+    ),
+    "threads": PlaceCheck(
+        "TensorFlow used as many threads for an operation as CPUs were planned.", _threads
+    ),
+    "replicas": PlaceCheck("The strategy had the planned number of replicas.", _replicas),
+    "cluster": PlaceCheck("All ranks agree on the cluster.", _cluster),
+    "cluster_source": PlaceCheck(
+        "All ranks found the cluster in the same source.", _cluster_source
+    ),
+    "tensorflow_version": PlaceCheck(
+        "All ranks ran the same version of TensorFlow.", _tensorflow_version
+    ),
+    "packages": PlaceCheck(
+        "All ranks ran the same versions of TensorFlow, Keras and NumPy.", _packages
+    ),
 }
 #: Those that a training must pass besides, by name.
 TRAINING_CHECKS: dict[str, TrainingCheck] = {
-    "per_replica_batch_size": _per_replica_batch_size,
-    "global_batch_size": _global_batch_size,
-    "examples_per_step": _examples_per_step,
-    "data": _data,
-    "train_examples": _train_examples,
-    "test_examples": _test_examples,
-    "examples_trained": _examples_trained,
-    "model": _model,
-    "epochs": _epochs,
-    "learning": _learning,
-    "test_accuracy": _test_accuracy,
-    "test_loss": _test_loss,
-    FINITE: _finite,
+    "per_replica_batch_size": TrainingCheck(
+        "Every replica trained batches of the planned size.", _per_replica_batch_size
+    ),
+    "global_batch_size": TrainingCheck(
+        "All replicas together trained batches of the planned size.", _global_batch_size
+    ),
+    "examples_per_step": TrainingCheck(
+        "All ranks that train agree on the number of examples of a step.", _examples_per_step
+    ),
+    "data": TrainingCheck("Every rank that trains read the prepared data, by its checksum.", _data),
+    "train_examples": TrainingCheck(
+        "Every rank that trains had the planned number of training examples.", _train_examples
+    ),
+    "test_examples": TrainingCheck(
+        "Every rank that trains had the planned number of held-out examples.", _test_examples
+    ),
+    "examples_trained": TrainingCheck(
+        "Every example was trained once in each epoch.", _examples_trained
+    ),
+    "model": TrainingCheck(
+        "All ranks that train agree on the number of the model's parameters.", _model
+    ),
+    "epochs": TrainingCheck("All epochs finished on every rank that trains.", _epochs),
+    "learning": TrainingCheck(
+        "All ranks that train have the same loss and accuracy in every epoch.", _learning
+    ),
+    "test_accuracy": TrainingCheck(
+        "All ranks agree on the accuracy on held-out examples.", _test_accuracy
+    ),
+    "test_loss": TrainingCheck("All ranks agree on the loss on held-out examples.", _test_loss),
+    FINITE: TrainingCheck(
+        "The loss is a number in every epoch and on held-out examples; otherwise the run diverged.",
+        _finite,
+    ),
 }
-#: The names of all checks of a training run.
-CHECKS = (*PLACE_CHECKS, *TRAINING_CHECKS)
+#: Name of every check of a training run → its description.
+CHECKS: dict[str, str] = {
+    **{name: check.description for name, check in PLACE_CHECKS.items()},
+    **{name: check.description for name, check in TRAINING_CHECKS.items()},
+}
 
 
 def place_violations(spec: Spec, reports: Sequence[Rank]) -> list[str]:
     """What is wrong with the places and devices of the ranks; empty if nothing is."""
-    return [wrong for check in PLACE_CHECKS.values() if (wrong := check(spec, reports))]
+    return [wrong for check in PLACE_CHECKS.values() if (wrong := check.problem(spec, reports))]
 
 
 def violations(spec: RunSpec, data: PreparedData, reports: Sequence[Rank]) -> list[str]:
@@ -347,7 +400,7 @@ def violations(spec: RunSpec, data: PreparedData, reports: Sequence[Rank]) -> li
     trained = [report for report in reports if isinstance(report, TrainingReport)]
     wrong = place_violations(spec, reports)
     for name, check in TRAINING_CHECKS.items():
-        if name != FINITE and (text := check(spec, data, trained)):
+        if name != FINITE and (text := check.problem(spec, data, trained)):
             wrong.append(text)
     return wrong
 

@@ -28,42 +28,13 @@ TOPICS = {
     "clouds": "Which cloud",
 }
 STATUSES = {
-    "ok": "valid: counts in every median",
-    "diverged": "the loss became NaN or infinite: a result that counts in no median",
+    "ok": "valid: takes part in every median",
+    "diverged": "the loss became NaN or infinite: a result that takes part in no median",
     "failed": "ended with an error, or did not pass the checks",
-    "unfinished": "started, left neither a record nor a failure: still running, or killed",
-    "stale": "made with other parameters than the current ones, or of other data",
+    "unfinished": "started, but without a record or a failure report: still running, or killed",
+    "stale": "made with parameters or data other than those planned now",
     "missing": "not run yet",
-    "excluded": "a point that no run is made of, because of a limit or by configuration",
-}
-CHECKS = {
-    "tasks": "Every requested task reported, once.",
-    "nodes": "The tasks ran on the requested number of different hosts, in the requested layout.",
-    "jobs": "There were as many workers, parameter servers and coordinators as requested.",
-    "devices": "TensorFlow had exactly the requested devices on every worker.",
-    "gpus": "Slurm let every worker see the requested GPUs, with logical devices too.",
-    "gpu_type": "The driver names every GPU as the platform does, if the platform names one.",
-    "gpu_sharing": "No two ranks shared a GPU.",
-    "cpus": "Every task had at least the requested CPUs, and no lower limit of CPU time.",
-    "threads": "TensorFlow used as many threads for an operation as CPUs were requested.",
-    "replicas": "The strategy had as many replicas as requested.",
-    "cluster": "All ranks agree on the cluster.",
-    "cluster_source": "All ranks got the cluster from the same source.",
-    "tensorflow_version": "All ranks ran the same version of TensorFlow.",
-    "packages": "All ranks ran the same versions of TensorFlow, Keras and NumPy.",
-    "per_replica_batch_size": "Every replica trained batches of the requested size.",
-    "global_batch_size": "All replicas together trained batches of the requested size.",
-    "examples_per_step": "All ranks that train agree on the number of examples of a step.",
-    "data": "Every rank that trains read the prepared data, by its checksum.",
-    "train_examples": "Every rank that trains had the requested number of training examples.",
-    "test_examples": "Every rank that trains had the requested number of held-out examples.",
-    "examples_trained": "Every example was trained once in each epoch.",
-    "model": "All ranks that train agree on the number of the model's parameters.",
-    "epochs": "All epochs finished on every rank that trains.",
-    "learning": "All ranks that train have the same loss and accuracy in every epoch.",
-    "test_accuracy": "All ranks agree on the accuracy on held-out examples.",
-    "test_loss": "All ranks agree on the loss on held-out examples.",
-    "finite": "The loss is a number in every epoch and on held-out examples; else it diverged.",
+    "excluded": "a point that is not run, because of a limit or an exclude entry",
 }
 #: What the schema of the records does not say, or says in too few words.
 MEANINGS = {
@@ -177,7 +148,7 @@ def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> dict[str, Any]:
     sizes = comparison.loc[comparison["status"] != "excluded", "runs"]
     enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
     return {
-        "checks": [(name, CHECKS.get(name, name)) for name in checks.CHECKS],
+        "checks": list(checks.CHECKS.items()),
         "statuses": table("statuses", TextTable.of("Runs by status", header, statuses)),
         "left_out": _left_out(runs, comparison),
         "samples": (

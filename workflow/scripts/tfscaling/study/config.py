@@ -283,10 +283,10 @@ class Measured(Keys, frozen=True, kw_only=True):
     """What of a platform can change a measurement: part of a run's parameters."""
 
     launcher: Annotated[
-        Literal["srun", "local"],
+        Name,
         about(
-            "srun starts the ranks as a Slurm job step; local starts them as processes on one "
-            "machine."
+            "How the ranks are started, a name of jobs/launchers.py: srun starts them as a Slurm "
+            "job step; local starts them as processes on one machine."
         ),
     ]
     devices: Annotated[

@@ -16,6 +16,7 @@ from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.config import AXES, POINT_AXES
 from tfscaling.tables import runs_table
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL, median_interval, median_rank
+from tfscaling.tables.table_rows import rows_of
 
 Entry = Mapping[str, Any]
 
@@ -88,7 +89,7 @@ def _done(expected: Entry, runs_dir: Path) -> dict[tuple[str, ...], Mapping[Any,
     """Axes → row of the runs that the tables count as results, valid or diverged."""
     runs, _ = runs_table.run_tables(expected, runs_dir)
     done = runs[runs["status"].isin([*FINISHED])]
-    return {_key(run): run for run in done.to_dict("records")}
+    return {_key(run): run for run in rows_of(done)}
 
 
 def _key(axes: Mapping[Any, Any]) -> tuple[str, ...]:

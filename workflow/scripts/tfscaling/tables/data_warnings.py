@@ -20,7 +20,7 @@ from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import environments
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
-from tfscaling.tables.table_rows import columns_of, point_of, points_of
+from tfscaling.tables.table_rows import columns_of, point_of, points_of, rows_of
 from tfscaling.tables.wording import NAMED_MAX
 
 SCHEMA_VERSION = 1
@@ -62,12 +62,12 @@ class Tables:
 
     def __init__(self, comparison: pd.DataFrame, runs: pd.DataFrame) -> None:
         self.runs = runs
-        rows = comparison.to_dict("records")
+        rows = rows_of(comparison)
         self.points: dict[Point, Row] = dict(zip(points_of(comparison), rows, strict=True))
         self.asked = {p: row for p, row in self.points.items() if row["status"] != "excluded"}
         self.measured = {p: row for p, row in self.points.items() if row["runs"] > 0}
         known = [name for name in _OF_RUNS if name in runs]
-        self.all_runs: Sequence[Row] = runs[known].to_dict("records")
+        self.all_runs: Sequence[Row] = rows_of(runs, known)
         self.valid = [run for run in self.all_runs if run["status"] == RunState.OK]
         #: Those that have a record: what it warns of may explain why a run diverged.
         self.ended = [r for r in self.all_runs if r["status"] in FINISHED]
@@ -203,7 +203,7 @@ def _diverged(tables: Tables) -> Iterator[DataWarning]:
 
 def _environments(tables: Tables) -> Iterator[DataWarning]:
     facts: dict[str, list[str]] = {}  # fact → the platforms in whose runs it differs
-    for row in environments.differences(tables.runs).to_dict("records"):
+    for row in rows_of(environments.differences(tables.runs)):
         if row["fact"] in environments.ALIKE:
             facts.setdefault(row["fact"], []).append(row["platform"])
     if facts:

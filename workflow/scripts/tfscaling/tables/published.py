@@ -21,6 +21,7 @@ from tfscaling.study.config import POINT_AXES
 from tfscaling.study.configuration import ConfigError, Sources, problem
 from tfscaling.tables.display import MISSING, TextTable, cell, constant, rounded
 from tfscaling.tables.intervals import median_interval
+from tfscaling.tables.table_rows import rows_of
 from tfscaling.training.strategies import STRATEGIES
 
 POINT = ("platform", "model", "strategy", "nodes", "gpus_per_node", "tasks_per_node")
@@ -170,7 +171,7 @@ def table(
     diverged is outside any range: where all did, the verdict is "outside".
     """
     done = runs[runs["status"].isin([*FINISHED])]
-    learned = _records(done[["status", "loss", "accuracy"]])
+    learned = rows_of(done[["status", "loss", "accuracy"]])
     by_hash = dict(zip(done["parameters_hash"], learned, strict=True))
     trained: dict[str, tuple[Row, list[Row]]] = {}
     training_at: dict[tuple[Any, ...], Row] = {}
@@ -184,7 +185,7 @@ def table(
         name: platform["published_as"] or name for name, platform in expected["platforms"].items()
     }
     places: dict[tuple[Any, ...], list[Row]] = {}
-    for measured in _records(comparison):
+    for measured in rows_of(comparison):
         if measured["status"] != "excluded":
             name = names[str(measured["platform"])]
             places.setdefault(point_of(measured, name), []).append(measured)
@@ -243,7 +244,7 @@ def as_text(table: pd.DataFrame, tolerance: float) -> TextTable:
         *("published_accuracy", "accuracy", "accuracy_verdict"),
     ]
     columns += ["remark"] if (table["remark"].fillna("") != "").any() else []
-    rows = [[_cell(name, row) for name in columns] for row in _records(table)]
+    rows = [[_cell(name, row) for name in columns] for row in rows_of(table)]
     outside = (table[["loss_verdict", "accuracy_verdict"]] == OUTSIDE).any(axis=1).sum()
     compared = (table["loss_verdict"] != NOT_MEASURED).sum()
     notes = (
@@ -269,7 +270,7 @@ def page_table(table: pd.DataFrame) -> TextTable:
     for metric in ("loss", "accuracy"):
         names += [f"published_{metric}", metric, f"{metric}_verdict"]
     rows = []
-    for row in table.to_dict("records"):
+    for row in rows_of(table):
         beside = {**row, "runs_asked": None}
         # loss and accuracy are over all runs of the same training
         beside |= {metric: row[f"{metric}_median"] for metric in ("loss", "accuracy")}
@@ -323,10 +324,6 @@ def _remarks(row: Row, rows: Sequence[Row], result: Row) -> Iterator[str]:
     else:
         times = f"has no ratio to the nearest of our {runs} runs, which is 0"
     yield f"a single published run: its loss {times}"
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
