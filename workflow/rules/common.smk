@@ -27,6 +27,7 @@ from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.files import atomic
 from tfscaling.files.source_files import source_files
+from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import config_files, configuration, grid, order, parameters, platforms
@@ -53,7 +54,7 @@ try:
     configuration.check_study(CONFIG, SOURCES)
     platforms.check(CONFIG.platforms, SOURCES)
     platforms.check_cluster(CONFIG, SOURCES)
-    configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, SOURCES)
+    configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, LAUNCHERS, SOURCES)
     GRID = grid.expand(CONFIG, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES), SOURCES)
     grid.check_baseline(CONFIG, GRID, SOURCES)
     if CONFIG.published.path:

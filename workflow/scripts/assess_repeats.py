@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which points need further repeats, because their interval is still too wide.
+"""Which points need extra repeats, because their interval is still too wide.
 
 INPUTS   manifest.json (--grid), the run records below --runs-dir, the round before
          (--previous, none for the first)

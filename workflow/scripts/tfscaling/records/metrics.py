@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-Record = Mapping[str, Any]
+from tfscaling.records.phases import PHASES
+from tfscaling.records.run_record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -21,32 +22,23 @@ class Metric:
     unit: str
     direction: str  # "lower" or "higher"
     digits: int
-    value: Callable[[Record], float | None] | None = None
+    value: Callable[[RunRecord], float | None] | None = None
 
 
-def _phase(name: str) -> Callable[[Record], float | None]:
-    return lambda record: record["phases"].get(name)
+def _of_phase(name: str) -> Metric:
+    phase = PHASES[name]
+    value = operator.attrgetter(f"phases.{name}")
+    return Metric(phase.title, phase.unit, "lower", phase.digits, value)
 
 
-def _final(name: str) -> Callable[[Record], float | None]:
-    return lambda record: record["metrics"][name]
+def _final(name: str) -> Callable[[RunRecord], float | None]:
+    return operator.attrgetter(f"metrics.{name}")
 
 
 #: Every metric, by column name.
 METRICS: dict[str, Metric] = {
-    "execution_time_s": Metric("execution time", "s", "lower", 3, _phase("execution_time_s")),
-    "queue_time_s": Metric("queue time", "s", "lower", 1, _phase("queue_time_s")),
-    "boot_time_s": Metric("boot time", "s", "lower", 1, _phase("boot_time_s")),
-    "launch_time_s": Metric("launch time", "s", "lower", 2, _phase("launch_time_s")),
-    "import_time_s": Metric("import time", "s", "lower", 2, _phase("import_time_s")),
-    "rendezvous_time_s": Metric("rendezvous time", "s", "lower", 2, _phase("rendezvous_time_s")),
-    "data_time_s": Metric("data time", "s", "lower", 2, _phase("data_time_s")),
-    "build_time_s": Metric("build time", "s", "lower", 2, _phase("build_time_s")),
-    "first_step_time_s": Metric("first step time", "s", "lower", 2, _phase("first_step_time_s")),
-    "train_time_s": Metric("train time", "s", "lower", 3, _phase("train_time_s")),
-    "evaluation_time_s": Metric("evaluation time", "s", "lower", 2, _phase("evaluation_time_s")),
-    "probe_time_s": Metric("probe time", "s", "lower", 2, _phase("probe_time_s")),
-    "teardown_time_s": Metric("teardown time", "s", "lower", 2, _phase("teardown_time_s")),
+    "execution_time_s": _of_phase("execution_time_s"),
+    **{name: _of_phase(name) for name in PHASES if name != "execution_time_s"},
     "step_time_s": Metric("step time", "s", "lower", 5, _final("step_time_s")),
     "compute_time_s": Metric("compute time", "s", "lower", 5, _final("compute_time_s")),
     "synchronisation_time_s": Metric(

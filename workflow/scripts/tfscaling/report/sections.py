@@ -28,42 +28,13 @@ TOPICS = {
     "clouds": "Which cloud",
 }
 STATUSES = {
-    "ok": "valid: counts in every median",
-    "diverged": "the loss became NaN or infinite: a result that counts in no median",
+    "ok": "valid: takes part in every median",
+    "diverged": "the loss became NaN or infinite: a result that takes part in no median",
     "failed": "ended with an error, or did not pass the checks",
-    "unfinished": "started, left neither a record nor a failure: still running, or killed",
-    "stale": "made with other parameters than those asked for now, or of other data",
+    "unfinished": "started, but without a record or a failure report: still running, or killed",
+    "stale": "made with parameters or data other than those planned now",
     "missing": "not run yet",
-    "excluded": "a point that no run is made of, because of a limit or by configuration",
-}
-CHECKS = {
-    "tasks": "Every task that was asked for reported, once.",
-    "nodes": "The tasks ran on as many different hosts as nodes were asked for, spread as asked.",
-    "jobs": "There were as many workers, parameter servers and coordinators as asked for.",
-    "devices": "TensorFlow had exactly the devices that were asked for on every worker.",
-    "gpus": "Slurm let every worker see the GPUs that were asked for, with logical devices too.",
-    "gpu_type": "The driver names every GPU as the platform does, if the platform names one.",
-    "gpu_sharing": "No two ranks shared a GPU.",
-    "cpus": "Every task had at least the CPUs that were asked for, and no limit of CPU time below.",
-    "threads": "TensorFlow used as many threads for an operation as CPUs were asked for.",
-    "replicas": "The strategy had as many replicas as asked for.",
-    "cluster": "All ranks agree on the cluster.",
-    "cluster_source": "All ranks were told the cluster in the same way.",
-    "tensorflow_version": "All ranks ran the same version of TensorFlow.",
-    "packages": "All ranks ran the same versions of TensorFlow, Keras and NumPy.",
-    "per_replica_batch_size": "Every replica trained batches of the size that was asked for.",
-    "global_batch_size": "All replicas together trained batches of the size that was asked for.",
-    "examples_per_step": "All ranks that train agree on the number of examples of a step.",
-    "data": "Every rank that trains read the prepared data, by its checksum.",
-    "train_examples": "Every rank that trains had as many training examples as asked for.",
-    "test_examples": "Every rank that trains had as many held-out examples as asked for.",
-    "examples_trained": "Every example was trained once in each epoch.",
-    "model": "All ranks that train agree on the number of the model's parameters.",
-    "epochs": "All epochs finished on every rank that trains.",
-    "learning": "All ranks that train have the same loss and accuracy in every epoch.",
-    "test_accuracy": "All ranks agree on the accuracy on held-out examples.",
-    "test_loss": "All ranks agree on the loss on held-out examples.",
-    "finite": "The loss is a number in every epoch and on held-out examples; else it diverged.",
+    "excluded": "a point that is not run, because of a limit or an exclude entry",
 }
 #: What the schema of the records does not say, or says in too few words.
 MEANINGS = {
@@ -177,7 +148,7 @@ def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> dict[str, Any]:
     sizes = comparison.loc[comparison["status"] != "excluded", "runs"]
     enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
     return {
-        "checks": [(name, CHECKS.get(name, name)) for name in checks.CHECKS],
+        "checks": list(checks.CHECKS.items()),
         "statuses": table("statuses", TextTable.of("Runs by status", header, statuses)),
         "left_out": _left_out(runs, comparison),
         "samples": (

@@ -14,7 +14,7 @@ from typing import Any
 
 from tfscaling.analysis import communication
 from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
-from tfscaling.records import prepared_data, run_record
+from tfscaling.records import prepared_data, run_record, run_states
 from tfscaling.study import all_reduce_benchmark, costs, grid, manifest, parameters, platforms
 from tfscaling.study.config import AXES, BATCH_SIZE_KEYS, POINT_AXES, Budget, Config
 from tfscaling.study.configuration import Sources, problem
@@ -87,7 +87,7 @@ def make(config: Config, runs_dir: Path) -> Plan:
     estimates: dict[tuple[Any, ...], tuple[float, str]] = {}
     rows = []
     for entry, status, reason in zip(selected, table["status"], table["reason"], strict=True):
-        if status in (run_record.OK, run_record.DIVERGED):
+        if status in run_states.FINISHED:
             continue
         point = tuple(entry["axes"][axis] for axis in POINT_AXES)
         if point not in estimates:
@@ -166,12 +166,12 @@ def measured_s(entry: Mapping[str, Any], runs_dir: Path) -> list[float]:
             record = run_record.read(path)
         except run_record.RecordError:
             continue
-        if record is None or not run_record.is_valid(record):
+        if record is None or not record.is_valid:
             continue
-        same_point = {**record["axes"], "repeat": None} == {**entry["axes"], "repeat": None}
-        made, asked = record["parameters"], entry["parameters"]
+        same_point = {**record.axes.axes, "repeat": None} == {**entry["axes"], "repeat": None}
+        made, asked = record.parameters, entry["parameters"]
         if same_point and {**made, "seed": None} == {**asked, "seed": None}:
-            times.append(sum(record["phases"][phase] for phase in run_record.WALL_PHASES))
+            times.append(record.phases.wall_time_s)
     return times
 
 

@@ -63,7 +63,7 @@ def in_use(strategy: Any) -> list[str]:
     return [name for name in used if name in present]
 
 
-def of_workers() -> list[list[str]]:
+def of_workers() -> tuple[tuple[str, ...], ...]:
     """The devices of each worker that this coordinator is connected to: its GPUs, or its CPU."""
     import tensorflow as tf
 
@@ -73,7 +73,9 @@ def of_workers() -> list[list[str]]:
         if spec.job == "worker":
             found.setdefault(spec.task, []).append(_short(device.name))
     names = [found[task] for task in sorted(found)]
-    return [[name for name in own if name.startswith("GPU")] or own for own in names]
+    return tuple(
+        tuple([name for name in of_task if name.startswith("GPU")] or of_task) for of_task in names
+    )
 
 
 def _all() -> list[Any]:
