@@ -6,6 +6,7 @@ OUTPUTS  CONFIG; RESULTS, the study's folder; RUN and POINT, templates of the fo
          RESOURCES of the jobs of runs and benchmarks
 """
 
+import gc
 import hashlib
 import json
 import os
@@ -20,8 +21,10 @@ SCRIPTS = Path(workflow.current_basedir).resolve().parent / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 # Shells name the folder of the scripts by this variable: their text, which Snakemake compares, is
 # the same wherever the project lies. PATH is that of the activated environment, on nodes too.
-os.environ["SCRIPTS"] = str(SCRIPTS)
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+os.environ.update(
+    SCRIPTS=str(SCRIPTS),
+    PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+)
 
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
@@ -72,7 +75,7 @@ CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1
 MANIFEST = Manifest.of(CONFIG, GRID, STRATEGIES)
 #: The folder of a run below results/runs, and of a point below results/all_reduce.
 RUN = run_path({axis: f"{{{axis}}}" for axis in AXES})
-POINT = RUN.removesuffix("/repeat={repeat}")
+POINT = os.path.dirname(RUN)
 #: Runs by their folder, in the order in which they are to start; points and benchmarks by theirs.
 RUNS = {run.spec.path: run for run in order.randomised(GRID.runs, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
@@ -265,3 +268,7 @@ def make_partial_tables():
     partial = [SCRIPTS / "partial.py", "--config", config, "--manifest", manifest]
     folders = ["--runs-dir", f"{ROOT}/runs", "--output-dir", f"{STUDY}/partial"]
     subprocess.run([sys.executable, *partial, *folders], check=True)
+
+
+# All of this lives as long as Snakemake: its garbage collector need not look at it again and again.
+gc.freeze()
