@@ -64,31 +64,40 @@ report = json.loads(path.read_text())
 path.write_text(json.dumps(report))
 END
 exit"""
+#: Rank 1 reads another specification than the other ranks.
+TESTS_ON_LESS = """
+python3 - "$@" <<'END'
+import json, pathlib, sys
+path = pathlib.Path(sys.argv[sys.argv.index("--spec") + 1])
+spec = json.loads(path.read_text())
+spec["recipe"]["test_examples_max"] = 400
+path.with_name("other.json").write_text(json.dumps(spec))
+END
+set -- "${@/%spec.json/other.json}"
+""".strip()
 #: Platform → (what is done to rank 1, how the run must be refused).
 SABOTAGE = {
     "hidden-gpu": (
         "export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES%,*}",
-        "asked 2 GPUs per node and 2 per task, Slurm gave the ranks {0: 2, 1: 1}",
+        "requested 2 GPUs per node and 2 per task, Slurm gave the ranks {0: 2, 1: 1}",
     ),
     "missing-epoch": (
-        REPORTS_OTHER.format('del report["epochs"][-1]'), "asked 2 epochs, finished {1: 1}"
+        REPORTS_OTHER.format('del report["epochs"][-1]'), "requested 2 epochs, finished {1: 1}"
     ),
     "other-loss": (
         REPORTS_OTHER.format('report["epochs"][-1]["loss"] += 1e-6'),
         "ranks disagree on loss and accuracy: {0: [(",
     ),
     "few-cpus": (
-        "taskset --pid --cpu-list 0 $$ >/dev/null", "asked 2 CPUs per task, got {1: 1}"
+        "taskset --pid --cpu-list 0 $$ >/dev/null", "requested 2 CPUs per task, got {1: 1}"
     ),
     "wrong-node": (
         """exec unshare --uts bash -c 'hostname "$0"; exec "$@"' """
         """"$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -1)" "$@" """,
-        "asked 2 nodes, ranks ran on 1",
+        "requested 2 nodes, ranks ran on 1",
     ),
     "other-cluster": (BY_NUMBER, "ranks disagree on the cluster"),
-    "other-examples": (
-        'set -- "$@" --test-examples-max 400', "asked test_examples 500, got {1: 400}"
-    ),
+    "other-examples": (TESTS_ON_LESS, "requested test_examples 500, got {1: 400}"),
 }  # fmt: skip
 
 
