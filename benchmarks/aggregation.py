@@ -146,7 +146,11 @@ def ratio(own: Sequence[float], others: Sequence[float]) -> tuple[float, float, 
 def make(folder: Path, runs: int) -> None:
     """Write manifest.json of so many runs or a few more, and a record of each."""
     import generator
-    from builders import manifest_of
+    from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
+    from tfscaling.study import configuration, grid, manifest
+    from tfscaling.study.registries import Registries
+    from tfscaling.training.models import MODELS
+    from tfscaling.training.strategies import STRATEGIES
 
     nodes = -(-runs // (2 * 5 * 5 * REPEATS))
     recipe = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 8}
@@ -161,9 +165,12 @@ def make(folder: Path, runs: int) -> None:
         "repeats": REPEATS,
     }
     platforms = {name: {**platform, **PRICE, "cloud": name} for name in ("a", "b")}
-    manifest = manifest_of({"grid": [block], "recipes": recipes, "platforms": platforms})
-    manifest.write(folder / "manifest.json")
-    generator.write_records(manifest, folder / "runs")
+    raw = {"grid": [block], "recipes": recipes, "platforms": platforms}
+    config = configuration.validate(raw)
+    expanded = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
+    made = manifest.Manifest.of(config, expanded, STRATEGIES)
+    made.write(folder / "manifest.json")
+    generator.write_records(manifest.as_dict(made), folder / "runs")
 
 
 def rows(path: Path) -> list[dict[str, str]]:

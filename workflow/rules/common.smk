@@ -260,7 +260,7 @@ def remove_outdated(paths):
 
 
 def make_partial_tables():
-    """What rule partial does, after a sweep that failed: rows of failed runs say why."""
+    """Partial tables after a sweep that failed; rows of its failed runs say why."""
     Path(STUDY).mkdir(parents=True, exist_ok=True)
     config, manifest = Path(STUDY, "config.json"), Path(STUDY, "manifest.json")
     atomic.write_text(config, CONFIG_TEXT)

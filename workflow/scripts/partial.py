@@ -24,7 +24,7 @@ from tfscaling.report.page import Results
 from tfscaling.study import all_reduce_benchmark, manifest
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import data_warnings, published, runs_table
+from tfscaling.tables import data_warnings, display, published, runs_table
 from tfscaling.tables.comparison import comparison_table
 
 
@@ -59,15 +59,13 @@ def tabulate(config: Config, planned: Manifest, runs_dir: Path, folder: Path) ->
     warnings = data_warnings.find(table, runs)
     run_record.write_json(folder / "warnings.json", data_warnings.to_json(warnings))
     compare.write(
-        table,
-        runs,
+        display.comparison(table, shown.title, shown.columns),
         warnings,
-        expected["platforms"],
-        shown.title,
-        shown.columns,
         [comparison.with_suffix(ending) for ending in compare.FORMATS],
-        [folder / "platforms" / f"{name}.md" for name in expected["platforms"]],
     )
+    platforms = expected["platforms"]
+    files = [folder / "platforms" / f"{name}.md" for name in platforms]
+    compare.write_platforms(table, runs, platforms, files)
     study = Study(
         runs_table.read_table(comparison),
         runs,

@@ -8,7 +8,6 @@ from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.phases import PHASES, Phases
 from tfscaling.records.run_record import Metrics, RunRecord
-from tfscaling.report.sections import MEANINGS
 from tfscaling.study.configuration import load_schema
 
 RECORD = run_record.from_content(a_record(), "run.json", RunRecord)
@@ -72,8 +71,8 @@ def test_a_name_with_seconds_has_the_unit_seconds() -> None:
 @pytest.mark.parametrize("name", ["time_to_accuracy_s", "cost_to_accuracy_usd"])
 def test_to_the_target_less_is_better_and_the_definition_says_what_is_measured(name: str) -> None:
     assert METRICS[name].direction == "lower"
-    assert "evaluations" in MEANINGS[name]
-    assert "initialisation" in MEANINGS[name]
+    assert "evaluations" in METRICS[name].meaning
+    assert "initialisation" in METRICS[name].meaning
 
 
 def test_columns_shown_by_default_are_metrics() -> None:

@@ -145,9 +145,14 @@ def _normality(data: Data) -> Iterator[Part]:
 
     points = data.points[known(data.points, LOW, HIGH)]
     times = [data.samples.values(point, TIME) for point in points_of(points)]
-    tested = [own for own in times if len(set(own)) > 2]
-    rejected = sum(shapiro(own).pvalue < 1 - CONFIDENCE for own in tested)
-    yield None, f"Shapiro-Wilk rejects normality of the time at {rejected} of {len(tested)} points"
+    tested: dict[int, list[list[float]]] = {}  # by the number of runs: tested all at once
+    for own in times:
+        if len(set(own)) > 2:
+            tested.setdefault(len(own), []).append(own)
+    levels = [shapiro(own, axis=1).pvalue for own in tested.values()]
+    rejected = sum(int((level < 1 - CONFIDENCE).sum()) for level in levels)
+    count = sum(map(len, tested.values()))
+    yield None, f"Shapiro-Wilk rejects normality of the time at {rejected} of {count} points"
     ends = zip(points[LOW].tolist(), points[HIGH].tolist(), times, strict=True)
     of_runs = [all(math.isclose(min(own, key=lambda t: abs(t - end)), end, rel_tol=1e-6)
                    for end in (low, high)) for low, high, own in ends]  # fmt: skip

@@ -12,10 +12,10 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
@@ -28,8 +28,10 @@ from tfscaling.jobs.ports import ReservedPorts
 from tfscaling.records import clock, run_record
 from tfscaling.records.failure_report import Cause, FailureReport
 from tfscaling.records.prepared_data import PreparedDataError
+from tfscaling.study.manifest import Manifest, ManifestError
 from tfscaling.study.run_spec import BenchmarkSpec, RunSpec
 
+_S = TypeVar("_S", RunSpec, BenchmarkSpec)
 #: In an attempt's folder: the specification, as all ranks read it.
 SPEC = "spec.json"
 
@@ -129,6 +131,28 @@ class Attempt:
             except OSError as error:  # as when the disk is full: what is said above stays
                 print(f"{folder / run_record.FAILURE}: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+def add_manifest_arguments(parser: argparse.ArgumentParser, name: str, meaning: str) -> None:
+    """Add the flags that say what of the manifest is to be made."""
+    parser.add_argument("--manifest", type=Path, help="results/<study>/manifest.json")
+    parser.add_argument(f"--{name}", metavar="PATH", help=meaning)
+
+
+def planned(
+    parser: argparse.ArgumentParser,
+    args: argparse.Namespace,
+    path: str,
+    specs: Callable[[Manifest], Iterable[_S]],
+) -> _S:
+    """The specification with this path; ends with an error if the manifest has none."""
+    try:
+        found = [spec for spec in specs(Manifest.read(args.manifest)) if spec.path == path]
+    except (OSError, ManifestError) as error:
+        parser.error(str(error))
+    if not found:
+        parser.error(f"{args.manifest}: {path} is not planned")
+    return found[0]
 
 
 class Limits(NamedTuple):

@@ -14,7 +14,6 @@ from tfscaling.records import checks
 from tfscaling.records.metrics import METRICS
 from tfscaling.report.interactive_tables import TONES, Table, table
 from tfscaling.study.config import POINT_AXES
-from tfscaling.study.configuration import load_schema
 from tfscaling.study.platforms import SHOWN
 from tfscaling.tables.data_warnings import DataWarning, placed
 from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant, one_line, rounded
@@ -35,29 +34,6 @@ STATUSES = {
     "stale": "made with parameters or data other than those planned now",
     "missing": "not run yet",
     "excluded": "a point that is not run, because of a limit or an exclude entry",
-}
-#: What the schema of the records does not say, or says in too few words.
-MEANINGS = {
-    "accuracy": "Mean over the last epoch's batches while they are trained.",
-    "speedup": "How many times as fast as the baseline: see the formulae below.",
-    "steady_state_speedup": "Median throughput over that of the baseline: what more nodes bring "
-    "once training runs, without start, compilation and data.",
-    "scaling_efficiency": "Speed-up per replica, relative to the baseline: see below.",
-    "cost_usd": "nodes × price of a node and hour × execution_time_s / 3600: what the training "
-    "itself costs, prorated by the second, without minimum charges, queue or boot.",
-    "time_to_accuracy_s": "From the trainer's first line to the end of the first evaluation on "
-    "held-out examples whose accuracy is at least comparison.target_accuracy, evaluations so far "
-    "included. Without evaluation_interval_epochs in the recipe, the only evaluation is that after "
-    "the last epoch. MLPerf's clock is the same, but lets initialisation of up to 30 minutes out.",
-    "cost_to_accuracy_usd": "nodes × price of a node and hour × time_to_accuracy_s / 3600: "
-    "initialisation and evaluations are paid for; a point has a value only if all its valid runs "
-    "reached the target.",
-    "published_execution_time_s": "The published value of the same point.",
-    "published_loss": "The published value of the same point.",
-    "published_accuracy": "The published value of the same point.",
-    "execution_time_ratio": "Measured over published, if both did the same training.",
-    "loss_ratio": "Measured over published, if both did the same training.",
-    "accuracy_ratio": "Measured over published, if both did the same training.",
 }
 _UNKNOWN = "unknown"
 
@@ -183,13 +159,10 @@ def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
 
 def definitions() -> dict[str, Any]:
     """Every metric, and how intervals are made."""
-    schema = load_schema("run_record")["properties"]
-    known = {**schema["phases"]["properties"], **schema["metrics"]["properties"]}
-    rows = []
-    for name, metric in METRICS.items():
-        described = known.get(name, {}).get("description", metric.title.capitalize() + ".")
-        meaning = MEANINGS.get(name, described)
-        rows.append([name, metric.title, metric.unit or MISSING, metric.direction, meaning])
+    rows = [
+        [name, m.title, m.unit or MISSING, m.direction, m.meaning or f"{m.title.capitalize()}."]
+        for name, m in METRICS.items()
+    ]
     header = ["metric", "title", "unit", "better", "meaning"]
     return {
         "metrics": table("metrics", TextTable.of("Metrics", header, rows)),

@@ -77,6 +77,8 @@ def _text(value: Any) -> str | None:
 
 
 def _distinct(values: Sequence[Any]) -> str | None:
+    if len(values) == 1:  # as nearly always: all ranks have the same
+        return _text(values[0]) or None
     return SEPARATOR.join(dict.fromkeys(t for v in values if (t := _text(v)))) or None
 
 
@@ -97,6 +99,8 @@ def shared_with(rows: Sequence[Mapping[str, Any]]) -> list[int | None]:
                 spans.setdefault(machine, []).append(span)
     others: dict[int, set[int]] = {}
     for machine_spans in spans.values():
+        if len(machine_spans) == 1:
+            continue
         running: list[tuple[float, float, int]] = []
         for span in sorted(machine_spans):
             running = [other for other in running if other[1] > span[0]]
