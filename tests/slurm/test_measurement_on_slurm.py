@@ -64,18 +64,6 @@ report = json.loads(path.read_text())
 path.write_text(json.dumps(report))
 END
 exit"""
-<<<<<<< HEAD
-#: Rank 1 reads a specification of its own; of flags that are given twice the last one counts.
-OTHER_EXAMPLES = """
-spec=$(mktemp)
-python3 - "$spec" "$@" <<'END'
-import json, pathlib, sys
-spec = json.loads(pathlib.Path(sys.argv[sys.argv.index("--spec") + 1]).read_text())
-spec["recipe"]["test_examples_max"] = 400
-pathlib.Path(sys.argv[1]).write_text(json.dumps(spec))
-END
-set -- "$@" --spec "$spec" """
-=======
 #: Rank 1 reads another specification than the other ranks.
 TESTS_ON_LESS = """
 python3 - "$@" <<'END'
@@ -87,7 +75,6 @@ path.with_name("other.json").write_text(json.dumps(spec))
 END
 set -- "${@/%spec.json/other.json}"
 """.strip()
->>>>>>> main
 #: Platform → (what is done to rank 1, how the run must be refused).
 SABOTAGE = {
     "hidden-gpu": (
@@ -110,13 +97,7 @@ SABOTAGE = {
         "requested 2 nodes, ranks ran on 1",
     ),
     "other-cluster": (BY_NUMBER, "ranks disagree on the cluster"),
-<<<<<<< HEAD
-    "other-examples": (
-        OTHER_EXAMPLES, "requested test_examples 500, got {1: 400}"
-    ),
-=======
     "other-examples": (TESTS_ON_LESS, "requested test_examples 500, got {1: 400}"),
->>>>>>> main
 }  # fmt: skip
 
 
