@@ -7,11 +7,12 @@ one like it that had not, and runs in which rank 1 is not what was asked for.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from project import TINY, Project
+from project import REPOSITORY, TINY, Project
 
 Submit = Callable[..., tuple[int, str]]
 WAIT_S = 60
@@ -43,10 +44,10 @@ def model():
 '''
 ONLY_RANK_1 = "if [[ $SLURM_PROCID == 1 ]]; then {}; fi"
 #: The same addresses by number and not by name: it works, but is not the cluster of the others.
-BY_NUMBER = """export TF_CONFIG=$(cd "$(dirname "$(command -v train_rank.py)")" && python3 -c '
+BY_NUMBER = f"""export TF_CONFIG=$(cd {REPOSITORY}/workflow/scripts && {sys.executable} -c '
 import json, os, socket
 from tfscaling.cluster import resolver as cluster
-spec = json.loads(cluster.resolve(os.environ, jobs={"worker": 2}, gpus_per_node=0).tf_config())
+spec = json.loads(cluster.resolve(os.environ, jobs={{"worker": 2}}, gpus_per_node=0).tf_config())
 pairs = [address.split(":") for address in spec["cluster"]["worker"]]
 spec["cluster"]["worker"] = [socket.gethostbyname(host) + ":" + port for host, port in pairs]
 print(json.dumps(spec))')"""
