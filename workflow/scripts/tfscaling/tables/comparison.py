@@ -316,7 +316,11 @@ def _add_published(
         name = expected["platforms"][row["platform"]]["published_as"]
         result = known.get(published.point_of(row, name))
         own = training.get(point_of(row))  # an excluded point has none
-        same = result is not None and own is not None and published.same_training(result, own)
+        same = (
+            result is not None
+            and own is not None
+            and published.same_training(result, own, expected["synchronous_strategies"])
+        )
         row |= published.beside(row, result, same)
         if same and row["runs"]:
             for name in published.without_ratio(row):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from tfscaling.study.configuration import ConfigError, Sources, problem
 from tfscaling.tables.display import MISSING, TextTable, cell, constant, rounded
 from tfscaling.tables.intervals import median_interval
 from tfscaling.tables.table_rows import rows_of
-from tfscaling.training.strategies import STRATEGIES
 
 POINT = ("platform", "model", "strategy", "nodes", "gpus_per_node", "tasks_per_node")
 TRAINING = ("dataset", "optimizer", "learning_rate", "epochs", "global_batch_size")
@@ -113,14 +112,13 @@ def point_of(axes: Row, platform: str | None = None) -> tuple[Any, ...]:
     return tuple(str(value) for value in point.values())
 
 
-def same_training(row: Row, training: Row) -> bool:
+def same_training(row: Row, training: Row, synchronous: Collection[str]) -> bool:
     """Whether the training of a run is that of the published row: it gives the same model.
 
-    So do all synchronous strategies with the same global batch.
+    So do all strategies of `synchronous` with the same global batch.
     """
     strategies = {row["strategy"], training["strategy"]}
-    known = [STRATEGIES[name] for name in strategies if name in STRATEGIES]
-    same_updates = len(strategies) == 1 or [s.synchronous for s in known] == [True, True]
+    same_updates = len(strategies) == 1 or strategies <= {*synchronous}
     return (
         same_updates
         and all(training[key] == row[key] for key in ("model", *TRAINING))
@@ -172,6 +170,7 @@ def table(
     """
     done = runs[runs["status"].isin([*FINISHED])]
     learned = rows_of(done[["status", "loss", "accuracy"]])
+    synchronous = expected["synchronous_strategies"]
     by_hash = dict(zip(done["parameters_hash"], learned, strict=True))
     trained: dict[str, tuple[Row, list[Row]]] = {}
     training_at: dict[tuple[Any, ...], Row] = {}
@@ -194,10 +193,12 @@ def table(
         here = [
             place
             for place in places.get(point_of(row), [])
-            if same_training(row, training_at[_place(place)])
+            if same_training(row, training_at[_place(place)], synchronous)
         ]
         point: Row = max(here, key=lambda place: int(place["runs"]), default={})
-        same = (own for training, own in trained.values() if same_training(row, training))
+        same = (
+            own for training, own in trained.values() if same_training(row, training, synchronous)
+        )
         alike = [run for own in same for run in own]
         valid = [run for run in alike if run["status"] == RunState.OK]
         result = {name: row[name] for name in (*POINT, "cloud", "global_batch_size")}
