@@ -9,6 +9,14 @@ from pathlib import Path
 import pytest
 from project import Project
 
+#: Files of tests that take minutes; xdist gives whole files to its workers.
+LONGEST = ("test_oracle.py", "test_failed_runs.py", "test_all_strategies.py", "test_supervisor.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, so that no worker begins one when the others have finished."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
 
 @pytest.fixture(scope="session")
 def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -1,40 +1,160 @@
-"""Run records by the thousand, made up but valid: for tables, plots and the report."""
+"""Reports of ranks and run records, made up but valid: for tests, and by the thousand.
+
+The one place where tests and benchmarks make records: what a rank reports (`training_report`), what
+a run measured (`phases`), its record (`record`), and the files of whole sweeps (`write_records`).
+"""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tfscaling.records import checks, run_record
+from tfscaling.records.phases import Phases
+from tfscaling.records.rank_report import (
+    Epoch,
+    Execution,
+    HostFacts,
+    RankReport,
+    TrainingReport,
+)
+from tfscaling.records.run_record import Environment, PreparedData, RunRecord
 from tfscaling.study.geometry import Geometry
-from tfscaling.study.parameters import cpus_per_task
+from tfscaling.study.run_spec import RunSpec
+from tfscaling.training.strategies import STRATEGIES
 
 Entry = Mapping[str, Any]
-#: Seconds of the phases that do not depend on the number of replicas.
-_FIXED_S = {
-    "launch_time_s": 1.5, "import_time_s": 4.0, "data_time_s": 0.5, "build_time_s": 0.75,
-    "first_step_time_s": 2.0, "evaluation_time_s": 0.5, "probe_time_s": 0.25,
-    "teardown_time_s": 0.25,
-}  # fmt: skip
 
-FACTS = {
-    "machine": "12345678-1234-1234-1234-123456789abc", "cpu_model": "A processor",
-    "cpu_mhz": 2300.0, "cpus_online": 2, "memory_gb": 7.8, "network_mbit_per_s": {"eth0": 10000.0},
-    "gpus": [], "gpu_uuids": [], "gpu_driver": None, "kernel": "6.1", "python": "3.11.7",
-    "packages": {"tensorflow": "2.21.0", "keras": "3.15.1", "numpy": "2.4.6"},
-}  # fmt: skip
+FACTS = HostFacts(
+    machine="12345678-1234-1234-1234-123456789abc",
+    cpu_model="A processor",
+    cpu_mhz=2300.0,
+    cpus_online=2,
+    memory_gb=7.8,
+    network_mbit_per_s={"eth0": 10000.0},
+    kernel="6.1",
+    python="3.11.7",
+    packages={"tensorflow": "2.21.0", "keras": "3.15.1", "numpy": "2.4.6"},
+)
 
 #: The checksum of the data where no dataset is prepared.
 DATA_SHA256 = "d" * 64
 
 
-def dataset_of(name: str, sha256: str = DATA_SHA256) -> dict[str, Any]:
+def prepared(name: str, sha256: str = DATA_SHA256) -> PreparedData:
     """What a record says of its data."""
-    return {"name": name, "source": "made up", "sha256": sha256, "train_examples": 384,
-            "test_examples": 100}  # fmt: skip
+    return PreparedData(
+        name=name, source="made up", sha256=sha256, train_examples=384, test_examples=100
+    )
+
+
+def spec_of(entry: Entry) -> RunSpec:
+    """The specification of a planned run."""
+    strategy, geometry = STRATEGIES[entry["axes"]["strategy"]], Geometry.of(entry["axes"])
+    sizes = (entry["per_replica_batch_size"], entry["global_batch_size"])
+    jobs = strategy.jobs(geometry, entry["parameters"]["parameter_servers"])
+    return RunSpec.from_parameters(
+        entry["axes"], entry["parameters"], entry["replicas"], sizes, jobs
+    )
+
+
+def training_report(rank: int = 0, **changes: Any) -> TrainingReport:
+    """What a rank reports after two epochs of three steps; node<n> is the host of rank n."""
+    usual: dict[str, Any] = {
+        "rank": rank,
+        "job": "worker",
+        "host": f"node{rank}",
+        "start_s": 1000.0 + rank,
+        "cluster_hash": "0123456789abcdef",
+        "cluster_source": "slurm",
+        "devices": ("CPU:0",),
+        "cpus": 8,
+        "intra_op_threads": 8,
+        "replicas": 2,
+        "worker_devices": None,
+        "per_replica_batch_size": 64,
+        "global_batch_size": 128,
+        "examples_per_step": 128,
+        "data_sha256": DATA_SHA256,
+        "examples_trained": 768,
+        "model_parameters": 2770634,
+        "train_examples": 384,
+        "test_examples": 100,
+        "tensorflow_version": "2.21.0",
+        "clock": {"offset_s": 0.0, "uncertainty_s": 0.001},
+        "host_facts": FACTS,
+        "epochs": (
+            Epoch(epoch=1, loss=0.5, accuracy=0.8, duration_s=2.3),
+            Epoch(epoch=2, loss=0.25, accuracy=0.9, duration_s=0.3),
+        ),
+        "steps": executions(
+            (1, 0, 1, 2.0),
+            (1, 1, 1, 0.1),
+            (1, 2, 1, 0.2),
+            *((2, step, 1, 0.1) for step in range(3)),
+        ),
+        "compute_steps": (0.08, 0.06, 0.07),
+        "diverged": "",
+        "test_loss": 0.3,
+        "test_accuracy": 0.88,
+    }
+    return msgspec.convert({**usual, **changes}, TrainingReport)
+
+
+def executions(*rows: tuple[int, int, int, float]) -> tuple[Execution, ...]:
+    """Rows of epoch, first step, number of steps and seconds."""
+    return tuple(Execution(*row) for row in rows)
+
+
+def phases(execution_time_s: float = 17.75, **changes: float | None) -> Phases:
+    """Durations of a run."""
+    usual = {
+        "launch_time_s": 1.0,
+        "import_time_s": 4.0,
+        "rendezvous_time_s": 0.5,
+        "data_time_s": 0.25,
+        "build_time_s": 1.0,
+        "first_step_time_s": 2.0,
+        "train_time_s": 10.0,
+        "evaluation_time_s": 0.5,
+        "probe_time_s": 0.25,
+        "teardown_time_s": 0.25,
+        "execution_time_s": execution_time_s,
+    }
+    durations: dict[str, Any] = {**usual, **changes}
+    return Phases(**durations)
+
+
+def record(
+    spec: RunSpec,
+    reports: Sequence[RankReport],
+    durations: Phases,
+    data: PreparedData | None = None,
+    divergence: str = "",
+    **environment: Any,
+) -> RunRecord:
+    """The record of a run that passed all checks, or diverged; made by nobody in particular."""
+    usual = {"launcher_host": "login", "git_commit": None, "slurm_job": None}
+    where = {**usual, "slurm_settings": None, "unchecked": (), **environment}
+    passed = [name for name in checks.CHECKS if not divergence or name != checks.FINITE]
+    return run_record.build(
+        spec,
+        1,
+        reports,
+        durations,
+        Environment(dataset=data or prepared(spec.dataset), **where),
+        run_record.validity(passed, divergence),
+    )
+
+
+def content(record: msgspec.Struct) -> dict[str, Any]:
+    """What the file of a record holds."""
+    read: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(record)))
+    return read
 
 
 def usual_time_s(entry: Entry) -> float:
@@ -54,79 +174,84 @@ def write_records(
     The runs are of the data that is prepared beside them, if there is any.
     """
     for number, entry in enumerate(expected["runs"]):
-        dice = random.Random(number)
+        random_numbers = random.Random(number)
         folder = runs_dir / entry["path"]
         folder.mkdir(parents=True, exist_ok=True)
         name = entry["parameters"]["dataset"]
-        prepared = runs_dir.with_name("datasets") / f"{name}.json"
-        sha256 = json.loads(prepared.read_text())["sha256"] if prepared.exists() else DATA_SHA256
-        data = dataset_of(name, sha256)
-        record = record_of(entry, time_s(entry) * dice.gauss(1.0, noise), dice, data)
-        (folder / run_record.RECORD).write_text(json.dumps(record))
+        beside = runs_dir.with_name("datasets") / f"{name}.json"
+        sha256 = json.loads(beside.read_text())["sha256"] if beside.exists() else DATA_SHA256
+        execution_time_s = time_s(entry) * random_numbers.gauss(1.0, noise)
+        made = scattered(spec_of(entry), execution_time_s, random_numbers, prepared(name, sha256))
+        run_record.write_json(folder / run_record.RECORD, made)
 
 
-def record_of(
-    entry: Entry, execution_time_s: float, dice: random.Random, data: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A record of `entry` with this time; loss and accuracy follow the global batch."""
-    axes, parameters = entry["axes"], entry["parameters"]
-    shape, batch = Geometry.of(axes), entry["global_batch_size"]
-    phases = {**_FIXED_S, "rendezvous_time_s": 0.25 * shape.tasks}
-    outside = ("launch_time_s", "evaluation_time_s", "probe_time_s", "teardown_time_s")
-    rest = sum(value for name, value in phases.items() if name not in outside)
+def scattered(
+    spec: RunSpec, execution_time_s: float, random_numbers: random.Random, data: PreparedData
+) -> RunRecord:
+    """A record with this time; loss and accuracy follow the global batch."""
     epochs = [
-        _epoch(number, batch * 8 / number, execution_time_s / parameters["epochs"], dice)
-        for number in range(1, parameters["epochs"] + 1)
+        _epoch(
+            number,
+            spec.global_batch_size * 8 / number,
+            execution_time_s / spec.recipe.epochs,
+            random_numbers,
+        )
+        for number in range(1, spec.recipe.epochs + 1)
     ]
-    return run_record.build(
-        axes,
-        {
-            "tasks": shape.tasks,
-            "gpus_per_task": shape.gpus_per_task,
-            "cpus_per_task": cpus_per_task(axes, parameters),
-            **{key: entry[key] for key in
-               ("replicas", "per_replica_batch_size", "global_batch_size")},
-        },
-        parameters,
-        entry["parameters_hash"],
-        1,
-        [_report(rank, entry, epochs) for rank in range(shape.tasks)],
-        {
-            **phases,
-            "queue_time_s": dice.uniform(1, 60),
-            "boot_time_s": 0.0,
-            "train_time_s": max(1.0, execution_time_s - rest),
-            "execution_time_s": execution_time_s,
-        },
-        {
-            "launcher_host": "node0", "git_commit": "0" * 40, "started": "2026-01-01T00:00:00Z",
-            "slurm_job": {"id": "1"}, "slurm_settings": None,
-            "dataset": data, "unchecked": [],
-        },
-        list(checks.CHECKS),
-    )  # fmt: skip
-
-
-def _epoch(number: int, batch: float, duration_s: float, dice: random.Random) -> dict[str, Any]:
-    error = min(0.9, 0.0006 * (batch / 64) ** 0.9 * 3 * dice.gauss(1.0, 0.1))
-    return {
-        "epoch": number, "loss": 3.3 * error, "accuracy": 1 - error, "duration_s": duration_s,
-        "test_loss": 6.6 * error, "test_accuracy": max(0.0, 0.99 - error),
-        "evaluation_time_s": _FIXED_S["evaluation_time_s"],
+    fixed = {
+        "launch_time_s": 1.5, "import_time_s": 4.0, "data_time_s": 0.5, "build_time_s": 0.75,
+        "first_step_time_s": 2.0, "rendezvous_time_s": 0.25 * spec.geometry.tasks,
     }  # fmt: skip
+    before_training_s = sum(fixed.values()) - fixed["launch_time_s"]
+    durations = phases(
+        execution_time_s,
+        **fixed,
+        queue_time_s=random_numbers.uniform(1, 60),
+        boot_time_s=0.0,
+        train_time_s=max(1.0, execution_time_s - before_training_s),
+    )
+    examples = (spec.recipe.train_examples_max or 60_000) * len(epochs)
+    reports = [
+        training_report(
+            rank,
+            cpus=2,
+            clock={"offset_s": 0.001 * rank, "uncertainty_s": 0.0005},
+            # no machine is shared: all runs start at the same time
+            host_facts=_facts_of(f"{spec.parameters_hash}-{rank}"),
+            epochs=tuple(epochs),
+            steps=executions(*((e.epoch, 0, 20, e.duration_s) for e in epochs)),
+            compute_steps=(0.8 * epochs[-1].duration_s / 20,) * 3,
+            examples_per_step=spec.global_batch_size,
+            examples_trained=examples,
+            test_loss=2 * (epochs[-1].loss or 0.0),
+            test_accuracy=epochs[-1].accuracy - 0.01,
+        )
+        for rank in range(spec.geometry.tasks)
+    ]
+    return record(
+        spec,
+        reports,
+        durations,
+        data,
+        launcher_host="node0",
+        git_commit="0" * 40,
+        started="2026-01-01T00:00:00Z",
+        slurm_job={"id": "1"},
+    )
 
 
-def _report(rank: int, entry: Entry, epochs: list[dict[str, Any]]) -> dict[str, Any]:
-    # no machine is shared: all runs start at the same time
-    facts = {**FACTS, "machine": f"{entry['parameters_hash']}-{rank}"}
-    return {
-        "rank": rank, "job": "worker", "host": f"node{rank}", "devices": ["CPU:0"], "cpus": 2,
-        "cluster_hash": "0123456789abcdef", "tensorflow_version": "2.21.0", "epochs": epochs,
-        "clock": {"offset_s": 0.001 * rank, "uncertainty_s": 0.0005}, "host_facts": facts,
-        "compute_steps": [0.8 * epochs[-1]["duration_s"] / 20] * 3,
-        "examples_per_step": entry["global_batch_size"],
-        "examples_trained": (entry["parameters"]["train_examples_max"] or 60_000) * len(epochs),
-        "steps": [(epoch["epoch"], 0, 20, epoch["duration_s"]) for epoch in epochs],
-        "test_loss": 2 * epochs[-1]["loss"],
-        "test_accuracy": epochs[-1]["accuracy"] - 0.01,
-    }  # fmt: skip
+def _epoch(number: int, batch: float, duration_s: float, random_numbers: random.Random) -> Epoch:
+    error = min(0.9, 0.0006 * (batch / 64) ** 0.9 * 3 * random_numbers.gauss(1.0, 0.1))
+    return Epoch(
+        epoch=number,
+        loss=3.3 * error,
+        accuracy=1 - error,
+        duration_s=duration_s,
+        test_loss=6.6 * error,
+        test_accuracy=max(0.0, 0.99 - error),
+        evaluation_time_s=0.5,
+    )
+
+
+def _facts_of(machine: str) -> HostFacts:
+    return msgspec.structs.replace(FACTS, machine=machine)

@@ -7,11 +7,12 @@ one like it that had not, and runs in which rank 1 is not what was asked for.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from project import TINY, Project
+from project import REPOSITORY, TINY, Project
 
 Submit = Callable[..., tuple[int, str]]
 WAIT_S = 60
@@ -43,10 +44,10 @@ def model():
 '''
 ONLY_RANK_1 = "if [[ $SLURM_PROCID == 1 ]]; then {}; fi"
 #: The same addresses by number and not by name: it works, but is not the cluster of the others.
-BY_NUMBER = """export TF_CONFIG=$(cd "$(dirname "$(command -v train_rank.py)")" && python3 -c '
+BY_NUMBER = f"""export TF_CONFIG=$(cd {REPOSITORY}/workflow/scripts && {sys.executable} -c '
 import json, os, socket
 from tfscaling.cluster import resolver as cluster
-spec = json.loads(cluster.resolve(os.environ, jobs={"worker": 2}, gpus_per_node=0).tf_config())
+spec = json.loads(cluster.resolve(os.environ, jobs={{"worker": 2}}, gpus_per_node=0).tf_config())
 pairs = [address.split(":") for address in spec["cluster"]["worker"]]
 spec["cluster"]["worker"] = [socket.gethostbyname(host) + ":" + port for host, port in pairs]
 print(json.dumps(spec))')"""
@@ -64,31 +65,40 @@ report = json.loads(path.read_text())
 path.write_text(json.dumps(report))
 END
 exit"""
+#: Rank 1 reads another specification than the other ranks.
+TESTS_ON_LESS = """
+python3 - "$@" <<'END'
+import json, pathlib, sys
+path = pathlib.Path(sys.argv[sys.argv.index("--spec") + 1])
+spec = json.loads(path.read_text())
+spec["recipe"]["test_examples_max"] = 400
+path.with_name("other.json").write_text(json.dumps(spec))
+END
+set -- "${@/%spec.json/other.json}"
+""".strip()
 #: Platform → (what is done to rank 1, how the run must be refused).
 SABOTAGE = {
     "hidden-gpu": (
         "export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES%,*}",
-        "asked 2 GPUs per node and 2 per task, Slurm gave the ranks {0: 2, 1: 1}",
+        "requested 2 GPUs per node and 2 per task, Slurm gave the ranks {0: 2, 1: 1}",
     ),
     "missing-epoch": (
-        REPORTS_OTHER.format('del report["epochs"][-1]'), "asked 2 epochs, finished {1: 1}"
+        REPORTS_OTHER.format('del report["epochs"][-1]'), "requested 2 epochs, finished {1: 1}"
     ),
     "other-loss": (
         REPORTS_OTHER.format('report["epochs"][-1]["loss"] += 1e-6'),
         "ranks disagree on loss and accuracy: {0: [(",
     ),
     "few-cpus": (
-        "taskset --pid --cpu-list 0 $$ >/dev/null", "asked 2 CPUs per task, got {1: 1}"
+        "taskset --pid --cpu-list 0 $$ >/dev/null", "requested 2 CPUs per task, got {1: 1}"
     ),
     "wrong-node": (
         """exec unshare --uts bash -c 'hostname "$0"; exec "$@"' """
         """"$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -1)" "$@" """,
-        "asked 2 nodes, ranks ran on 1",
+        "requested 2 nodes, ranks ran on 1",
     ),
     "other-cluster": (BY_NUMBER, "ranks disagree on the cluster"),
-    "other-examples": (
-        'set -- "$@" --test-examples-max 400', "asked test_examples 500, got {1: 400}"
-    ),
+    "other-examples": (TESTS_ON_LESS, "requested test_examples 500, got {1: 400}"),
 }  # fmt: skip
 
 

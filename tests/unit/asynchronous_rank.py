@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from oracle_rank import arrays_of
-from strategy_rank import PARAMETERS
+from strategy_rank import training_spec
 from tfscaling.records.events import EventLog
 from tfscaling.training import devices
 from tfscaling.training.parameter_server import ParameterServerTrainer
 from tfscaling.training.strategies import STRATEGIES
 
-SETTINGS = {**PARAMETERS, "epochs": 1, "precision": "mixed_float16", "momentum": 0.0}
 BATCH = 16
 #: The trainer whose loss scale "another worker" changes.
 TRAINERS: list[ParameterServerTrainer] = []
@@ -64,11 +63,10 @@ def main() -> None:
     devices.set_precision("mixed_float16")
     spec = tf.train.ClusterSpec(jobs)
     servers = [tf.distribute.Server(spec, job, 0, protocol="grpc") for job in ("ps", "worker")]
-    strategy = STRATEGIES["parameter_server"].build(names, SETTINGS)
+    strategy = STRATEGIES["parameter_server"].build(names, "ring")
     arrays = arrays_of(BATCH)
-    TRAINERS.append(
-        ParameterServerTrainer(strategy, interrupted_model, arrays, BATCH, SETTINGS, 1, False)
-    )
+    asked = training_spec(BATCH, epochs=1, precision="mixed_float16", momentum=0.0)
+    TRAINERS.append(ParameterServerTrainer(strategy, interrupted_model, arrays, asked, False))
     TRAINERS[0].train(EventLog(Path(os.devnull), 0), print)  # one update
     found = {
         "weights": TRAINERS[0].model.get_weights()[0].tolist(),

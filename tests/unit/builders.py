@@ -11,20 +11,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from generator import DATA_SHA256, FACTS, dataset_of
+import generator
+from generator import phases, spec_of, training_report
 from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
 from tfscaling.jobs.launchers import Command
-from tfscaling.records import checks, run_record
-from tfscaling.study import configuration, grid, manifest
+from tfscaling.records import run_record
+from tfscaling.records.rank_report import Epoch
+from tfscaling.study import configuration, grid
+from tfscaling.study import manifest as manifests
 from tfscaling.study.config import Config
-from tfscaling.study.geometry import Geometry
-from tfscaling.study.parameters import cpus_per_task
 from tfscaling.study.registries import Registries
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
 
 REGISTRIES = Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES)
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "workflow" / "scripts"
 
@@ -73,48 +75,6 @@ def valid_config(*changes: tuple[Sequence[str | int], Any]) -> Config:
     return configuration.validate(raw_config(*changes))
 
 
-def report(rank: int = 0, **changes: Any) -> dict[str, Any]:
-    """What a rank reports after two epochs of three steps; node<n> is the host of rank n."""
-    epochs = [
-        {"epoch": 1, "loss": 0.5, "accuracy": 0.8, "duration_s": 2.3},
-        {"epoch": 2, "loss": 0.25, "accuracy": 0.9, "duration_s": 0.3},
-    ]
-    usual = {
-        "rank": rank,
-        "job": "worker",
-        "host": f"node{rank}",
-        "start_s": 1000.0 + rank,
-        "cluster_hash": "0123456789abcdef",
-        "cluster_source": "slurm",
-        "devices": ["CPU:0"],
-        "gpus_visible": None,
-        "gpus_given": None,
-        "gpu_names": [],
-        "cpus": 8,
-        "cpu_quota": None,
-        "intra_op_threads": 8,
-        "replicas": 2,
-        "per_replica_batch_size": 64,
-        "global_batch_size": 128,
-        "examples_per_step": 128,
-        "data_sha256": DATA_SHA256,
-        "examples_trained": 768,
-        "model_parameters": 2770634,
-        "train_examples": 384,
-        "test_examples": 100,
-        "tensorflow_version": "2.21.0",
-        "clock": {"offset_s": 0.0, "uncertainty_s": 0.001},
-        "host_facts": FACTS,
-        "epochs": epochs,
-        "steps": [(1, 0, 1, 2.0), (1, 1, 1, 0.1), (1, 2, 1, 0.2)]
-        + [(2, step, 1, 0.1) for step in range(3)],
-        "compute_steps": [0.08, 0.06, 0.07],
-        "test_loss": 0.3,
-        "test_accuracy": 0.88,
-    }
-    return {**usual, **changes}
-
-
 def rank_events(rank: int, passed_s: Mapping[str, float], **start: Any) -> list[dict[str, Any]]:
     """A rank's events at the given times."""
     events = [{"time_s": time, "rank": rank, "event": name} for name, time in passed_s.items()]
@@ -127,71 +87,31 @@ def write_events(folder: Path, rank: int, events: Sequence[Mapping[str, Any]]) -
     (folder / f"rank-{rank}.events.jsonl").write_text(text)
 
 
-PHASES = {
-    "queue_time_s": None,
-    "boot_time_s": None,
-    "launch_time_s": 1.0,
-    "import_time_s": 4.0,
-    "rendezvous_time_s": 0.5,
-    "data_time_s": 0.25,
-    "build_time_s": 1.0,
-    "first_step_time_s": 2.0,
-    "train_time_s": 10.0,
-    "evaluation_time_s": 0.5,
-    "probe_time_s": 0.25,
-    "teardown_time_s": 0.25,
-    "execution_time_s": 17.75,
-}
-
-
 def record_of(
     entry: Mapping[str, Any],
     execution_time_s: float = 17.75,
     divergence: str = "",
     **of_ranks: Any,
 ) -> dict[str, Any]:
-    """A run record, checked against the schema, for an entry of `expectations.expected_runs`.
+    """The content of the run record of a planned run.
 
     `divergence` makes it a run that diverged in its second epoch; `of_ranks` changes the reports.
     """
     if divergence:
-        epochs = [{"epoch": 1, "loss": 0.5, "accuracy": 0.8, "duration_s": 2.3},
-                  {"epoch": 2, "loss": None, "accuracy": 0.1, "duration_s": 0.3}]  # fmt: skip
+        epochs = (
+            Epoch(epoch=1, loss=0.5, accuracy=0.8, duration_s=2.3),
+            Epoch(epoch=2, loss=None, accuracy=0.1, duration_s=0.3),
+        )
         of_ranks = {"epochs": epochs, "test_loss": None, "test_accuracy": None, **of_ranks}
-    axes, parameters = entry["axes"], entry["parameters"]
-    shape = Geometry.of(axes)
-    return run_record.build(
-        axes,
-        {
-            "tasks": shape.tasks,
-            "gpus_per_task": shape.gpus_per_task,
-            "cpus_per_task": cpus_per_task(axes, parameters),
-            "replicas": entry["replicas"],
-            "per_replica_batch_size": entry["per_replica_batch_size"],
-            "global_batch_size": entry["global_batch_size"],
-        },
-        parameters,
-        entry["parameters_hash"],
-        1,
-        [report(rank, **of_ranks) for rank in range(shape.tasks)],
-        {**PHASES, "execution_time_s": execution_time_s},
-        {
-            "launcher_host": "login",
-            "git_commit": None,
-            "slurm_job": None,
-            "slurm_settings": None,
-            "dataset": dataset_of(parameters["dataset"]),
-            "unchecked": [],
-        },
-        [name for name in checks.CHECKS if not divergence or name != checks.FINITE],
-        divergence,
-    )
+    spec = spec_of(entry)
+    reports = [training_report(rank, **of_ranks) for rank in range(spec.geometry.tasks)]
+    made = generator.record(spec, reports, phases(execution_time_s), divergence=divergence)
+    return generator.content(made)
 
 
 def a_record() -> dict[str, Any]:
-    """A record of the minimal configuration's run on two nodes, as it is read from its file."""
-    entry = manifest.expected_runs(valid_config())["runs"][1]
-    return json.loads(json.dumps(record_of(entry)))
+    """The content of a record of the minimal configuration's run on two nodes."""
+    return record_of(manifests.expected_runs(valid_config())["runs"][1])
 
 
 def write_record(
@@ -243,10 +163,10 @@ def run_python(
     )
 
 
-def axes_and_settings(**recipe: Any) -> tuple[RunSpec, dict[str, Any]]:
-    """The point `laptop` with one node and two logical devices."""
+def local_spec(**recipe: Any) -> RunSpec:
+    """A run on the point `laptop` with one node and two logical devices."""
     block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": 1}
     changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
     config = valid_config((("grid",), [{**block, "gpus_per_node": 2}]), *changes)
     (run,) = grid.expand(config, REGISTRIES).runs
-    return run.spec, run.spec.parameters
+    return run.spec

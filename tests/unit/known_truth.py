@@ -138,7 +138,11 @@ class Writer:
     def __init__(self) -> None:
         self.expected = expected_runs()
         self._records = [
-            generator.record_of(entry, 100.0, random.Random(0), generator.dataset_of("mnist"))
+            generator.content(
+                generator.scattered(
+                    generator.spec_of(entry), 100.0, random.Random(0), generator.prepared("mnist")
+                )
+            )
             for entry in self.expected["runs"]
         ]
 

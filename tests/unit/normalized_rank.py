@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from strategy_rank import PARAMETERS, synthetic_arrays
+from strategy_rank import synthetic_arrays, training_spec
 from tfscaling.records.events import EventLog
 from tfscaling.training import devices
 from tfscaling.training.strategies import STRATEGIES
@@ -35,11 +35,11 @@ def normalized_model() -> Any:
 def main() -> None:
     name, count, batch, output = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     names = devices.configure(count, "logical", 1)
-    strategy = STRATEGIES[name].build(names, PARAMETERS)
+    strategy = STRATEGIES[name].build(names, "ring")
 
     from tfscaling.training.all_reduce import Trainer
 
-    trainer = Trainer(strategy, normalized_model, synthetic_arrays(), batch, PARAMETERS)
+    trainer = Trainer(strategy, normalized_model, synthetic_arrays(), training_spec(batch))
 
     def statistics() -> list[list[list[float]]]:
         """Moving mean and variance, of each replica of this rank."""
@@ -52,7 +52,7 @@ def main() -> None:
     trained = statistics()
     trainer.evaluate(result, events, "evaluated")
     found = {
-        "epochs": [[epoch["loss"], epoch["accuracy"]] for epoch in result.epochs],
+        "epochs": [[epoch.loss, epoch.accuracy] for epoch in result.epochs],
         "test": [result.test_loss, result.test_accuracy],
         "trained": trained,
         "evaluated": statistics(),

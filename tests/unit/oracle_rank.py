@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from strategy_rank import PARAMETERS, synthetic_arrays
+from strategy_rank import PARAMETERS, synthetic_arrays, training_spec
 from tfscaling.cluster import resolver
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
@@ -163,8 +163,8 @@ def trained(make: Make, replicas: int) -> dict[str, Any]:
 
 def found_in(result: Result) -> dict[str, Any]:
     return {
-        "loss": [epoch["loss"] for epoch in result.epochs],
-        "accuracy": [epoch["accuracy"] for epoch in result.epochs],
+        "loss": [epoch.loss for epoch in result.epochs],
+        "accuracy": [epoch.accuracy for epoch in result.epochs],
         "test_loss": result.test_loss,
         "examples": result.examples_trained,
     }
@@ -181,7 +181,7 @@ def overflowing(make: Make, replicas: int) -> dict[str, Any]:
         EventLog(Path(os.devnull), 0),
         lambda _: made.append(int(np.asarray(trainer.optimizer.iterations))),
     )
-    return {"loss": [epoch["loss"] for epoch in result.epochs], "updates": made}
+    return {"loss": [epoch.loss for epoch in result.epochs], "updates": made}
 
 
 def fitted_with_overflows() -> dict[str, Any]:
@@ -208,7 +208,11 @@ def compiled(model: Callable[[], Any], settings: dict[str, Any]) -> Any:
     keras.utils.set_random_seed(settings["seed"])
     built = model()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    built.compile(make_optimizer(settings, 1), loss, metrics=["accuracy"])
+    built.compile(
+        make_optimizer(training_spec(GLOBAL_BATCH, **settings).recipe, 1),
+        loss,
+        metrics=["accuracy"],
+    )
     return built
 
 
@@ -319,15 +323,14 @@ def main() -> None:
         parameter_server.serve(own, output.parent, events)
         output.write_text("{}")
         os._exit(0)
-    strategy = spec.build(names, SETTINGS)
+    strategy = spec.build(names, PARAMETERS["communication"])
     replicas = len(own.jobs["worker"]) * max(1, count)
 
     def make(model: Any, arrays: Any, batch: int, settings: Any) -> Any:
         if spec.coordinated:
-            return ParameterServerTrainer(
-                strategy, model, arrays, batch, settings, replicas, spec.synchronous
-            )
-        return Trainer(strategy, model, arrays, batch, settings)
+            asked = training_spec(batch, replicas, **settings)
+            return ParameterServerTrainer(strategy, model, arrays, asked, spec.synchronous)
+        return Trainer(strategy, model, arrays, training_spec(batch, **settings))
 
     output.write_text(json.dumps(trained(make, replicas)))
     events.add("end")

@@ -12,10 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from tfscaling import TRAINER_VERSION
 from tfscaling.cluster import resolver
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
+from tfscaling.study.config import Measured, Recipe
+from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.training import devices, parameter_server
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.loop import TrainingLoop
@@ -37,6 +41,35 @@ PARAMETERS = {
     "precision": "float32",
     "parameter_servers": 1,
 }
+
+
+def training_spec(batch: int, replicas: int = 1, **changes: Any) -> RunSpec:
+    """The specification of a training with `batch` examples per replica and step."""
+    values = {**PARAMETERS, **changes}
+    seed = values.pop("seed")
+    recipe = msgspec.convert({**values, "per_replica_batch_size": batch}, Recipe)
+    point = Point(
+        platform="p",
+        model="m",
+        strategy="s",
+        recipe="r",
+        nodes=1,
+        gpus_per_node=0,
+        tasks_per_node=1,
+    )
+    return RunSpec(
+        point=point,
+        repeat=1,
+        recipe=recipe,
+        measured=Measured(launcher="local", cpus_per_node=1),
+        dataset="mnist",
+        seed=seed,
+        trainer_version=TRAINER_VERSION,
+        replicas=replicas,
+        per_replica_batch_size=batch,
+        global_batch_size=batch * replicas,
+        jobs={"worker": 1},
+    )
 
 
 def synthetic_arrays(train_examples: int = TRAIN_EXAMPLES) -> Arrays:
@@ -74,20 +107,18 @@ def main() -> None:
         ended_well = parameter_server.serve(own, output.parent, events)
         output.write_text(json.dumps({"job": own.job, "ended_well": ended_well}))
         os._exit(0)
-    strategy = spec.build(names, PARAMETERS)
+    strategy = spec.build(names, PARAMETERS["communication"])
     trainer: TrainingLoop
     if spec.coordinated:
         trainer = ParameterServerTrainer(
             strategy,
             small_model,
             synthetic_arrays(),
-            batch,
-            PARAMETERS,
-            len(own.jobs["worker"]),
+            training_spec(batch, len(own.jobs["worker"])),
             spec.synchronous,
         )
     else:
-        trainer = Trainer(strategy, small_model, synthetic_arrays(), batch, PARAMETERS)
+        trainer = Trainer(strategy, small_model, synthetic_arrays(), training_spec(batch))
     result = trainer.train(events, print)
     trainer.evaluate(result, events, "evaluated")
     found = {
@@ -98,10 +129,13 @@ def main() -> None:
         "examples_trained": result.examples_trained,
         "devices": devices_of(strategy),
         "communication": communication_of(strategy) if name.startswith("multi") else None,
-        "epochs": [[epoch["loss"], epoch["accuracy"]] for epoch in result.epochs],
-        "steps": [row[:3] for row in result.steps],
+        "epochs": [[epoch.loss, epoch.accuracy] for epoch in result.epochs],
+        "steps": [[row.epoch, row.first_step, row.steps] for row in result.steps],
         "test": [result.test_loss, result.test_accuracy],
-        "tests": [[e.get("test_loss"), e.get("test_accuracy")] for e in result.epochs],
+        "tests": [
+            [None if e.test_accuracy is None else e.test_loss, e.test_accuracy]
+            for e in result.epochs
+        ],
         "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
     }
     output.write_text(json.dumps(found))

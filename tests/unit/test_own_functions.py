@@ -12,6 +12,7 @@ import pytest
 from builders import REGISTRIES, raw_config
 from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import DATASETS
+from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import configuration, grid, manifest
@@ -84,7 +85,7 @@ def expand(model: Any, dataset: str | None) -> grid.Grid:
     raw = raw_config((("grid", 0, "model"), model), (("recipes", "weak", "dataset"), dataset))
     sources = [("config.yaml", raw)]
     config = configuration.validate(raw, sources)
-    configuration.check_names(config, METRICS, PLOTS, DATASETS, sources)
+    configuration.check_names(config, METRICS, PLOTS, DATASETS, LAUNCHERS, sources)
     return grid.expand(config, REGISTRIES, sources)
 
 

@@ -31,7 +31,7 @@ PACKAGES = {
     "files": allowed(),
     "cluster": allowed(libraries="hostlist"),
     "study": allowed("files", "msgspec yaml jsonschema referencing"),
-    "records": allowed("files study", "fastjsonschema jsonschema"),
+    "records": allowed("files study", "msgspec yaml"),
     "datasets": allowed("files study records", "numpy"),
     "jobs": allowed("files cluster study records"),
     "training": allowed("files cluster study records datasets jobs", "numpy"),

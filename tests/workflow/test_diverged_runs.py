@@ -23,11 +23,11 @@ def test_a_sweep_in_which_everything_diverges_ends_with_its_tables(project: Proj
     for path in project.folder.glob("results/runs/**/run.json"):
         record = run_record.read(path)  # strict JSON that follows the schema
         assert record is not None
-        assert record["validity"]["status"] == "diverged"
-        assert record["validity"]["reason"].startswith("diverged: loss is NaN from epoch ")
+        assert record.validity.status == "diverged"
+        assert record.validity.reason.startswith("diverged: loss is NaN from epoch ")
         # one epoch of three was trained, on all ranks alike, and the rest saved
-        assert [epoch["loss"] for epoch in record["metrics"]["epochs"]] == [None]
-        assert record["metrics"]["examples_trained"] == TINY["train_examples_max"]
+        assert [epoch.loss for epoch in record.metrics.epochs] == [None]
+        assert record.metrics.examples_trained == TINY["train_examples_max"]
     rows = project.table()
     assert [(r["nodes"], r["status"], r["runs"], r["runs_diverged"]) for r in rows] == [
         ("1", "diverged", "0", "1"), ("2", "diverged", "0", "1"),

@@ -121,8 +121,8 @@ def test_cifar10_cnn_and_mnist_cnn_learn_from_them(fetched: Path, project: Proje
 
 def test_resnet50_trains_on_two_nodes_and_nothing_is_downloaded(project: Project) -> None:
     some = {
-        "per_replica_batch_size": 4, "learning_rate": 0.01, "epochs": 1,
-        "train_examples_max": 16, "test_examples_max": 6,
+        "per_replica_batch_size": 1, "learning_rate": 0.01, "epochs": 1,
+        "train_examples_max": 4, "test_examples_max": 2,
     }  # fmt: skip
     block = {"platform": "laptop", "model": "resnet50", "recipe": "some", "nodes": 2}
     project.overlay({"grid": [block], "recipes": {"some": some}})

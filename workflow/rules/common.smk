@@ -24,6 +24,7 @@ os.environ.update(
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.records.metrics import METRICS
+from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.study import config_files, configuration, grid, order, platforms
 from tfscaling.study.registries import Registries
@@ -47,7 +48,7 @@ try:
     configuration.check_study(CONFIG, SOURCES)
     platforms.check(CONFIG.platforms, SOURCES)
     platforms.check_cluster(CONFIG, SOURCES)
-    configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, SOURCES)
+    configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, LAUNCHERS, SOURCES)
     GRID = grid.expand(CONFIG, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES), SOURCES)
     grid.check_baseline(CONFIG, GRID, SOURCES)
     published.check(CONFIG.published.path, SOURCES)

@@ -21,7 +21,7 @@ checkpoint assess_repeats:
         previous=previous_flag,
         runs_dir=f"{ROOT}/runs",
     message:
-        "round {wildcards.round}: which points need further repeats"
+        "round {wildcards.round}: which points need extra repeats"
     shell:
         "assess_repeats.py"
         " --grid {input.grid}"

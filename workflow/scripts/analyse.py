@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Say what the comparison supports: every conclusion of `conclusions.CONCLUSIONS`.
 
-INPUTS   comparison.csv (--comparison), runs.csv (--runs), manifest.json (--grid), warnings.json
+INPUTS   comparison.csv (--comparison), runs.csv (--runs), manifest.json (--manifest), warnings.json
          (--warnings), published results (--published, may be left out), the all-reduce benchmarks
          below --benchmarks-dir
 OUTPUTS  in --output-dir, <conclusion>.csv and <conclusion>.md of each
@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--comparison", type=Path, required=True)
     parser.add_argument("--runs", type=Path, required=True)
-    parser.add_argument("--grid", type=Path, required=True)
+    parser.add_argument("--manifest", "--grid", dest="manifest", type=Path, required=True)
     parser.add_argument("--warnings", type=Path, required=True, help="warnings.json")
     parser.add_argument("--published", type=Path, help="published results")
     parser.add_argument("--tolerance", type=float, default=0.25, help="published.tolerance")
@@ -40,7 +40,7 @@ def main() -> None:
     study = Study(
         runs_table.read_table(args.comparison),
         runs_table.read_table(args.runs),
-        manifest.as_dict(Manifest.read(args.grid)),
+        manifest.as_dict(Manifest.read(args.manifest)),
         published.read(args.published),
         args.tolerance,
         args.indifference,

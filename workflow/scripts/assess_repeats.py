@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Which points need further repeats, because their interval is still too wide.
+"""Which points need extra repeats, because their interval is still too wide.
 
-INPUTS   manifest.json (--grid), the run records below --runs-dir, the round before
+INPUTS   manifest.json (--manifest), the run records below --runs-dir, the round before
          (--previous, none for the first)
 OUTPUTS  round=<n>.json (--output): the further runs to make, and how wide each interval is
 """
@@ -17,7 +17,7 @@ from tfscaling.sweep import extra_repeats
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--grid", type=Path, required=True)
+    parser.add_argument("--manifest", "--grid", dest="manifest", type=Path, required=True)
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--round", type=int, required=True)
     parser.add_argument("--previous", type=Path)
@@ -26,7 +26,7 @@ def main() -> None:
     before = run_record.read_json(args.previous) if args.previous else None
     asked = before["runs"] if before else []
     made = extra_repeats.next_round(
-        manifest.as_dict(Manifest.read(args.grid)), args.runs_dir, asked, args.round
+        manifest.as_dict(Manifest.read(args.manifest)), args.runs_dir, asked, args.round
     )
     for point in made["points"]:
         width = point["relative_interval"]

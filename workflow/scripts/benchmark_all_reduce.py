@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Make one all-reduce benchmark: start its ranks, watch them, check the truth, write the record.
+"""Make one all-reduce benchmark: start its ranks, watch them, check them, write the record.
 
-INPUTS   the point's axes and the benchmark's parameters as flags
+INPUTS   the manifest (--manifest) with the point (--point)
 OUTPUTS  all_reduce.json (--record), all_reduce.csv (every rank's durations) beside it; attempt=<n>/
          with every rank's log; after a failure failure.json with the cause, and no all_reduce.json
 """
@@ -9,15 +9,19 @@ OUTPUTS  all_reduce.json (--record), all_reduce.csv (every rank's durations) bes
 import argparse
 import os
 from pathlib import Path
-from typing import Any
 
+from msgspec.structs import asdict
 from tfscaling.jobs import attempt as launching
-from tfscaling.jobs import provenance, slurm_job
+from tfscaling.jobs import provenance, rank_files, slurm_job
 from tfscaling.jobs.attempt import Attempt
 from tfscaling.records import benchmark_record, checks, clock, run_record
+from tfscaling.records.benchmark_record import BenchmarkEnvironment
+from tfscaling.records.failure_report import Cause
 from tfscaling.study import all_reduce_benchmark, parameters
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.geometry import Geometry
+from tfscaling.study.manifest import BENCHMARK_VERSION
+from tfscaling.study.run_spec import BenchmarkSpec
 from tfscaling.training.strategies import STRATEGIES
 
 LAUNCH_S = clock.now()
@@ -25,54 +29,59 @@ SCRIPTS = Path(__file__).resolve().parent
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    launching.add_manifest_arguments(parser, "point", "the folder below results/all_reduce")
     parser.add_argument("--record", type=Path, required=True, help="the all_reduce.json to write")
     launching.add_arguments(parser)
-    parameters.add_arguments(parser, POINT_AXES, all_reduce_benchmark.definitions())
-    args = parser.parse_args()
-    axes, settings = parameters.from_namespace(args, POINT_AXES, all_reduce_benchmark.definitions())
-    jobs = STRATEGIES[axes["strategy"]].jobs(Geometry.of(axes), 0)
-
-    def work(attempt: Attempt) -> dict[str, Any] | None:
-        cause = attempt.start_ranks(
-            SCRIPTS / "benchmark_rank.py", [], axes, settings, jobs, args.stall_timeout_s
+    args, _ = parser.parse_known_args()
+    if args.manifest:
+        spec = launching.planned(
+            parser,
+            args,
+            args.point,
+            lambda manifest: (b.spec for b in manifest.all_reduce_benchmarks if b.spec),
         )
-        if cause is None:
-            attempt.wait_for_files(Geometry.of(axes).tasks, args.latency_wait_s)
-            cause = finish(args.record, axes, settings, jobs, attempt)
-        return cause
+    else:
+        spec = spec_of(parser)
+    if spec.benchmark_version != BENCHMARK_VERSION:
+        parser.error(
+            f"{args.manifest}: benchmark_version {spec.benchmark_version}, "
+            f"this is {BENCHMARK_VERSION}"
+        )
 
-    launching.run(args.record.parent, axes, settings, work)
+    def work(attempt: Attempt) -> Cause | None:
+        limits = launching.limits_of(args)
+        cause = attempt.run_ranks(SCRIPTS / "benchmark_rank.py", [], spec, limits)
+        return cause or finish(args.record, spec, attempt)
+
+    launching.run(args.record.parent, spec, work)
 
 
-def finish(path: Path, axes: dict, settings: dict, jobs: dict, attempt: Attempt) -> dict | None:
+def spec_of(parser: argparse.ArgumentParser) -> BenchmarkSpec:
+    """The specification that axes and parameters as flags give, without a manifest."""
+    definitions = all_reduce_benchmark.definitions()
+    parameters.add_arguments(parser, POINT_AXES, definitions)
+    axes, settings = parameters.from_namespace(parser.parse_args(), POINT_AXES, definitions)
+    geometry, strategy = Geometry.of(axes), STRATEGIES[axes["strategy"]]
+    replicas, jobs = strategy.replicas(geometry, 0), strategy.jobs(geometry, 0)
+    return BenchmarkSpec.from_parameters(axes, settings, replicas, jobs)
+
+
+def finish(path: Path, spec: BenchmarkSpec, attempt: Attempt) -> Cause | None:
     """Check what the ranks left and write the record; the cause if it does not count."""
-    reports, geometry = attempt.reports(), Geometry.of(axes)
-    derived = {
-        "tasks": geometry.tasks,
-        "gpus_per_task": geometry.gpus_per_task,
-        "cpus_per_task": parameters.cpus_per_task(axes, settings),
-        "replicas": STRATEGIES[axes["strategy"]].replicas(geometry, 0),
-    }
-    asked = {**axes, **settings, **derived, "jobs": jobs}
-    if wrong := checks.violations(asked, reports, checks.PLACE_CHECKS):
-        return {"kind": "invalid", "message": "; ".join(wrong)}
+    reports = rank_files.benchmark_reports(attempt.scratch)
+    if wrong := checks.place_violations(spec, reports):
+        return Cause(kind="invalid", message="; ".join(wrong))
     job = slurm_job.describe(os.environ)
-    environment = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ))
-    record = benchmark_record.build(
-        axes,
-        derived,
-        settings,
-        parameters.parameters_hash(axes, settings),
-        attempt.number,
-        reports,
-        clock.now() - LAUNCH_S,
-        {**environment, "unchecked": checks.unchecked(asked, reports)},
-    )
+    origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ))
+    unchecked = checks.unchecked(spec, reports)
+    environment = BenchmarkEnvironment(**asdict(origin), unchecked=unchecked)
+    wall_time_s = clock.now() - LAUNCH_S
+    record = benchmark_record.build(spec, attempt.number, reports, wall_time_s, environment)
     benchmark_record.write_durations(path.parent, reports)
     run_record.write_json(path, record)
-    gradient = record["all_reduces"][0]
-    print(f"done: {gradient['bytes']} bytes of gradient, slowest rank {gradient['slowest_s']} s")
+    gradient = record.all_reduces[0]
+    print(f"done: {gradient.bytes} bytes of gradient, slowest rank {list(gradient.slowest_s)} s")
     return None
 
 

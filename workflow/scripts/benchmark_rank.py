@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time all-reduces on one rank of a benchmark: cluster, TF_CONFIG, strategy, times, report.
 
-INPUTS   the point's axes and the benchmark's parameters as flags
+INPUTS   the benchmark's specification (--spec)
 OUTPUTS  in --folder: rank-<n>.events.jsonl (each size as it is timed), rank-<n>.json (report)
 """
 
@@ -9,27 +9,26 @@ import argparse
 import time
 from pathlib import Path
 
-from tfscaling.study import all_reduce_benchmark, parameters
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study import run_spec
+from tfscaling.study.manifest import BENCHMARK_VERSION
 from tfscaling.training import all_reduce_timing, rank
 
 
 def main() -> None:
     started_s = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--spec", type=Path, required=True, help="spec.json of the attempt")
     parser.add_argument("--folder", type=Path, required=True, help="where to leave the report")
-    parameters.add_arguments(parser, POINT_AXES, all_reduce_benchmark.definitions())
     args = parser.parse_args()
-    axes, settings = parameters.from_namespace(args, POINT_AXES, all_reduce_benchmark.definitions())
-    if settings["benchmark_version"] != all_reduce_benchmark.BENCHMARK_VERSION:
-        parser.error(f"this is benchmark_version {all_reduce_benchmark.BENCHMARK_VERSION}")
-    rank.process(
-        axes,
-        settings,
-        args.folder,
-        started_s,
-        lambda own, events: all_reduce_timing.run(own, axes, settings, events),
-    )
+    try:
+        spec = run_spec.read(args.spec, run_spec.BenchmarkSpec)
+    except run_spec.SpecError as error:
+        parser.error(str(error))
+    if spec.benchmark_version != BENCHMARK_VERSION:
+        parser.error(
+            f"{args.spec}: benchmark_version {spec.benchmark_version}, this is {BENCHMARK_VERSION}"
+        )
+    rank.process(spec, args.folder, started_s, lambda context: all_reduce_timing.run(context, spec))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Collect every expected run into one row: valid, failed, stale and missing ones alike.
 
-INPUTS   manifest.json (--grid), the run records below --runs-dir
+INPUTS   manifest.json (--manifest), the run records below --runs-dir
 OUTPUTS  runs.csv (--csv), runs.parquet (--parquet), epochs.csv (--epochs)
 """
 
@@ -15,14 +15,14 @@ from tfscaling.tables import runs_table
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--grid", type=Path, required=True)
+    parser.add_argument("--manifest", "--grid", dest="manifest", type=Path, required=True)
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--csv", type=Path, required=True)
     parser.add_argument("--parquet", type=Path, required=True)
     parser.add_argument("--epochs", type=Path, required=True)
     args = parser.parse_args()
     collect(
-        manifest.as_dict(Manifest.read(args.grid)),
+        manifest.as_dict(Manifest.read(args.manifest)),
         args.runs_dir,
         args.csv,
         args.parquet,

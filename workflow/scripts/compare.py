@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compare the points of the grid: one row per point, one table per platform, and the warnings.
 
-INPUTS   runs.csv (--runs), manifest.json (--grid), published results (--published, may be left out)
+INPUTS   runs.csv (--runs), manifest.json (--manifest), published results (--published, may be
+         left out)
 OUTPUTS  comparison.csv (--csv), comparison.{md,tex,html} (--md, --tex, --html), <platform>.md for
          each of --platforms, and what must be known before any of it is read: warnings.json
          (--warnings)
@@ -28,7 +29,7 @@ FORMATS = {".md": formats.markdown_page, ".tex": formats.latex, ".html": formats
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, required=True)
-    parser.add_argument("--grid", type=Path, required=True)
+    parser.add_argument("--manifest", "--grid", dest="manifest", type=Path, required=True)
     parser.add_argument("--published", type=Path)
     parser.add_argument("--title", required=True)
     parser.add_argument("--columns", nargs="+", required=True, choices=list(METRICS))
@@ -42,15 +43,18 @@ def main() -> None:
     removed = "remove other *.md in the folder of --platforms: of platforms that are no more"
     parser.add_argument("--remove-earlier", action="store_true", help=removed)
     args = parser.parse_args()
-    expected = manifest.as_dict(Manifest.read(args.grid))
+    expected = manifest.as_dict(Manifest.read(args.manifest))
     runs = runs_table.read_table(args.runs)
     table = comparison_table(runs, expected, args.baseline, published.read(args.published))
     table.to_csv(args.csv, index=False)
     warnings = data_warnings.find(table, runs)
     run_record.write_json(args.warnings, data_warnings.to_json(warnings))
-    files = [args.md, args.tex, args.html]
-    platforms = expected["platforms"]
-    write(table, runs, warnings, platforms, args.title, args.columns, files, args.platforms)
+    write(
+        display.comparison(table, args.title, args.columns),
+        warnings,
+        [args.md, args.tex, args.html],
+    )
+    write_platforms(table, runs, expected["platforms"], args.platforms)
     if args.remove_earlier:
         remove_earlier(args.platforms)
 
@@ -63,23 +67,20 @@ def remove_earlier(platform_files: Sequence[Path]) -> None:
 
 
 def write(
-    table: pd.DataFrame,
-    runs: pd.DataFrame,
+    comparison: display.TextTable,
     warnings: Sequence[data_warnings.DataWarning],
-    platforms: dict[str, Any],
-    title: str,
-    columns: Sequence[str],
     files: Sequence[Path],
-    platform_files: Sequence[Path],
 ) -> None:
-    """Write the comparison as people read it, and the tables of the platforms.
-
-    Each has the warnings about its points before anything else.
-    """
-    shown = display.comparison(table, title, columns)
+    """Write the comparison as people read it, the warnings before anything else."""
     for path in files:
-        path.write_text(FORMATS[path.suffix](shown, warnings))
-    for path in platform_files:
+        path.write_text(FORMATS[path.suffix](comparison, warnings))
+
+
+def write_platforms(
+    table: pd.DataFrame, runs: pd.DataFrame, platforms: dict[str, Any], files: Sequence[Path]
+) -> None:
+    """Write the tables of the platforms, each with the warnings about its points."""
+    for path in files:
         parts = [formats.markdown(part, 2) for part in display.platform(table, path.stem)]
         page = "\n".join([f"# {platforms[path.stem]['title']}\n", *parts])
         own = (frame[frame["platform"] == path.stem] for frame in (table, runs))

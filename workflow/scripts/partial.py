@@ -26,7 +26,7 @@ from tfscaling.study import all_reduce_benchmark, grid, manifest
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries
-from tfscaling.tables import data_warnings, published, runs_table
+from tfscaling.tables import data_warnings, display, published, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
@@ -67,15 +67,13 @@ def tabulate(config: Config, runs_dir: Path, folder: Path) -> None:
     warnings = data_warnings.find(table, runs)
     run_record.write_json(folder / "warnings.json", data_warnings.to_json(warnings))
     compare.write(
-        table,
-        runs,
+        display.comparison(table, shown.title, shown.columns),
         warnings,
-        expected["platforms"],
-        shown.title,
-        shown.columns,
         [comparison.with_suffix(ending) for ending in compare.FORMATS],
-        [folder / "platforms" / f"{name}.md" for name in expected["platforms"]],
     )
+    platforms = expected["platforms"]
+    files = [folder / "platforms" / f"{name}.md" for name in platforms]
+    compare.write_platforms(table, runs, platforms, files)
     study = Study(
         runs_table.read_table(comparison),
         runs,

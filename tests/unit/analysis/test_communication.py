@@ -175,5 +175,5 @@ def test_the_method_page_takes_it_as_a_bound(is_complete: bool, study: Timed) ->
     rules = methodology.rules(Study(comparison, runs, study.expected), made)
     row = rules.iloc[[*methodology.RULES].index("bounds")]
     steps = "5 of 5" if is_complete else "3 of 5"
-    assert f"{steps} steps stand beside computation plus all-reduce" in row["evidence"]
+    assert f"{steps} steps are compared with computation plus all-reduce" in row["evidence"]
     assert row["verdict"] == ("pass" if is_complete else "fail")

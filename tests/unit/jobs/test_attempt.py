@@ -8,28 +8,45 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+import msgspec
 import pytest
-from builders import axes_and_settings, report
+from builders import local_spec
+from generator import training_report
 from tfscaling.jobs import attempt as launching
+from tfscaling.jobs import rank_files
 from tfscaling.jobs.attempt import Attempt
 from tfscaling.jobs.launchers import Command
 from tfscaling.jobs.rank_files import IncompleteError
 from tfscaling.jobs.supervisor import Supervisor
-from tfscaling.records import run_record
+from tfscaling.records import failure_report, run_record
+from tfscaling.records.failure_report import Cause, FailureReport
+from tfscaling.study.run_spec import RunSpec
 
 RANK = """
 import argparse, json, os, pathlib
 parser = argparse.ArgumentParser()
 parser.add_argument("--word")
+parser.add_argument("--spec", type=pathlib.Path)
 parser.add_argument("--folder", type=pathlib.Path)
-args, others = parser.parse_known_args()
+args = parser.parse_args()
 task = json.loads(os.environ["TF_CONFIG"])["task"]
-found = {"rank": task["index"], "word": args.word, "others": others}
+found = {"rank": task["index"], "word": args.word, "spec": json.loads(args.spec.read_text())}
 found["clock"] = os.environ["TFSCALING_CLOCK"]
-(args.folder / "rank-0.json").write_text(json.dumps(found))
+found["gpus"] = os.environ.get("CUDA_VISIBLE_DEVICES")
+(args.folder / f"rank-{task['index']}.json").write_text(json.dumps(found))
+last = "start" if args.word == "bad" else "end"
+events = args.folder / f"rank-{task['index']}.events.jsonl"
+events.write_text(json.dumps({"event": last, "time_s": 1.0}))
 raise SystemExit(args.word == "bad")
 """
+LIMITS = launching.Limits(60.0, 10.0)
+
+
+def left_by(attempt: Attempt) -> list[dict[str, Any]]:
+    """What the ranks have written, in their order."""
+    return [json.loads(path.read_text()) for path in sorted(attempt.scratch.glob("rank-*.json"))]
 
 
 def test_attempts_are_counted_and_an_earlier_failure_is_over(tmp_path: Path) -> None:
@@ -74,13 +91,13 @@ def failing(error: Exception) -> Callable[[Attempt], None]:
 def test_whatever_goes_wrong_leaves_its_cause(
     tmp_path: Path, error: Exception, kind: str, message: str
 ) -> None:
-    run, settings = axes_and_settings()
+    spec = local_spec()
     with pytest.raises(SystemExit, match="1"):
-        launching.run(tmp_path, run.axes, settings, failing(error))
+        launching.run(tmp_path, spec, failing(error))
     left = json.loads((tmp_path / "failure.json").read_text())
     assert left["cause"]["kind"] == kind
     assert message in left["cause"]["message"]
-    assert left["axes"] == run.axes
+    assert left["axes"] == spec.axes
 
 
 def test_a_cause_that_cannot_be_left_is_said(
@@ -90,9 +107,9 @@ def test_a_cause_that_cannot_be_left_is_said(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(run_record, "write_json", full)
-    run, settings = axes_and_settings()
+    spec = local_spec()
     with pytest.raises(SystemExit, match="1"):
-        launching.run(tmp_path, run.axes, settings, failing(ValueError("the cause")))
+        launching.run(tmp_path, spec, failing(ValueError("the cause")))
     assert "the cause" in capsys.readouterr().err
 
 
@@ -130,9 +147,9 @@ def test_a_signal_while_no_rank_runs_leaves_its_cause(
         finally:
             signal.raise_signal(number)
 
-    run, settings = axes_and_settings()
+    spec = local_spec()
     with pytest.raises(SystemExit, match="1"):
-        launching.run(tmp_path, run.axes, settings, work)
+        launching.run(tmp_path, spec, work)
     left = json.loads((tmp_path / "failure.json").read_text())
     assert left["cause"] == {"kind": "cancelled", "message": f"the launcher received {number.name}"}
     assert signal.getsignal(number) is unhandled_signals
@@ -149,43 +166,39 @@ def test_a_signal_while_the_failure_is_written_does_not_lose_its_cause(
         write(path, content)
 
     monkeypatch.setattr(run_record, "write_json", interrupted)
-    run, settings = axes_and_settings()
+    spec = local_spec()
     with pytest.raises(SystemExit, match="1"):
-        launching.run(tmp_path, run.axes, settings, failing(ValueError("the cause")))
+        launching.run(tmp_path, spec, failing(ValueError("the cause")))
     left = json.loads((tmp_path / "failure.json").read_text())
     assert left["cause"]["message"] == "ValueError: the cause"
 
 
 def test_work_that_succeeds_leaves_no_failure(tmp_path: Path) -> None:
-    run, settings = axes_and_settings()
-    launching.run(tmp_path, run.axes, settings, lambda attempt: None)
+    spec = local_spec()
+    launching.run(tmp_path, spec, lambda attempt: None)
     assert [path.name for path in tmp_path.iterdir()] == ["attempt=1"]
 
 
-def test_ranks_are_started_with_their_flags(tmp_path: Path) -> None:
+def test_ranks_are_started_with_the_specification_as_a_file(tmp_path: Path) -> None:
     (tmp_path / "rank.py").write_text(RANK)
-    attempt = Attempt.begin(tmp_path / "job")
-    run, settings = axes_and_settings()
-    jobs, script = {"worker": 1}, tmp_path / "rank.py"
-    cause = attempt.start_ranks(script, ["--word=good"], run.axes, settings, jobs, 60)
-    assert cause is None
-    (found,) = attempt.reports()
+    attempt, spec, script = Attempt.begin(tmp_path / "job"), local_spec(), tmp_path / "rank.py"
+    assert attempt.run_ranks(script, ["--word=good"], spec, LIMITS) is None
+    (found,) = left_by(attempt)
     assert found["word"] == "good" and found["clock"].startswith("127.0.0.1:")
-    assert {"--platform=laptop", "--optimizer=sgd"} <= set(found["others"])
-    cause = attempt.start_ranks(script, ["--word=bad"], run.axes, settings, jobs, 60)
-    assert cause is not None and (cause["kind"], cause["rank"]) == ("rank_died", 0)
+    assert msgspec.convert(found["spec"], RunSpec) == spec
+    cause = Attempt.begin(tmp_path / "job").run_ranks(script, ["--word=bad"], spec, LIMITS)
+    assert cause is not None and (cause.kind, cause.rank) == ("rank_died", 0)
 
 
-SHOW_GPUS = """
-import argparse, json, os, pathlib
-parser = argparse.ArgumentParser()
-parser.add_argument("--folder", type=pathlib.Path)
-args, _ = parser.parse_known_args()
-index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
-found = {"rank": index, "gpus": os.environ["CUDA_VISIBLE_DEVICES"]}
-(args.folder / f"rank-{index}.json").write_text(json.dumps(found))
-"""
-TWO_NODES = {"nodes": 2, "tasks_per_node": 1, "gpus_per_node": 1}
+def on_two_nodes(**measured: Any) -> RunSpec:
+    """A run on a physical GPU of each of two nodes."""
+    spec = local_spec()
+    return msgspec.structs.replace(
+        spec,
+        point=msgspec.structs.replace(spec.point, nodes=2, tasks_per_node=1, gpus_per_node=1),
+        measured=msgspec.structs.replace(spec.measured, devices="physical", **measured),
+        jobs={"worker": 2},
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,52 +215,40 @@ def test_local_ranks_take_their_gpus_from_those_that_are_given(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "rank.py").write_text(SHOW_GPUS)
+    (tmp_path / "rank.py").write_text(RANK)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", around)
-    run, settings = axes_and_settings()
-    settings |= {"devices": "physical", "env": platform_env}
-    attempt = Attempt.begin(tmp_path / "job")
-    axes = {**run.axes, **TWO_NODES}
-    script, jobs = tmp_path / "rank.py", {"worker": 2}
-    assert attempt.start_ranks(script, [], axes, settings, jobs, 60) is None
-    assert [found["gpus"] for found in attempt.reports()] == expected
+    attempt, spec = Attempt.begin(tmp_path / "job"), on_two_nodes(env=platform_env)
+    assert attempt.run_ranks(tmp_path / "rank.py", [], spec, LIMITS) is None
+    assert [found["gpus"] for found in left_by(attempt)] == expected
 
 
 @pytest.mark.parametrize("given", ["", "3", "3,3", "-1"])
 def test_no_rank_is_started_without_enough_gpus(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "rank.py").write_text(SHOW_GPUS)
+    (tmp_path / "rank.py").write_text(RANK)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
-    run, settings = axes_and_settings()
     attempt = Attempt.begin(tmp_path / "job")
-    cause = attempt.start_ranks(
-        tmp_path / "rank.py",
-        [],
-        {**run.axes, **TWO_NODES},
-        {**settings, "devices": "physical"},
-        {"worker": 2},
-        60,
-    )
-    assert cause is not None and cause["kind"] == "launch_failed"
-    assert "CUDA_VISIBLE_DEVICES" in cause["message"]
-    assert list(attempt.scratch.iterdir()) == []
+    cause = attempt.run_ranks(tmp_path / "rank.py", [], on_two_nodes(), LIMITS)
+    assert cause is not None and cause.kind == "launch_failed"
+    assert "CUDA_VISIBLE_DEVICES" in cause.message
+    assert [path.name for path in attempt.scratch.iterdir()] == ["spec.json"]
 
 
 def test_reports_are_in_the_order_of_the_ranks(tmp_path: Path) -> None:
-    attempt = Attempt.begin(tmp_path)
     for rank in (10, 2, 0):
-        (attempt.scratch / f"rank-{rank}.json").write_text(json.dumps(report(rank)))
-    assert [found["rank"] for found in attempt.reports()] == [0, 2, 10]
+        run_record.write_json(rank_files.report_path(tmp_path, rank), training_report(rank))
+    assert [report.rank for report in rank_files.training_reports(tmp_path)] == [0, 2, 10]
 
 
 def test_a_failure_is_left_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     attempt = Attempt.begin(tmp_path)
-    cause = {"kind": "rank_failed", "message": "no memory", "last_lines": ["the last"]}
+    cause = Cause(kind="rank_failed", message="no memory", last_lines=("the last",))
+    spec = local_spec()
     with pytest.raises(SystemExit, match="1"):
-        attempt.fail({"nodes": 2}, "abc", cause)
+        attempt.fail(spec, cause)
     for folder in (tmp_path, attempt.scratch):
-        left = json.loads((folder / "failure.json").read_text())
-        assert (left["axes"], left["cause"], left["attempt"]) == ({"nodes": 2}, cause, 1)
-        assert left["parameters_hash"] == "abc"
+        assert failure_report.read(folder) == FailureReport(
+            axes=spec.axes, cause=cause, attempt=1, parameters_hash=spec.parameters_hash
+        )
     assert "FAILED: rank_failed: no memory\n    the last" in capsys.readouterr().err

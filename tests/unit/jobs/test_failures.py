@@ -86,17 +86,17 @@ def folder_with(tmp_path: Path, *ranks: list[dict[str, Any]]) -> Path:
 def test_a_rank_that_died_silently_comes_before_those_that_complained(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, complaining(0, 3.0), running(1), complaining(2, 4.0))
     cause = failures.find_cause(folder, {0: 1, 1: -9, 2: 1}, {})
-    assert (cause["kind"], cause["rank"], cause["host"]) == ("rank_died", 1, "node1")
-    assert (cause["message"], cause["exit_code"]) == ("killed by SIGKILL", -9)
-    assert cause["reached"] == "imported"
-    assert cause["last_lines"] == [f"line {number}" for number in range(70, 100)]
+    assert (cause.kind, cause.rank, cause.host) == ("rank_died", 1, "node1")
+    assert (cause.message, cause.exit_code) == ("killed by SIGKILL", -9)
+    assert cause.reached == "imported"
+    assert list(cause.last_lines) == [f"line {number}" for number in range(70, 100)]
 
 
 def test_a_rank_that_died_before_its_first_event_comes_before_complaints(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, complaining(0, 3.0))
     cause = failures.find_cause(folder, {0: 1, 1: -9}, {})
-    assert (cause["kind"], cause["rank"]) == ("rank_died", 1)
-    assert cause["message"] == "killed by SIGKILL"
+    assert (cause.kind, cause.rank) == ("rank_died", 1)
+    assert cause.message == "killed by SIGKILL"
 
 
 def test_the_same_of_a_rank_that_srun_started(tmp_path: Path) -> None:
@@ -104,70 +104,70 @@ def test_the_same_of_a_rank_that_srun_started(tmp_path: Path) -> None:
     cause = failures.find_cause(
         folder, {}, {1: "Killed (on node1)", 0: "Exited with exit code 1 (on node0)"}
     )
-    assert (cause["rank"], cause["message"]) == (1, "Killed (on node1)")
+    assert (cause.rank, cause.message) == (1, "Killed (on node1)")
 
 
 def test_a_rank_that_is_still_running_is_no_cause_if_another_complained(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, running(0), complaining(1, 3.0))
     cause = failures.find_cause(folder, {0: None, 1: 1}, {})
-    assert (cause["kind"], cause["rank"]) == ("rank_failed", 1)
-    assert cause["message"] == "UnavailableError: Socket closed"
-    assert cause["reached"] == "failed"
+    assert (cause.kind, cause.rank) == ("rank_failed", 1)
+    assert cause.message == "UnavailableError: Socket closed"
+    assert cause.reached == "failed"
 
 
 def test_the_earliest_complaint_is_the_cause(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, complaining(0, 5.0), complaining(1, 4.0), complaining(2, 6.0))
-    assert failures.find_cause(folder, {0: 1, 1: 1, 2: 1}, {})["rank"] == 1
+    assert failures.find_cause(folder, {0: 1, 1: 1, 2: 1}, {}).rank == 1
 
 
 def test_words_of_srun_about_a_silent_rank_are_the_message(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, complaining(0, 3.0), running(1))
     said = {0: "Exited with exit code 1 (on node0)", 1: "Out Of Memory (on node1)"}
     cause = failures.find_cause(folder, {}, said)
-    assert (cause["rank"], cause["message"]) == (1, "Out Of Memory (on node1)")
-    assert cause["exit_code"] is None
+    assert (cause.rank, cause.message) == (1, "Out Of Memory (on node1)")
+    assert cause.exit_code is None
 
 
 def test_a_rank_that_ended_well_is_no_cause(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, running(0, end=9.0), running(1))
-    assert failures.find_cause(folder, {0: 0, 1: -11}, {})["rank"] == 1
+    assert failures.find_cause(folder, {0: 0, 1: -11}, {}).rank == 1
 
 
 def test_a_node_that_is_lost_without_a_word_leaves_its_rank_as_the_cause(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, running(0, end=9.0), running(1))
     cause = failures.find_cause(folder, {}, {})
-    assert (cause["rank"], cause["message"]) == (1, "the rank ended without a report")
+    assert (cause.rank, cause.message) == (1, "the rank ended without a report")
 
 
 def test_a_launcher_that_started_no_rank_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "srun.log").write_text("noise\nsrun: error: invalid partition specified: v100\n")
     cause = failures.find_cause(tmp_path, {}, {})
-    assert (cause["kind"], cause["rank"]) == ("launch_failed", None)
-    assert cause["message"] == "srun: error: invalid partition specified: v100"
-    assert cause["last_lines"][0] == "noise"
+    assert (cause.kind, cause.rank) == ("launch_failed", None)
+    assert cause.message == "srun: error: invalid partition specified: v100"
+    assert cause.last_lines[0] == "noise"
 
 
 def test_a_launcher_that_said_nothing_is_told_apart(tmp_path: Path) -> None:
-    assert "without a word" in failures.find_cause(tmp_path, {}, {})["message"]
+    assert "without a message" in failures.find_cause(tmp_path, {}, {}).message
 
 
 def test_a_stall_names_the_rank_that_moved_last_the_longest_ago(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, running(0, progress=9.0), running(1, progress=7.0))
     cause = failures.stalled(folder, "nothing moves")
-    assert (cause["kind"], cause["rank"], cause["host"]) == ("stalled", 1, "node1")
-    assert cause["message"] == "nothing moves"
-    assert cause["reached"] == "progress"
+    assert (cause.kind, cause.rank, cause.host) == ("stalled", 1, "node1")
+    assert cause.message == "nothing moves"
+    assert cause.reached == "progress"
 
 
 def test_a_stall_is_not_blamed_on_a_rank_that_has_finished(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, running(0, end=7.0), running(1, evaluated=8.0))
-    assert failures.stalled(folder, "nothing moves")["rank"] == 1
+    assert failures.stalled(folder, "nothing moves").rank == 1
 
 
 def test_a_silent_rank_is_the_cause_of_a_stall_wherever_it_is(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, running(0, progress=9.0), running(1, progress=7.0))
-    assert failures.stalled(folder, "silent", 0)["rank"] == 0
-    assert failures.stalled(folder, "silent", 2)["rank"] == 2  # before its first event
+    assert failures.stalled(folder, "silent", 0).rank == 0
+    assert failures.stalled(folder, "silent", 2).rank == 2  # before its first event
 
 
 def behind(lines: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]:
@@ -179,12 +179,12 @@ def behind(lines: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]:
 
 def test_a_host_whose_clock_is_behind_is_not_blamed_for_that(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, behind(complaining(0, 5.0), 3.0), complaining(1, 4.0))
-    assert failures.find_cause(folder, {0: 1, 1: 1}, {})["rank"] == 1
+    assert failures.find_cause(folder, {0: 1, 1: 1}, {}).rank == 1
     (tmp_path / "stalled").mkdir()
     folder = folder_with(
         tmp_path / "stalled", behind(running(0, progress=9.0), 3.0), running(1, progress=7.0)
     )
-    assert failures.stalled(folder, "nothing moves")["rank"] == 1
+    assert failures.stalled(folder, "nothing moves").rank == 1
 
 
 @pytest.mark.parametrize("said", [{}, {1: "Killed (on node1)"}], ids=["local", "srun"])
@@ -194,8 +194,8 @@ def test_a_stopped_rank_comes_before_those_that_complain_about_it(
     """It is alive when its peers end, or killed by srun because they did."""
     folder = folder_with(tmp_path, complaining(0, 40.0), running(1, progress=9.0), running(2))
     cause = failures.find_cause(folder, {0: 1}, said, {1})
-    assert (cause["kind"], cause["rank"], cause["host"]) == ("stalled", 1, "node1")
-    assert "UnavailableError: Socket closed" in cause["message"]
+    assert (cause.kind, cause.rank, cause.host) == ("stalled", 1, "node1")
+    assert "UnavailableError: Socket closed" in cause.message
 
 
 def test_a_stopped_rank_that_goes_on_and_complains_last_is_the_cause(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_stopped_rank_that_goes_on_and_complains_last_is_the_cause(tmp_path: P
     folder = folder_with(tmp_path, complaining(0, 40.0), complaining(1, 41.0))
     said = {n: f"Exited with exit code 1 (on node{n})" for n in (0, 1)}
     cause = failures.find_cause(folder, {}, said, {1})
-    assert (cause["kind"], cause["rank"]) == ("stalled", 1)
+    assert (cause.kind, cause.rank) == ("stalled", 1)
 
 
 @pytest.mark.parametrize(
@@ -214,13 +214,13 @@ def test_a_rank_that_died_comes_before_one_whose_heartbeat_is_late(
 ) -> None:
     folder = folder_with(tmp_path, complaining(0, 40.0), running(1), running(2))
     cause = failures.find_cause(folder, exits, said, {1})
-    assert (cause["kind"], cause["rank"]) == ("rank_died", 2)
+    assert (cause.kind, cause.rank) == ("rank_died", 2)
 
 
 def test_a_rank_that_complains_itself_is_not_taken_for_stopped(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, complaining(0, 3.0), running(1))
     cause = failures.find_cause(folder, {0: 1, 1: None}, {}, {0})
-    assert (cause["kind"], cause["rank"]) == ("rank_failed", 0)
+    assert (cause.kind, cause.rank) == ("rank_failed", 0)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_late_heartbeat_is_no_cause_of_an_error_of_the_ranks_own(
     """A shared file system may show heartbeats ten seconds late."""
     folder = folder_with(tmp_path, complaining(0, 40.0, **error), running(1), running(2))
     cause = failures.find_cause(folder, {0: 1}, {}, {1})
-    assert (cause["kind"], cause["rank"]) == (kind, rank)
+    assert (cause.kind, cause.rank) == (kind, rank)
 
 
 def test_an_exception_of_the_launcher_is_a_cause() -> None:
@@ -247,13 +247,13 @@ def test_an_exception_of_the_launcher_is_a_cause() -> None:
         {}["built"]
     except KeyError as error:
         cause = failures.of_exception(error)
-    assert (cause["kind"], cause["message"]) == ("launcher_failed", "KeyError: 'built'")
-    assert any("test_failures" in line for line in cause["last_lines"])
+    assert (cause.kind, cause.message) == ("launcher_failed", "KeyError: 'built'")
+    assert any("test_failures" in line for line in cause.last_lines)
 
 
 def test_a_stall_before_any_rank_spoke(tmp_path: Path) -> None:
     cause = failures.stalled(tmp_path, "nothing moves")
-    assert (cause["rank"], cause["message"]) == (None, "nothing moves")
+    assert (cause.rank, cause.message) == (None, "nothing moves")
 
 
 def test_bytes_in_a_log_that_are_no_text_do_not_hide_the_cause(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tfscaling.jobs import host_facts
+from tfscaling.records.rank_report import COMPARED
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:
@@ -19,11 +20,11 @@ def tree(root: Path, files: dict[str, str]) -> Path:
 
 def test_this_host_tells_its_processor_memory_and_versions() -> None:
     facts = host_facts.describe()
-    assert facts["cpus_online"] == os.cpu_count()
-    assert facts["memory_gb"] > 0.5
-    assert facts["packages"]["numpy"].count(".") == 2
-    assert len(facts["machine"]) == 36  # a UUID
-    assert set(host_facts.COMPARED) <= set(facts)
+    assert facts.cpus_online == os.cpu_count()
+    assert (facts.memory_gb or 0.0) > 0.5
+    assert facts.packages["numpy"].count(".") == 2
+    assert len(facts.machine) == 36  # a UUID
+    assert all(hasattr(facts, name) for name in COMPARED)
 
 
 def test_facts_come_from_the_files_of_the_kernel(tmp_path: Path) -> None:
@@ -38,18 +39,18 @@ def test_facts_come_from_the_files_of_the_kernel(tmp_path: Path) -> None:
         "sys/class/net/lo/operstate": "unknown\n",
     })  # fmt: skip
     facts = host_facts.describe(tmp_path / "proc", tmp_path / "sys")
-    assert facts["cpu_model"] == "Intel(R) Xeon(R) CPU @ 2.30GHz"
-    assert facts["cpu_mhz"] == 2299.998
-    assert facts["memory_gb"] == 7.8
-    assert facts["machine"] == "12345678-1234-1234-1234-123456789abc"
-    assert facts["network_mbit_per_s"] == {"eth0": 10000.0, "ib0": None}
+    assert facts.cpu_model == "Intel(R) Xeon(R) CPU @ 2.30GHz"
+    assert facts.cpu_mhz == 2299.998
+    assert facts.memory_gb == 7.8
+    assert facts.machine == "12345678-1234-1234-1234-123456789abc"
+    assert facts.network_mbit_per_s == {"eth0": 10000.0, "ib0": None}
 
 
 def test_what_the_system_does_not_tell_is_null(tmp_path: Path) -> None:
     facts = host_facts.describe(tmp_path, tmp_path)
-    assert facts["memory_gb"] is None
-    assert facts["machine"] is None
-    assert facts["network_mbit_per_s"] == {}
+    assert facts.memory_gb is None
+    assert facts.machine is None
+    assert facts.network_mbit_per_s == {}
 
 
 def test_gpus_and_driver_come_from_nvidia_smi(
@@ -60,15 +61,15 @@ def test_gpus_and_driver_come_from_nvidia_smi(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     facts = host_facts.describe()
-    assert facts["gpus"] == ["Tesla V100-SXM2-16GB"] * 2
-    assert facts["gpu_uuids"] == ["GPU-8932f937"] * 2
-    assert facts["gpu_driver"] == "535.104.05"
+    assert facts.gpus == ("Tesla V100-SXM2-16GB",) * 2
+    assert facts.gpu_uuids == ("GPU-8932f937",) * 2
+    assert facts.gpu_driver == "535.104.05"
 
 
 def test_a_host_without_nvidia_smi_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     facts = host_facts.describe()
-    assert (facts["gpus"], facts["gpu_uuids"], facts["gpu_driver"]) == ([], [], None)
+    assert (facts.gpus, facts.gpu_uuids, facts.gpu_driver) == ((), (), None)
 
 
 CGROUPS: dict[str, tuple[dict[str, str], float | None]] = {

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders import rank_events, report, write_events
+from builders import rank_events, write_events
+from generator import training_report
 from tfscaling.jobs import rank_files
 from tfscaling.jobs.rank_files import IncompleteError
+from tfscaling.records import run_record
 
 PASSED = {"start": 1.0, "imported": 2.0, "end": 3.0}
 
 
 def write(folder: Path, *ranks: int) -> None:
     for rank in ranks:
-        rank_files.report_path(folder, rank).write_text(json.dumps(report(rank)))
+        run_record.write_json(rank_files.report_path(folder, rank), training_report(rank))
         write_events(folder, rank, rank_events(rank, PASSED))
 
 

@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from builders import SCRIPTS, python_rank
 from tfscaling.jobs import heartbeat, supervisor
 from tfscaling.jobs.launchers import Command
 from tfscaling.jobs.supervisor import Supervisor
+from tfscaling.records.failure_report import Cause
 
 pytestmark = pytest.mark.timeout(60)  # a rank that is not ended must not hold up the tests
 SLEEP = "say('start', host='here'); time.sleep(600)"
@@ -90,9 +92,9 @@ def test_one_rank_exiting_with_an_error_ends_all_and_is_named(tmp_path: Path) ->
     ]
     cause = Supervisor(ranks, tmp_path, 60).run()
     assert cause is not None
-    assert (cause["kind"], cause["rank"], cause["host"]) == ("rank_died", 1, "h1")
-    assert (cause["exit_code"], cause["message"]) == (3, "exit code 3")
-    assert cause["last_lines"] == ["first", "no GPU"]
+    assert (cause.kind, cause.rank, cause.host) == ("rank_died", 1, "h1")
+    assert (cause.exit_code, cause.message) == (3, "exit code 3")
+    assert cause.last_lines == ("first", "no GPU")
     assert of_this_test(tmp_path) == []
 
 
@@ -101,8 +103,8 @@ def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
     ranks = [python_rank(tmp_path, 0, SLEEP), python_rank(tmp_path, 1, die)]
     cause = Supervisor(ranks, tmp_path, 60).run()
     assert cause is not None
-    assert (cause["rank"], cause["message"]) == (1, "killed by SIGKILL")
-    assert (cause["exit_code"], cause["reached"]) == (-9, "imported")
+    assert (cause.rank, cause.message) == (1, "killed by SIGKILL")
+    assert (cause.exit_code, cause.reached) == (-9, "imported")
     assert of_this_test(tmp_path) == []
 
 
@@ -115,7 +117,7 @@ def test_a_rank_that_complains_about_a_dead_peer_is_not_the_cause(tmp_path: Path
     ranks = [python_rank(tmp_path, 0, peer), python_rank(tmp_path, 1, victim)]
     cause = Supervisor(ranks, tmp_path, 60).run()
     assert cause is not None
-    assert (cause["kind"], cause["rank"], cause["message"]) == ("rank_died", 1, "killed by SIGKILL")
+    assert (cause.kind, cause.rank, cause.message) == ("rank_died", 1, "killed by SIGKILL")
 
 
 def test_a_rank_that_raises_is_quoted(tmp_path: Path) -> None:
@@ -123,8 +125,8 @@ def test_a_rank_that_raises_is_quoted(tmp_path: Path) -> None:
     ranks = [python_rank(tmp_path, 0, SLEEP), python_rank(tmp_path, 1, code)]
     cause = Supervisor(ranks, tmp_path, 60).run()
     assert cause is not None
-    assert (cause["kind"], cause["rank"]) == ("rank_failed", 1)
-    assert cause["message"] == "ValueError: too few"
+    assert (cause.kind, cause.rank) == ("rank_failed", 1)
+    assert cause.message == "ValueError: too few"
 
 
 def test_all_are_ended_when_nothing_moves(tmp_path: Path) -> None:
@@ -134,8 +136,8 @@ def test_all_are_ended_when_nothing_moves(tmp_path: Path) -> None:
     ]
     cause = Supervisor(ranks, tmp_path, 6.0).run()
     assert cause is not None
-    assert (cause["kind"], cause["rank"]) == ("stalled", 1)
-    assert cause["message"] == "no rank made progress for 6 s"
+    assert (cause.kind, cause.rank) == ("stalled", 1)
+    assert cause.message == "no rank made progress for 6 s"
     assert of_this_test(tmp_path) == []
 
 
@@ -182,7 +184,7 @@ def test_ranks_that_work_without_an_event_for_longer_than_the_limit_are_let_work
 def test_ranks_that_beat_but_wait_for_each_other_are_ended(tmp_path: Path) -> None:
     ranks = [beating_rank(tmp_path, n, WAIT, 600) for n in range(2)]
     cause = Supervisor(ranks, tmp_path, 5.0).run()
-    assert cause is not None and cause["kind"] == "stalled"
+    assert cause is not None and cause.kind == "stalled"
     assert of_this_test(tmp_path) == []
 
 
@@ -193,7 +195,7 @@ def test_a_stopped_rank_is_found_and_named(tmp_path: Path, doing: str) -> None:
     ranks = [beating_rank(tmp_path, 0, doing, 600), beating_rank(tmp_path, 1, stops, 600)]
     cause = Supervisor(ranks, tmp_path, 5.0).run()
     assert cause is not None
-    assert (cause["kind"], cause["rank"], cause["host"]) == ("stalled", 1, "h1")
+    assert (cause.kind, cause.rank, cause.host) == ("stalled", 1, "h1")
     assert of_this_test(tmp_path) == []
 
 
@@ -203,8 +205,8 @@ def test_ranks_that_only_poll_are_ended_at_the_longer_limit(
 ) -> None:
     monkeypatch.setattr(heartbeat, "BUSY_FACTOR", 2)
     cause = Supervisor([beating_rank(tmp_path, 0, WORK, 600)], tmp_path, 4.0).run()
-    assert cause is not None and cause["kind"] == "stalled"
-    assert cause["message"] == "ranks used CPU time but made no progress for 8 s"
+    assert cause is not None and cause.kind == "stalled"
+    assert cause.message == "ranks used CPU time but made no progress for 8 s"
 
 
 def test_a_rank_that_ignores_being_asked_to_end_is_killed(tmp_path: Path) -> None:
@@ -232,7 +234,7 @@ def test_children_of_a_stalled_rank_are_ended(tmp_path: Path) -> None:
     rank = python_rank(tmp_path, 0, WITH_CHILD + "time.sleep(600)", str(pid_file))
     cause = Supervisor([rank], tmp_path, 5.0).run()
     assert cause is not None
-    assert cause["kind"] == "stalled"
+    assert cause.kind == "stalled"
     wait_until(lambda: is_gone(int(pid_file.read_text())))
 
 
@@ -240,8 +242,8 @@ def test_a_program_that_does_not_exist_is_a_cause_and_not_a_crash(tmp_path: Path
     command = Command(("no-such-launcher", "--nodes=1"), {}, tmp_path / "srun.log", None)
     cause = Supervisor([command], tmp_path, 60).run()
     assert cause is not None
-    assert cause["kind"] == "launch_failed"
-    assert "no-such-launcher" in cause["message"]
+    assert cause.kind == "launch_failed"
+    assert "no-such-launcher" in cause.message
 
 
 def test_a_failing_launcher_of_all_ranks_is_read_for_its_words(tmp_path: Path) -> None:
@@ -249,11 +251,11 @@ def test_a_failing_launcher_of_all_ranks_is_read_for_its_words(tmp_path: Path) -
     command = Command(("sh", "-c", script), {}, tmp_path / "srun.log", None)
     cause = Supervisor([command], tmp_path, 60).run()
     assert cause is not None
-    assert (cause["rank"], cause["message"]) == (1, "Killed (on cpu2)")
+    assert (cause.rank, cause.message) == (1, "Killed (on cpu2)")
 
 
 LAUNCHER = """
-import json, pathlib, sys
+import json, msgspec, pathlib, sys
 from tfscaling.jobs import heartbeat, supervisor
 from tfscaling.jobs.launchers import Command
 supervisor.GRACE_S = 1.0
@@ -262,7 +264,8 @@ commands = [
     Command(tuple(argv), {}, folder / f"rank-{rank}.log", rank)
     for rank, argv in enumerate(json.loads(sys.argv[2]))
 ]
-print(json.dumps(supervisor.Supervisor(commands, folder, 60).run()), flush=True)
+cause = supervisor.Supervisor(commands, folder, 60).run()
+print(msgspec.json.encode(cause).decode(), flush=True)
 """
 
 
@@ -288,9 +291,9 @@ def test_a_signal_to_the_launcher_ends_ranks_and_grandchildren(
         output, _ = launcher.communicate(timeout=300)
     finally:
         launcher.kill()
-    cause = json.loads(output)
-    assert cause["kind"] == "cancelled"
-    assert number.name in cause["message"]
+    cause = msgspec.json.decode(output, type=Cause)
+    assert cause.kind == "cancelled"
+    assert number.name in cause.message
     wait_until(lambda: is_gone(int(pid_file.read_text())))
     assert of_this_test(tmp_path) == []
 

@@ -134,19 +134,6 @@ def test_nothing_is_marked_if_all_is_measured() -> None:
     assert figure.legends == []
 
 
-def test_a_long_legend_is_outside_and_the_figure_grows_with_it() -> None:
-    figure, (axes,) = plot_figure.panels("T", "nodes", ["y"])
-    for number in range(40):
-        axes.plot([1, 2], [1, 2], label=f"series {number} of a platform with a long name")
-    plot_figure.finish(figure, axes, tables_of(), ["a note"])
-    figure.draw_without_rendering()
-    series, notes = (legend.get_window_extent() for legend in figure.legends)
-    area = axes.get_window_extent()
-    assert area.width > 300
-    assert series.x0 >= area.x1 and series.y0 >= 0 and series.x1 <= figure.bbox.x1
-    assert notes.y1 <= area.y0
-
-
 def test_the_same_figure_is_the_same_file_with_text_as_text(tmp_path: Path) -> None:
     for name in ("a.svg", "b.svg"):
         figure, (axes,) = plot_figure.panels("My title", "nodes", ["y"])

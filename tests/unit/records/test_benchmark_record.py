@@ -10,6 +10,7 @@ import all_reduce_records
 import pytest
 from builders import raw_config
 from tfscaling.records import benchmark_record, run_record
+from tfscaling.records.rank_report import BenchmarkReport
 from tfscaling.study import configuration, manifest
 
 
@@ -20,17 +21,16 @@ def entry() -> dict[str, Any]:
     return manifest.expected_runs(configuration.validate(raw))["all_reduce_benchmarks"][1]
 
 
-def reports() -> list[dict[str, Any]]:
+def reports() -> list[BenchmarkReport]:
     times = [[(8, [1.0, 2.0, 3.0]), (4, [0.1, 0.1, 0.1])], [(8, [3.0, 1.0, 2.0]), (4, [0.2] * 3)]]
     return [all_reduce_records.rank_report(rank, 2, rows) for rank, rows in enumerate(times)]
 
 
 def test_in_each_repetition_the_slowest_rank_counts() -> None:
-    gradient, sweep = benchmark_record.slowest([r["all_reduces"] for r in reports()])
-    assert gradient["slowest_s"] == [3.0, 2.0, 3.0]
-    assert sweep["slowest_s"] == [0.2, 0.2, 0.2]
-    assert "durations_s" not in gradient
-    assert (gradient["payload"], gradient["bytes"], sweep["bytes"]) == ("gradient", 8, 4)
+    gradient, sweep = benchmark_record.slowest([r.all_reduces for r in reports()])
+    assert gradient.slowest_s == (3.0, 2.0, 3.0)
+    assert sweep.slowest_s == (0.2, 0.2, 0.2)
+    assert (gradient.payload, gradient.bytes, sweep.bytes) == ("gradient", 8, 4)
 
 
 def test_the_durations_of_every_rank_are_kept(tmp_path: Path) -> None:
@@ -45,9 +45,9 @@ def test_the_durations_of_every_rank_are_kept(tmp_path: Path) -> None:
 def test_a_record_is_read_as_it_was_made(tmp_path: Path, entry: dict[str, Any]) -> None:
     path = all_reduce_records.write(tmp_path, entry)
     record = benchmark_record.read(path)
-    assert record is not None and record["parameters_hash"] == entry["parameters_hash"]
-    assert record["validity"]["checks"][-1] == "sums"
-    assert [rank["rank"] for rank in record["ranks"]] == [0, 1]
+    assert record is not None and record.parameters_hash == entry["parameters_hash"]
+    assert record.validity.checks[-1] == "sums"
+    assert [rank.rank for rank in record.ranks] == [0, 1]
     assert benchmark_record.read(tmp_path / "none.json") is None
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from builders import PHASES, a_record
+from builders import a_record
+from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
-from tfscaling.report.sections import MEANINGS
-from tfscaling.study.configuration import load_schema, properties
+from tfscaling.records.phases import PHASES, Phases
+from tfscaling.records.run_record import Metrics, RunRecord
+from tfscaling.study.configuration import load_schema
+
+RECORD = run_record.from_content(a_record(), "run.json", RunRecord)
 
 
 @pytest.mark.parametrize("name", PHASES)
 def test_each_phase_is_a_metric_and_less_is_better(name: str) -> None:
     metric = METRICS[name]
     assert metric.value is not None
-    assert metric.value(a_record()) == PHASES[name]
+    assert metric.value(RECORD) == getattr(RECORD.phases, name)
     assert (metric.unit, metric.direction) == ("s", "lower")
 
 
@@ -31,7 +35,7 @@ def test_each_phase_is_a_metric_and_less_is_better(name: str) -> None:
 def test_results_of_training_are_metrics(name: str, value: float, direction: str) -> None:
     metric = METRICS[name]
     assert metric.value is not None
-    assert metric.value(a_record()) == pytest.approx(value)
+    assert metric.value(RECORD) == pytest.approx(value)
     assert metric.direction == direction
 
 
@@ -45,8 +49,7 @@ def test_metrics_that_need_other_points_or_prices_are_left_to_the_tables() -> No
 
 
 def test_every_number_of_a_record_is_a_metric() -> None:
-    record = properties("run_record")
-    numbers = {*record["phases"]["properties"], *record["metrics"]["properties"]}
+    numbers = {*Phases.__struct_fields__, *Metrics.__struct_fields__}
     numbers -= {"epochs", "slowest_rank", "slowest_host"}  # a list, and names
     numbers -= {"examples_trained"}  # the work that metrics are of: a column of its own
     assert numbers <= set(METRICS)
@@ -68,8 +71,8 @@ def test_a_name_with_seconds_has_the_unit_seconds() -> None:
 @pytest.mark.parametrize("name", ["time_to_accuracy_s", "cost_to_accuracy_usd"])
 def test_to_the_target_less_is_better_and_the_definition_says_what_is_measured(name: str) -> None:
     assert METRICS[name].direction == "lower"
-    assert "evaluations" in MEANINGS[name]
-    assert "initialisation" in MEANINGS[name]
+    assert "evaluations" in METRICS[name].meaning
+    assert "initialisation" in METRICS[name].meaning
 
 
 def test_columns_shown_by_default_are_metrics() -> None:

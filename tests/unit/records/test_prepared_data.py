@@ -8,14 +8,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import generator
+import msgspec
 import numpy as np
 import pytest
-from builders import SCRIPTS, axes_and_settings
+from builders import SCRIPTS, local_spec
 from tfscaling.records import prepared_data
 from tfscaling.records.prepared_data import PreparedDataError
+from tfscaling.records.run_record import PreparedData
 from tfscaling.study import parameters
+from tfscaling.study.config import Recipe
 
-ALL = {"train_examples_max": None, "test_examples_max": None}
+ALL = Recipe(per_replica_batch_size=1, learning_rate=0.1, epochs=1)
 FACTS = {
     "dataset": "own.data:small",
     "source": "function",
@@ -32,19 +36,19 @@ def prepared(folder: Path, facts: Any = FACTS) -> Path:
 
 
 def test_name_source_checksum_and_all_examples(tmp_path: Path) -> None:
-    assert prepared_data.describe(prepared(tmp_path), ALL) == {
-        "name": "own.data:small",
-        "source": "function",
-        "sha256": "a" * 64,
-        "train_examples": 6,
-        "test_examples": 4,
-    }
+    assert prepared_data.describe(prepared(tmp_path), ALL) == PreparedData(
+        name="own.data:small",
+        source="function",
+        sha256="a" * 64,
+        train_examples=6,
+        test_examples=4,
+    )
 
 
 def test_a_recipe_that_cuts_its_data_uses_no_more_than_there_are(tmp_path: Path) -> None:
-    wanted = {"train_examples_max": 5, "test_examples_max": 100}
-    found = prepared_data.describe(prepared(tmp_path), wanted)
-    assert (found["train_examples"], found["test_examples"]) == (5, 4)
+    cut = msgspec.structs.replace(ALL, train_examples_max=5, test_examples_max=100)
+    data = prepared_data.describe(prepared(tmp_path), cut)
+    assert (data.train_examples, data.test_examples) == (5, 4)
 
 
 @pytest.mark.parametrize("facts", ["", "[]", {**FACTS, "sha256": None}, {"dataset": "old"}])
@@ -62,8 +66,8 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         prepared_data.describe(file, ALL)
 
 
-def used(name: str, sha256: str) -> dict[str, Any]:
-    return {"name": name, "sha256": sha256 * 64}
+def used(name: str, sha256: str) -> PreparedData:
+    return generator.prepared(name, sha256 * 64)
 
 
 def test_each_dataset_is_compared_with_itself_only(tmp_path: Path) -> None:
@@ -80,10 +84,10 @@ def test_of_as_many_runs_the_first_decide(tmp_path: Path) -> None:
 
 def test_no_rank_is_started_for_data_without_a_checksum(tmp_path: Path) -> None:
     """The launcher says so at once, rather than after a training that cannot count."""
-    run, settings = axes_and_settings()
+    spec = local_spec()
     file = prepared(tmp_path, {"dataset": "made by an earlier version"})
     folder = tmp_path / "run"
-    flags = parameters.to_arguments(run.axes, settings)
+    flags = parameters.to_arguments(spec.axes, spec.parameters)
     script = [sys.executable, str(SCRIPTS / "train.py")]
     paths = ["--dataset-file", str(file), "--record", str(folder / "run.json")]
     done = subprocess.run([*script, *paths, *flags], capture_output=True, text=True, check=False)

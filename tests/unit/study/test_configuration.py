@@ -13,6 +13,7 @@ import pytest
 import yaml
 from builders import raw_config, valid_config
 from tfscaling.datasets.catalogue import DATASETS
+from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import configuration, schemas
@@ -63,9 +64,6 @@ MALFORMED: dict[str, tuple[Sequence[str | int], Any, str, str, str]] = {
     "momentum_one": ((*RECIPE, "momentum"), 1, "recipes.weak.momentum", "1", "less than 1"),
     "unknown_optimizer": (
         (*RECIPE, "optimizer"), "adm", "recipes.weak.optimizer", '"adm"', "allowed: sgd, adam"),
-    "unknown_launcher": (
-        (*PLATFORM, "launcher"), "mpirun", "platforms.cluster.launcher", '"mpirun"',
-        "allowed: srun, local"),
     "price_date_in_words": (
         (*PLATFORM, "price_date"), "May 2022", "platforms.cluster.price_date", '"May 2022"',
         "allowed: text of the form"),
@@ -368,24 +366,25 @@ UNKNOWN_NAMES: list[tuple[tuple[str | int, ...], Any, str, str, str]] = [
     (("plots",), {"speed": {}}, "plots.speed", '"speed"', "'speedup'"),
     (("datasets",), {"mnsit": {}}, "datasets.mnsit", '"mnsit"', "'mnist'"),
     (("recipes", "weak", "dataset"), "mnis", "recipes.weak.dataset", '"mnis"', "'mnist'"),
+    ((*PLATFORM, "launcher"), "sruns", "platforms.cluster.launcher", '"sruns"', "'srun'"),
 ]
 
 
 @pytest.mark.parametrize(("path", "value", "key", "shown", "near"), UNKNOWN_NAMES)
-def test_unknown_metrics_plots_and_datasets_are_refused(
+def test_names_that_no_registry_has_are_refused(
     path: Sequence[str | int], value: Any, key: str, shown: str, near: str
 ) -> None:
     raw = raw_config((path, value))
     config, sources = configuration.validate(raw), [("config.yaml", raw)]
     with pytest.raises(ConfigError) as caught:
-        configuration.check_names(config, METRICS, PLOTS, DATASETS, sources)
+        configuration.check_names(config, METRICS, PLOTS, DATASETS, LAUNCHERS, sources)
     start = f"config.yaml: {key}: {shown} is not allowed; did you mean {near}? allowed: "
     assert str(caught.value).startswith(start)
 
 
 def test_known_names_pass() -> None:
     config = valid_config((("plots",), {"speedup": {}}), (("recipes", "weak", "dataset"), "mnist"))
-    assert configuration.check_names(config, METRICS, PLOTS, DATASETS) is None
+    assert configuration.check_names(config, METRICS, PLOTS, DATASETS, LAUNCHERS) is None
 
 
 SCHEMAS = ["config", "platform", "recipe", "run_record", "benchmark_record", "comparison"]

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import all_reduce_records
+import generator
 import plan as script
 import pytest
-from builders import PHASES, REGISTRIES, raw_config, record_of, write_failure, write_record
+from builders import REGISTRIES, raw_config, record_of, write_failure, write_record
 from msgspec.structs import replace
 from submitted import config_of, described, entries
+from tfscaling.records.phases import PHASES, WALL_PHASES
 from tfscaling.study import configuration, grid, manifest, parameters
 from tfscaling.study.config import AllReduceBenchmark, Config
 from tfscaling.sweep import costed_plan, submission
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
-NOT_WALL = ("queue_time_s", "boot_time_s", "execution_time_s")
-WALL_S = sum(time_s or 0.0 for name, time_s in PHASES.items() if name not in NOT_WALL)
+WALL_S = generator.phases().wall_time_s
 
 
 def record_with(folder: Path, entry: dict[str, Any], **phases: float) -> None:
@@ -104,7 +105,7 @@ def test_the_wall_time_is_every_phase_but_queue_boot_and_execution_time_which_ov
     tmp_path: Path,
 ) -> None:
     (entry, _) = entries(config_of())
-    record_with(tmp_path, entry, **dict.fromkeys(NOT_WALL, 999.0))
+    record_with(tmp_path, entry, **dict.fromkeys(set(PHASES) - set(WALL_PHASES), 999.0))
     assert costed_plan.measured_s(entry, tmp_path) == pytest.approx([WALL_S])
 
 

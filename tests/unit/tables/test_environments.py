@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 from builders import a_record
 from generator import DATA_SHA256
+from tfscaling.records import run_record
+from tfscaling.records.run_record import RunRecord
 from tfscaling.tables import environments
 
 
@@ -19,8 +21,13 @@ def record(**facts: Any) -> dict[str, Any]:
     return made
 
 
+def of(content: dict[str, Any]) -> dict[str, Any]:
+    """The columns of the record with this content."""
+    return environments.of(run_record.from_content(content, "run.json", RunRecord))
+
+
 def test_facts_that_all_ranks_share_are_given_once() -> None:
-    row = environments.of(record())
+    row = of(record())
     assert row["cpu_model"] == "A processor"
     assert row["network_mbit_per_s"] == '{"eth0": 10000.0}'
     assert (row["gpus"], row["gpu_driver"]) == (None, None)
@@ -30,7 +37,7 @@ def test_facts_that_all_ranks_share_are_given_once() -> None:
 
 
 def test_facts_that_differ_between_ranks_are_all_given() -> None:
-    row = environments.of(record(cpu_model="Another", machine="other", cpu_mhz=2000.0))
+    row = of(record(cpu_model="Another", machine="other", cpu_mhz=2000.0))
     assert row["cpu_model"] == "A processor; Another"
     assert row["machines"].split()[1] == "other"
     assert row["cpu_mhz"] == 2000.0  # the slowest
@@ -40,11 +47,11 @@ def test_clocks_are_summed_up_by_the_worst() -> None:
     made = record()
     made["ranks"][0]["clock"] = {"offset_s": -3.0, "uncertainty_s": 0.001}
     made["ranks"][1]["clock"] = {"offset_s": 1.0, "uncertainty_s": 0.02}
-    row = environments.of(made)
+    row = of(made)
     assert (row["clock_offset_max_s"], row["clock_uncertainty_max_s"]) == (3.0, 0.02)
     for rank in made["ranks"]:
         rank["clock"] = {}
-    assert environments.of(made)["clock_offset_max_s"] is None
+    assert of(made)["clock_offset_max_s"] is None
 
 
 def span(start: str, wall_time_s: float, machines: str = "m1") -> dict[str, Any]:
@@ -114,15 +121,15 @@ def test_what_could_not_be_compared_with_the_request_is_flagged() -> None:
 
 def test_a_record_tells_its_data_and_what_was_not_checked() -> None:
     made = record()
-    row = environments.of(made)
+    row = of(made)
     assert (row["dataset"], row["dataset_sha256"]) == ("mnist", DATA_SHA256)
     assert row["unchecked"] is None
     made["environment"]["unchecked"] = ["one", "two"]
-    assert environments.of(made)["unchecked"] == "one; two"
+    assert of(made)["unchecked"] == "one; two"
 
 
 def test_hosts_that_differ_in_the_numbers_of_their_gpus_only_are_alike() -> None:
-    row = environments.of(record(gpu_uuids=["GPU-1"], machine="other"))
+    row = of(record(gpu_uuids=["GPU-1"], machine="other"))
     assert row["cpu_model"] == "A processor"
 
 

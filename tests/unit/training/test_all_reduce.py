@@ -8,13 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
-from strategy_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, small_model, synthetic_arrays
+from strategy_rank import (
+    GLOBAL_BATCH,
+    PARAMETERS,
+    TRAIN_EXAMPLES,
+    small_model,
+    synthetic_arrays,
+    training_spec,
+)
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records import events
 from tfscaling.records.events import EventLog
+from tfscaling.records.rank_report import Epoch
 from tfscaling.training.all_reduce import COMPUTE_STEPS, Trainer
 from tfscaling.training.loop import Result, order_of_epoch
 
@@ -29,8 +38,7 @@ def make_trainer(
         tf.distribute.OneDeviceStrategy("CPU:0"),
         small_model,
         arrays or synthetic_arrays(),
-        batch,
-        {**PARAMETERS, **changes},
+        training_spec(batch, **changes),
     )
 
 
@@ -45,7 +53,17 @@ EVALUATED = {"test_loss", "test_accuracy", "evaluation_time_s"}
 
 
 def curve(result: Result) -> list[tuple[float, float]]:
-    return [(epoch["loss"], epoch["accuracy"]) for epoch in result.epochs]
+    return [(epoch.loss, epoch.accuracy) for epoch in result.epochs]
+
+
+def rows_of(result: Result) -> list[dict[str, Any]]:
+    """The epochs with what is known of them."""
+    return [msgspec.to_builtins(epoch) for epoch in result.epochs]
+
+
+def executed(result: Result) -> list[tuple[int, int, int]]:
+    """Epoch, first step and number of steps of each execution."""
+    return [(row.epoch, row.first_step, row.steps) for row in result.steps]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +102,7 @@ def test_loss_accuracy_and_weights_are_those_of_a_plain_loop(
     np.testing.assert_allclose(curve(result), expected, rtol=1e-4)
     for own, plain in zip(trainer.model.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_allclose(own, plain, rtol=1e-4, atol=1e-5)
-    assert result.epochs[-1]["loss"] < result.epochs[0]["loss"]
+    assert result.epochs[-1].loss < result.epochs[0].loss
 
 
 @pytest.mark.parametrize("training", ["mirrored", "one_worker_with_two_devices", "two_workers"])
@@ -123,7 +141,7 @@ def test_each_example_is_trained_once_per_epoch(examples: int, tmp_path: Path) -
     result = trainer.train(EventLog(tmp_path / "events", 0), print)
     assert result.examples_trained == examples * PARAMETERS["epochs"]
     for epoch in result.epochs:
-        correct = epoch["accuracy"] * examples
+        correct = epoch.accuracy * examples
         assert correct == pytest.approx(round(correct), abs=1e-6)
 
 
@@ -150,12 +168,12 @@ def test_steps_per_execution_change_nothing_but_the_number_of_executions(tmp_pat
     results = {count: train(tmp_path, steps_per_execution=count)[1] for count in (1, 3, 100)}
     for result in results.values():
         np.testing.assert_allclose(curve(result), curve(results[1]), rtol=1e-6)
-    executions = {count: [row[:3] for row in result.steps] for count, result in results.items()}
+    executions = {count: executed(result) for count, result in results.items()}
     epochs = range(1, PARAMETERS["epochs"] + 1)
     assert executions[1] == [(epoch, step, 1) for epoch in epochs for step in range(STEPS)]
     assert executions[3] == [(epoch, *part) for epoch in epochs for part in ((0, 3), (3, 3))]
     assert executions[100] == [(epoch, 0, STEPS) for epoch in epochs]
-    assert all(row[3] > 0 for result in results.values() for row in result.steps)
+    assert all(row.duration_s > 0 for result in results.values() for row in result.steps)
 
 
 def test_computation_alone_is_measured_step_by_step_and_leaves_the_model_as_it_is(
@@ -203,7 +221,7 @@ def test_computation_alone_is_as_long_as_the_work() -> None:
         return keras.Sequential([keras.Input(model.input_shape[1:]), Wait(), *model.layers])
 
     strategy, arrays = tf.distribute.OneDeviceStrategy("CPU:0"), synthetic_arrays()
-    waiting = Trainer(strategy, waiting_model, arrays, GLOBAL_BATCH, PARAMETERS)
+    waiting = Trainer(strategy, waiting_model, arrays, training_spec(GLOBAL_BATCH))
     assert min(waiting.compute_steps()) > 0.05
     assert np.median(make_trainer().compute_steps()) < 0.05
 
@@ -224,7 +242,7 @@ def test_phases_and_epochs_are_told_as_they_pass(tmp_path: Path) -> None:
     assert told == curve(result)
     titles = [line.split(":")[0] for line in lines]
     assert titles == ["epoch 1/3", "epoch 2/3", "held-out", "epoch 3/3"]
-    assert f"loss {result.epochs[2]['loss']:.4f}" in lines[3]
+    assert f"loss {result.epochs[2].loss:.4f}" in lines[3]
 
 
 @pytest.mark.parametrize("examples", [1, 499, 500, 501, 1203])
@@ -234,7 +252,7 @@ def test_each_held_out_example_is_counted_exactly_once(examples: int, tmp_path: 
     trainer, log = make_trainer(arrays), EventLog(tmp_path / "events", 0)
 
     def evaluated() -> Result:
-        result = Result(epochs=[{"epoch": 1}])
+        result = Result(epochs=[Epoch(epoch=1, loss=1.0, accuracy=0.5, duration_s=1.0)])
         trainer.evaluate(result, log, "evaluated")
         return result
 
@@ -254,16 +272,16 @@ def test_evaluations_between_epochs_change_nothing_of_the_training(tmp_path: Pat
     assert curve(result) == curve(without)
     for weights, same in zip(trainer.model.get_weights(), other.model.get_weights(), strict=True):
         np.testing.assert_array_equal(weights, same)
-    assert [sorted(EVALUATED & set(epoch)) for epoch in without.epochs] == [[], [], []]
+    assert [EVALUATED & row.keys() for row in rows_of(without)] == [set(), set(), set()]
 
     # the last epoch is left to the caller
-    assert [set(epoch) >= EVALUATED for epoch in result.epochs] == [True, True, False]
+    assert [row.keys() >= EVALUATED for row in rows_of(result)] == [True, True, False]
     trainer.evaluate(result, EventLog(tmp_path / "last", 0), "evaluated")
-    assert set(result.epochs[-1]) >= EVALUATED
+    assert rows_of(result)[-1].keys() >= EVALUATED
     told = events.read(tmp_path / "each/events") + events.read(tmp_path / "last")
     evaluations = [event for event in told if event["event"].endswith("evaluated")]
     assert [event["epoch"] for event in evaluations] == [1, 2, 3]
-    for event, epoch in zip(evaluations, result.epochs, strict=True):
+    for event, epoch in zip(evaluations, rows_of(result), strict=True):
         assert {key: event[key] for key in EVALUATED} == {key: epoch[key] for key in EVALUATED}
         assert event["evaluation_time_s"] > 0
 
@@ -272,8 +290,8 @@ def test_a_model_is_evaluated_between_epochs_as_it_would_be_after_them(tmp_path:
     _, result = train(tmp_path / "three", evaluation_interval_epochs=1)
     trainer, short = train(tmp_path / "two", epochs=2, evaluation_interval_epochs=None)
     trainer.evaluate(short, EventLog(tmp_path / "last", 0), "evaluated")
-    assert short.test_loss == pytest.approx(result.epochs[1]["test_loss"], rel=1e-6)
-    assert short.test_accuracy == result.epochs[1]["test_accuracy"]
+    assert short.test_loss == pytest.approx(result.epochs[1].test_loss, rel=1e-6)
+    assert short.test_accuracy == result.epochs[1].test_accuracy
 
 
 @pytest.mark.parametrize("training", ["mirrored", "one_worker_with_two_devices", "two_workers"])
@@ -296,4 +314,4 @@ def test_a_dataset_smaller_than_the_global_batch_is_refused() -> None:
 def test_a_dataset_of_one_global_batch_is_one_step(tmp_path: Path) -> None:
     trainer = make_trainer(batch=TRAIN_EXAMPLES, epochs=1)
     result = trainer.train(EventLog(tmp_path / "events", 0), print)
-    assert [row[:3] for row in result.steps] == [(1, 0, 1)]
+    assert executed(result) == [(1, 0, 1)]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 
 from builders import run_python
+from tfscaling.cluster.slurm_environment import gpu_variables
 from tfscaling.training import devices
 
 # all in one process: TensorFlow starts slowly, and nothing is fixed before its first operation
 CONFIGURE = """
 import json
 import tensorflow as tf
+from tfscaling.cluster.slurm_environment import gpu_variables
 from tfscaling.training import devices
 try:
     devices.configure(2, "physical", 1)
@@ -35,7 +37,7 @@ def test_devices_of_a_machine_without_gpus() -> None:
     assert done.returncode == 0, done.stderr
     lines = map(json.loads, done.stdout.splitlines()[-7:])
     error, cpu, logical, visible, threads, used, told = lines
-    assert error.startswith("asked 2 GPUs for this task, TensorFlow sees 0; ")
+    assert error.startswith("requested 2 GPUs for this task, TensorFlow sees 0; ")
     assert "CUDA_VISIBLE_DEVICES=-1" in error
     assert "SLURM_STEP_GPUS=0,1" in error
     assert cpu == ["CPU:0"]
@@ -53,9 +55,11 @@ def test_a_process_that_computes_on_no_gpu_hides_them() -> None:
 
 
 def test_message_tells_what_was_asked_seen_and_exported() -> None:
-    message = devices.missing_gpus(4, 1, {"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1"})
+    message = devices.missing_gpus(
+        4, 1, gpu_variables({"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1"})
+    )
     assert message == (
-        "asked 4 GPUs for this task, TensorFlow sees 1; CUDA_VISIBLE_DEVICES=0, "
+        "requested 4 GPUs for this task, TensorFlow sees 1; CUDA_VISIBLE_DEVICES=0, "
         "SLURM_STEP_GPUS=(not set), SLURM_JOB_GPUS=(not set), SLURM_GPUS_ON_NODE=1. "
         "Without GPUs, `devices: logical` in the platform splits the CPU instead."
     )

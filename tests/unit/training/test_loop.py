@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import msgspec
 import numpy as np
 import pytest
-from strategy_rank import GLOBAL_BATCH, PARAMETERS, TRAIN_EXAMPLES, synthetic_arrays
+from strategy_rank import GLOBAL_BATCH, TRAIN_EXAMPLES, synthetic_arrays, training_spec
 from tfscaling.records import events
 from tfscaling.records.events import EventLog
+from tfscaling.records.rank_report import Execution
 from tfscaling.training.loop import (
     Result,
     TrainingLoop,
@@ -34,8 +36,8 @@ from tfscaling.training.loop import (
     ],
 )
 def test_learning_rate_follows_the_replicas(scaling: str, replicas: int, rate: float) -> None:
-    parameters = {"learning_rate": 0.2, "learning_rate_scaling": scaling}
-    assert scaled_learning_rate(parameters, replicas) == pytest.approx(rate)
+    recipe = training_spec(1, learning_rate=0.2, learning_rate_scaling=scaling).recipe
+    assert scaled_learning_rate(recipe, replicas) == pytest.approx(rate)
 
 
 def test_order_of_an_epoch_has_each_example_and_pads_the_last_batch() -> None:
@@ -71,20 +73,20 @@ def test_order_does_not_depend_on_how_a_global_batch_is_split() -> None:
 
 
 def test_sgd_has_the_recipes_momentum_and_the_scaled_rate() -> None:
-    optimizer = make_optimizer({**PARAMETERS, "learning_rate_scaling": "linear"}, 4)
+    optimizer = make_optimizer(training_spec(1, learning_rate_scaling="linear").recipe, 4)
     assert isinstance(optimizer, keras.optimizers.SGD)
     assert float(optimizer.learning_rate) == pytest.approx(0.4)
     assert optimizer.momentum == pytest.approx(0.9)
 
 
 def test_adam_has_the_scaled_rate() -> None:
-    optimizer = make_optimizer({**PARAMETERS, "optimizer": "adam"}, 4)
+    optimizer = make_optimizer(training_spec(1, optimizer="adam").recipe, 4)
     assert isinstance(optimizer, keras.optimizers.Adam)
     assert float(optimizer.learning_rate) == pytest.approx(0.1)
 
 
 def test_small_gradients_of_float16_are_scaled() -> None:
-    optimizer = make_optimizer({**PARAMETERS, "precision": "mixed_float16"}, 1)
+    optimizer = make_optimizer(training_spec(1, precision="mixed_float16").recipe, 1)
     assert isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
     assert isinstance(optimizer.inner_optimizer, keras.optimizers.SGD)
 
@@ -93,8 +95,7 @@ class Scripted(TrainingLoop):
     """A loop whose sums over all replicas are given: one per epoch, one per evaluation."""
 
     def __init__(self, losses: Sequence[float], held_out: Sequence[float], **changes: Any) -> None:
-        arrays = synthetic_arrays()
-        super().__init__(None, arrays, GLOBAL_BATCH, 1, {**PARAMETERS, **changes})
+        super().__init__(None, synthetic_arrays(), 1, training_spec(GLOBAL_BATCH, **changes))
         self.found = {"train": iter(losses), "evaluate": iter(held_out)}
         self.now = ""
 
@@ -107,7 +108,7 @@ class Scripted(TrainingLoop):
 
     def _train_epoch(self, epoch: int, order: Any, result: Result, events: EventLog) -> None:
         self.now = "train"
-        result.steps.append((epoch, 0, len(order), 0.1))
+        result.steps.append(Execution(epoch, 0, len(order), 0.1))
 
     def _evaluate(self, indices: Any) -> None:
         self.now = "evaluate"
@@ -131,14 +132,15 @@ def test_a_loss_that_is_not_finite_ends_the_training_after_its_epoch(
     assert (len(result.epochs), result.diverged) == (epochs, diverged)
     assert result.examples_trained == TRAIN_EXAMPLES * epochs
     told = [event for event in events.read(tmp_path / "e") if event["event"] == "epoch"]
-    assert [event["loss"] for event in told] == [epoch["loss"] for epoch in result.epochs]
-    values = [value for epoch in result.epochs for value in epoch.values() if value is not None]
+    assert [event["loss"] for event in told] == [epoch.loss for epoch in result.epochs]
+    rows = [msgspec.to_builtins(epoch) for epoch in result.epochs]
+    values = [value for row in rows for value in row.values() if value is not None]
     assert all(math.isfinite(value) for value in values)
     assert events.read(tmp_path / "e")[-1]["event"] == "trained"
     if diverged:
         assert (result.test_loss, result.test_accuracy) == (None, None)
         name = "test_loss" if "held-out" in diverged else "loss"
-        assert result.epochs[-1][name] is None
+        assert getattr(result.epochs[-1], name) is None
 
 
 def test_a_held_out_loss_that_is_not_finite_after_the_last_epoch_is_a_divergence(
@@ -149,4 +151,4 @@ def test_a_held_out_loss_that_is_not_finite_after_the_last_epoch_is_a_divergence
     assert result.diverged == ""
     loop.evaluate(result, log, "evaluated")
     assert result.diverged == "held-out loss is NaN from epoch 1"
-    assert result.test_loss is None and result.epochs[-1]["test_loss"] is None
+    assert result.test_loss is None and result.epochs[-1].test_loss is None

@@ -6,24 +6,31 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
-from builders import SCRIPTS, axes_and_settings, run_python
-from generator import DATA_SHA256
+from builders import SCRIPTS, local_spec, run_python
+from generator import DATA_SHA256, prepared
 from tfscaling.jobs import heartbeat
 from tfscaling.records import checks, clock, events
+from tfscaling.records.phases import EVENTS
+from tfscaling.records.rank_report import RankReport
+from tfscaling.study import run_spec
 
 TRAIN_EXAMPLES, TEST_EXAMPLES = 70, 30
 RUN = """
 import json, os, pathlib, sys
 from tfscaling.cluster import resolver as cluster; from tfscaling.training import rank
 from tfscaling.records.events import EventLog
-axes, settings, folder = json.loads(sys.argv[1]), json.loads(sys.argv[2]), pathlib.Path(sys.argv[3])
+from tfscaling.study import run_spec
+import msgspec
+spec, folder = run_spec.read(pathlib.Path(sys.argv[1]), run_spec.RunSpec), pathlib.Path(sys.argv[2])
 own = cluster.resolve(os.environ, gpus_per_node=0)
 log = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
-report = rank.run(own, axes, settings, folder / "data.npz", folder, log)
-report["policy"] = __import__("keras").mixed_precision.dtype_policy().name
-(folder / "report.json").write_text(json.dumps({"rank": own.rank, "job": own.job, **report}))
+report = rank.run(rank.RankContext(own, folder, log, 1.0, None), spec, folder / "data.npz")
+policy = __import__("keras").mixed_precision.dtype_policy().name
+content = {**msgspec.to_builtins(report), "policy": policy}
+(folder / "report.json").write_text(json.dumps(content))
 """
 MODEL = """
 def model():
@@ -43,19 +50,24 @@ import json, pathlib, sys
 real = time.time
 def step(seconds):
     time.time = lambda: real() + seconds
-if sys.argv[4] == "before":
+if sys.argv[3] == "before":
     step(-120)
 from tfscaling.jobs import heartbeat; from tfscaling.training import rank
-axes, settings, folder = json.loads(sys.argv[1]), json.loads(sys.argv[2]), pathlib.Path(sys.argv[3])
-def work(own, events):
+from tfscaling.study import run_spec
+from tfscaling.records.rank_report import HostFacts, ServerReport
+spec, folder = run_spec.read(pathlib.Path(sys.argv[1]), run_spec.RunSpec), pathlib.Path(sys.argv[2])
+def work(context):
     for name in ("imported", "rendezvous", "data", "built", "first_step", "trained"):
         step({"data": 120, "trained": -70}.get(name, 0))
-        events.add(name)
+        context.events.add(name)
     until = time.monotonic() + 300
     while not heartbeat.read(folder) and time.monotonic() < until:
         time.sleep(0.05)
-    return {"worked": True}
-rank.process(axes, settings, folder, started_s, work)
+    return ServerReport(
+        rank=0, job="worker", host="h", devices=(), cpus=1, cluster_hash="c", clock={},
+        tensorflow_version="2", host_facts=HostFacts(machine=None, packages={}),
+    )
+rank.process(spec, folder, started_s, work)
 """
 
 
@@ -70,14 +82,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         arrays[f"x_{part}"] = random.integers(0, 256, (count, 28, 28), np.uint8)
         arrays[f"y_{part}"] = random.integers(0, 10, count, np.uint8)
     np.savez(folder / "data.npz", **arrays, sha256=np.array(DATA_SHA256))
-    run, settings = axes_and_settings(
+    spec = local_spec(
         per_replica_batch_size=16,
         train_examples_max=TRAIN_EXAMPLES,
         test_examples_max=TEST_EXAMPLES,
         precision="mixed_bfloat16",
     )
     config = '{"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}'
-    words = [json.dumps({**run.axes, "model": "mine:model"}), json.dumps(settings), str(folder)]
+    spec = msgspec.structs.replace(
+        spec, point=msgspec.structs.replace(spec.point, model="mine:model")
+    )
+    (folder / "spec.json").write_bytes(msgspec.json.encode(spec))
+    words = [str(folder / "spec.json"), str(folder)]
     paths = f"{SCRIPTS}:{folder}"
     done = run_python(RUN, *words, CUDA_VISIBLE_DEVICES="-1", TF_CONFIG=config, PYTHONPATH=paths)
     assert done.returncode == 0, done.stderr
@@ -119,25 +135,29 @@ def test_the_report_says_what_the_rank_got(finished: Path) -> None:
     ]
 
 
-def test_the_report_passes_the_truth_check(finished: Path) -> None:
-    run, settings = axes_and_settings()
-    asked = {
-        **{**run.axes, **settings, "tasks": 1, "jobs": {"worker": 1}, "gpus_per_task": 2},
-        **{"replicas": 2, "cpus_per_task": 2, "per_replica_batch_size": 16},
-        **{"global_batch_size": 32, "data_sha256": DATA_SHA256},
-        **{"train_examples": TRAIN_EXAMPLES, "test_examples": TEST_EXAMPLES},
-    }
-    found = report_of(finished)
-    assert checks.violations(asked, [found]) == []
-    for key in ("gpus_per_task", "replicas", "cpus_per_task", "train_examples", "data_sha256"):
-        other = "other" if key == "data_sha256" else 7
-        assert checks.violations({**asked, key: other}, [found]) != [], key
+def test_the_report_passes_all_checks(finished: Path) -> None:
+    names = {"train_examples": TRAIN_EXAMPLES, "test_examples": TEST_EXAMPLES}
+    data = msgspec.structs.replace(prepared("mnist"), **names)
+    spec = run_spec.read(finished / "spec.json", run_spec.RunSpec)
+    report = report_of(finished)
+    del report["policy"]
+    reports = [msgspec.convert(report, RankReport)]
+    assert checks.violations(spec, data, reports) == []
+    assert checks.divergence(spec, data, reports) == ""
+    others = [
+        msgspec.structs.replace(spec, replicas=7),
+        msgspec.structs.replace(
+            spec, measured=msgspec.structs.replace(spec.measured, cpus_per_node=7)
+        ),
+        msgspec.structs.replace(spec, jobs={"worker": 2}),
+    ]
+    assert all(checks.violations(other, data, reports) for other in others)
 
 
 def test_phases_are_passed_in_their_order(finished: Path) -> None:
     passed = [event["event"] for event in events.read(finished / "rank-0.events.jsonl")]
-    phases = [name for name in passed if name in events.PHASES]
-    assert phases == list(events.PHASES[1:])  # train_rank.py itself writes the first
+    phases = [name for name in passed if name in EVENTS]
+    assert phases == list(EVENTS[1:])  # train_rank.py itself writes the first
 
 
 def test_the_chief_tells_its_progress(finished: Path) -> None:
@@ -148,20 +168,21 @@ def test_the_chief_tells_its_progress(finished: Path) -> None:
 
 @pytest.mark.parametrize("when", ["during", "before"])
 def test_a_wall_clock_that_is_set_changes_no_time_of_a_rank(tmp_path: Path, when: str) -> None:
-    run, settings = axes_and_settings()
+    spec = local_spec()
+    (tmp_path / "spec.json").write_bytes(msgspec.json.encode(spec))
     config = '{"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}'
     before_s = clock.now()
     with clock.served("127.0.0.1") as address:
-        words = [json.dumps(run.axes), json.dumps(settings), str(tmp_path), when]
+        words = [str(tmp_path / "spec.json"), str(tmp_path), when]
         environment = {"TF_CONFIG": config, clock.VARIABLE: address}
         done = run_python(STEPPED, *words, CUDA_VISIBLE_DEVICES="-1", **environment)
     assert done.returncode == 0, done.stderr
     passed = events.on_launcher_clock(events.read(tmp_path / "rank-0.events.jsonl"))
-    assert [e["event"] for e in passed] == [*events.PHASES[:7], "end"]
+    assert [e["event"] for e in passed] == [*EVENTS[:7], "end"]
     moments = [before_s, *(e["time_s"] for e in passed), clock.now()]
     assert moments == sorted(moments)
     report = json.loads((tmp_path / "rank-0.json").read_text())
-    assert report["worked"] is True
+    assert report["kind"] == "server"
     assert 0 < report["clock"]["uncertainty_s"] < 10
     off_s = -120 if when == "before" else 0
     assert report["clock"]["offset_s"] == pytest.approx(-off_s, abs=10)

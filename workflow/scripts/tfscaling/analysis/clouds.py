@@ -16,7 +16,7 @@ from tfscaling.study.config import POINT_AXES
 from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import SUPPORTED, Difference, Samples, difference
-from tfscaling.tables.table_rows import point_of
+from tfscaling.tables.table_rows import point_of, rows_of
 
 METRICS_COMPARED = ("execution_time_s", "loss", "accuracy", "cost_usd")
 AXES = POINT_AXES[1:]
@@ -147,7 +147,7 @@ def as_text(table: pd.DataFrame, source: str, first: str, second: str) -> TextTa
     ]
     varying = [a for a in AXES if a in ("nodes", "gpus_per_node") or own[a].nunique() > 1]
     points: dict[tuple[str, ...], dict[str, Row]] = {}
-    for row in own.to_dict("records"):
+    for row in rows_of(own):
         axes = tuple(str(row[axis]) for axis in AXES)
         points.setdefault(axes, {})[row["metric"]] = row
     rows = [
@@ -175,7 +175,7 @@ def page_table(table: pd.DataFrame) -> TextTable:
     varying, above = constant(table, [*sides, *POINT_AXES[1:], "source"])
     names = [*varying, "metric", "value_a", "value_b", "winner", "margin", "verdict"]
     rows = []
-    for row in table.to_dict("records"):
+    for row in rows_of(table):
         metric = row["metric"]
         written = {
             **{end: cell(metric, {metric: row[end], "runs": 1}) for end in ("value_a", "value_b")},
@@ -220,7 +220,7 @@ def notes(table: pd.DataFrame, study: Study) -> list[str]:
     comparisons = table.loc[table["source"] == "measured", "comparisons"].max()
     if pd.notna(comparisons) and comparisons > 0:
         told.append(
-            f"Intervals, and winners without a word of doubt, hold with {CONFIDENCE:.0%} for all "
+            f"Intervals, and winners without a remark, hold with {CONFIDENCE:.0%} for all "
             f"{comparisons:.0f} comparisons of measured points together."
         )
     ineligible = [
@@ -234,6 +234,6 @@ NOTES = (
     "The cloud with the better median, and in brackets how many times worse the other one is, "
     "with the interval where there is one; for accuracy, how many times larger its error "
     "1 - accuracy is. Where one of the two is zero: “by” how much they differ.",
-    "A winner is a finding only where no word of doubt stands beside it. Published points are "
+    "A winner without a remark is supported. Published points are "
     "single runs; their costs are at the prices in config/platforms.yaml.",
 )

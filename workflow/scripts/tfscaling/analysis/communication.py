@@ -17,12 +17,14 @@ import pandas as pd
 from tfscaling.analysis import latency_bandwidth
 from tfscaling.analysis.evidence import Study
 from tfscaling.records import benchmark_record, run_record
+from tfscaling.records.benchmark_record import BenchmarkRecord
 from tfscaling.study import parameters
 from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE, SINGLE
 from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import TextTable, cell, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, median_interval
+from tfscaling.tables.table_rows import rows_of
 
 #: What there is of a point's benchmark; others are those of `tables.why_no_record`.
 OK, STALE, EXCLUDED = "ok", "stale", "excluded"
@@ -87,10 +89,10 @@ def _row(point: Mapping[Any, Any], entry: Mapping[str, Any] | None, folder: Path
     row |= {"status": status, "reason": reason}
     if record is None:
         return row
-    gradient = next(r for r in record["all_reduces"] if r["payload"] == "gradient")
-    times = gradient["slowest_s"]
+    gradient = next(r for r in record.all_reduces if r.payload == "gradient")
+    times = gradient.slowest_s
     low, high = median_interval(times) or (None, None)
-    row |= {"gradient_bytes": gradient["bytes"], "repetitions": len(times)}
+    row |= {"gradient_bytes": gradient.bytes, "repetitions": len(times)}
     row |= {"all_reduce_time_s": median(times), "record": str(_path(entry, folder))}
     for end, value in zip(_ENDS, (min(times), max(times), low, high), strict=True):
         row[f"all_reduce_time_s_{end}"] = value
@@ -101,7 +103,7 @@ def _path(entry: Mapping[str, Any], folder: Path) -> Path:
     return folder / entry["path"] / benchmark_record.RECORD
 
 
-def read(entry: Mapping[str, Any], folder: Path) -> tuple[str, str, dict[str, Any] | None]:
+def read(entry: Mapping[str, Any], folder: Path) -> tuple[str, str, BenchmarkRecord | None]:
     """(status, reason, record) of an expected benchmark; the record only if it counts."""
     path = _path(entry, folder)
     try:
@@ -111,9 +113,9 @@ def read(entry: Mapping[str, Any], folder: Path) -> tuple[str, str, dict[str, An
     if record is None:
         why = runs_table.why_no_record(path.parent)
         return why["status"], why["reason"], None
-    if record["parameters_hash"] != entry["parameters_hash"]:
+    if record.parameters_hash != entry["parameters_hash"]:
         asked = {**entry["axes"], **entry["parameters"]}
-        changes = parameters.differences(asked, {**record["axes"], **record["parameters"]})
+        changes = parameters.differences(asked, {**record.axes.axes, **record.parameters})
         return STALE, f"made with other parameters: {changes}", None
     return OK, "", record
 
@@ -124,11 +126,11 @@ def to_do(expected: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
     return [entry for entry in wanted if read(entry, folder)[0] != OK]
 
 
-def _fit(record: Mapping[str, Any]) -> Row:
+def _fit(record: BenchmarkRecord) -> Row:
     """Latency and bandwidth of the sweep, or why there are none."""
-    sweep = [row for row in record["all_reduces"] if row["payload"] == "sweep"]
+    sweep = [row for row in record.all_reduces if row.payload == "sweep"]
     found = latency_bandwidth.fit(
-        [row["bytes"] for row in sweep], [median(row["slowest_s"]) for row in sweep]
+        [row.bytes for row in sweep], [median(row.slowest_s) for row in sweep]
     )
     if isinstance(found, latency_bandwidth.Refusal):
         return {"fit_reason": found.reason}
@@ -157,7 +159,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
         return TextTable("Communication", pd.DataFrame(), (note,))
     axes = [axis for axis in POINT_AXES if axis == "nodes" or table[axis].astype(str).nunique() > 1]
     fixed = [f"{axis} {table[axis].iloc[0]}" for axis in POINT_AXES if axis not in axes]
-    cells = pd.DataFrame([_cells(row, axes) for row in table.to_dict("records")], dtype=object)
+    cells = pd.DataFrame([_cells(row, axes) for row in rows_of(table)], dtype=object)
     above = f"All points: {', '.join(fixed)}." if fixed else ""
     return TextTable("Communication", cells, NOTES, above)
 

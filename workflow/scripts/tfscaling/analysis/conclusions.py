@@ -92,7 +92,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
     ),
     "published": Conclusion(
         "Published against measured",
-        "Every published point beside what was measured: time of the same point with the same "
+        "Every published point with the measured values: time of the same point with the same "
         "training; loss and accuracy of all runs of the same training, on any platform.",
         lambda study: published.table(
             study.published_rows,
@@ -108,8 +108,8 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "Scaling laws",
         "Amdahl's law and the Universal Scalability Law fitted to every line of points that differ "
         "in the number of replicas only, with 95 % intervals. A law is refused, with the reason, "
-        "where the points do not determine it or do not follow it; nothing is said outside the "
-        "measured range.",
+        "where the points do not determine it or do not follow it; there are no statements "
+        "outside the measured range.",
         scaling_laws.table,
         lambda table, _: formats.markdown(scaling_laws.as_text(table)),
         scaling_laws.as_text,
@@ -118,9 +118,9 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "Communication",
         "Time of an all-reduce of the model's gradient, timed alone by the training's own strategy "
         "on the same nodes, with latency and bandwidth from a sweep of sizes; and the measured "
-        "step beside computation plus all-reduce. That bound is without overlap: a step below it "
-        "overlaps communication with computation, a step above it waits or does something else, "
-        "such as the update of the variables.",
+        "step compared with computation plus all-reduce. That bound is without overlap: a step "
+        "below it overlaps communication with computation, a step above it waits, or does other "
+        "work such as the update of the variables.",
         communication.table,
         lambda table, _: formats.markdown(communication.as_text(table)),
         communication.as_text,

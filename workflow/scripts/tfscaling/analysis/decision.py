@@ -94,7 +94,7 @@ def decide(study: Study) -> list[Choice]:
             named = f"{title} {targets[0]:g}" if goal in OF_ALL_RUNS else title
             choice = Choice(work, goal, named, "", NOT_MEASURED, indifference=indifference)
             if measured:
-                choice = _choice(work, goal, named, measured, samples, also, indifference)
+                choice = _chosen(choice, measured, samples, also)
             text = _joined(choice.text, barred(ineligible, also))
             found.append(replace(choice, text=text))
     return found
@@ -105,19 +105,15 @@ def varying(rows: Sequence[Row]) -> list[str]:
     return [axis for axis in _OTHER_AXES if len({str(row[axis]) for row in rows}) > 1]
 
 
-def _choice(
-    work: str,
-    goal: str,
-    title: str,
-    measured: Sequence[Row],
-    samples: Samples,
-    also: Sequence[str],
-    indifference: float,
+def _chosen(
+    choice: Choice, measured: Sequence[Row], samples: Samples, also: Sequence[str]
 ) -> Choice:
+    """The choice with what the runs say of its goal."""
+    goal, indifference = choice.goal, choice.indifference
     known = [row for row in measured if pd.notna(row[goal])]
     without = _without(goal, [row for row in measured if pd.isna(row[goal])], len(known), also)
     if not known:
-        return Choice(work, goal, title, without, NOT_MEASURED, indifference=indifference)
+        return replace(choice, text=without)
     sign = -1 if METRICS[goal].direction == "higher" else 1
     known.sort(key=lambda row: (sign * row[goal], row["nodes"]))
     enough = [row for row in known if samples.has_enough(goal, point_of(row))]
@@ -130,8 +126,7 @@ def _choice(
             f"Too few runs to decide; the {extreme} median has {place(best, also)}: "
             f"{value(goal, best)}, of {made}{remark(best, samples)}."
         )
-        text = _joined(text, without)
-        return Choice(work, goal, title, text, TOO_FEW, indifference=indifference)
+        return replace(choice, text=_joined(text, without), support=TOO_FEW)
     contest = Contest.of(goal, enough, samples, indifference)
     among = " with enough runs" if few else ""
     text = _joined(
@@ -145,17 +140,14 @@ def _choice(
         + [TOO_FEW] * bool(few)
         + [INCONCLUSIVE] * (not contest.is_decided)
     )
-    return Choice(
-        work,
-        goal,
-        title,
-        _joined(text, without),
-        support,
-        point_of(contest.taken),
-        tuple(point_of(row) for row in contest.alike),
-        contest.bound,
-        indifference,
-        contest.comparisons,
+    return replace(
+        choice,
+        text=_joined(text, without),
+        support=support,
+        point=point_of(contest.taken),
+        alike=tuple(point_of(row) for row in contest.alike),
+        bound=contest.bound,
+        comparisons=contest.comparisons,
     )
 
 

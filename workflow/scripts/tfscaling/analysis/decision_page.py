@@ -9,14 +9,15 @@ import pandas as pd
 from tfscaling.analysis.decision import varying
 from tfscaling.analysis.eligibility import barred, remark, split
 from tfscaling.analysis.evidence import Study
+from tfscaling.records.run_states import RunState
 from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import formats
 from tfscaling.tables.comparison import OF_ALL_RUNS, SPREAD
 from tfscaling.tables.display import TextTable, cell
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.pareto import pareto_set
-from tfscaling.tables.significance import DIVERGED, INCONCLUSIVE
-from tfscaling.tables.table_rows import point_of
+from tfscaling.tables.significance import INCONCLUSIVE
+from tfscaling.tables.table_rows import point_of, rows_of
 from tfscaling.tables.wording import Row, counted, listed, place
 
 _WEIGHED = ("execution_time_s", "cost_usd", "test_accuracy")
@@ -88,7 +89,7 @@ def _as_text(study: Study) -> TextTable:
     columns = [name for name in SPREAD if name in best and best[name].notna().any()]
     rows = [
         [names[point_of(row)], *(cell(name, row) for name in ("runs", *columns))]
-        for row in best.to_dict("records")
+        for row in rows_of(best)
     ]
     measured = [split(rows, samples)[0] for rows in points.values()]
     priced = all("cost_usd" in _weighed(rows) for rows in measured)
@@ -108,7 +109,7 @@ def _open(table: pd.DataFrame, study: Study) -> str:
     for rows in study.works.values():
         also = varying(rows)
         for row in rows:
-            ended = row["runs"] + study.samples.statuses(point_of(row))[DIVERGED]
+            ended = row["runs"] + study.samples.statuses(point_of(row))[RunState.DIVERGED]
             if row["runs"] > 0 and ended < RUNS_FOR_INTERVAL:
                 few.append(f"{place(row, also)}, {cell('runs', dict(row))}")
             elif row["status"] in absent:

@@ -13,13 +13,14 @@ from typing import Any
 
 import pandas as pd
 
+from tfscaling.records.run_states import RunState
 from tfscaling.tables.comparison import (
     OTHER_WORK,
     SAME_WORK_TOLERANCE,
     is_same_work,
     runs_differ,
 )
-from tfscaling.tables.significance import DIVERGED, Samples
+from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import point_of
 from tfscaling.tables.wording import counted, listed, place
 
@@ -65,7 +66,7 @@ def why_not(row: Row, statuses: Counter[str], examples_max: float | None = None)
         row["examples_trained_min"], row["examples_trained_max"]
     ):
         return runs_differ(row)
-    diverged, ended = statuses[DIVERGED], statuses[DIVERGED] + statuses["ok"]
+    diverged, ended = statuses[RunState.DIVERGED], statuses[RunState.DIVERGED] + statuses["ok"]
     if diverged and 2 * diverged >= ended:
         return f"{diverged} of {ended} runs diverged"
     return ""
@@ -77,7 +78,7 @@ def remark(row: Row, samples: Samples) -> str:
     asked = sum(statuses.values())
     told = [
         f"{count} of {asked} runs {status}"
-        for status, count in sorted(statuses.items(), key=lambda item: item[0] != DIVERGED)
+        for status, count in sorted(statuses.items(), key=lambda item: item[0] != RunState.DIVERGED)
         if count and status != "ok"
     ]
     return f"; {', '.join(told)}" if told else ""

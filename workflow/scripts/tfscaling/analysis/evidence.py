@@ -13,6 +13,7 @@ import pandas as pd
 from tfscaling.analysis.contest import INDIFFERENCE
 from tfscaling.analysis.eligibility import split, works_of
 from tfscaling.tables.significance import Samples
+from tfscaling.tables.table_rows import rows_of
 from tfscaling.tables.wording import Row
 
 
@@ -41,9 +42,9 @@ class Study:
         return Samples(self.runs)
 
     @cached_property
-    def points(self) -> list[Row]:
+    def points(self) -> Sequence[Row]:
         """The rows of the comparison."""
-        return list(self.comparison.to_dict("records"))
+        return rows_of(self.comparison)
 
     @cached_property
     def works(self) -> dict[str, list[Row]]:

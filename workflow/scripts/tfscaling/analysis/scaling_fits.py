@@ -7,7 +7,8 @@ Both laws are sums of terms that are not negative, which the fit uses:
 
 The fit is by least squares on the logarithm of the time, because run times scatter in proportion.
 Intervals are profile likelihoods: all values that the runs do not contradict while the other
-parameters are free. They keep to the bounds, need no dice and hold for few points.
+parameters are free. They keep to the bounds, are
+deterministic and valid for few points.
 
 Sources: G. M. Amdahl, AFIPS Spring Joint Computer Conference 1967. N. J. Gunther, "A Simple
 Capacity Model of Massively Parallel Transaction Systems", CMG 1993, and "Guerrilla Capacity
@@ -24,8 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq, nnls
-from scipy.stats import f as f_distribution
-from scipy.stats import t as t_distribution
+from scipy.special import fdtrc, stdtrit
 
 from tfscaling.tables.intervals import CONFIDENCE
 
@@ -213,11 +213,11 @@ def tolerance(times: Times, least: float, parameters: int) -> tuple[float, bool]
     scatter, freedom, misses = (within + least) / (runs - parameters), runs - parameters, False
     if own > 0 and least > _ROUNDING:
         ratio = least / between / (within / own) if within else math.inf
-        level = float(f_distribution.sf(ratio, between, own))
+        level = float(fdtrc(between, own, ratio))
         if level < POOLING_LEVEL:
             scatter, freedom = least / between, between
         misses = level < 1 - CONFIDENCE
-    return float(t_distribution.ppf((1 + CONFIDENCE) / 2, freedom) ** 2 * scatter), misses
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2) ** 2 * scatter), misses
 
 
 def interval(

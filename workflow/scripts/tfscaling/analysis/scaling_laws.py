@@ -16,7 +16,7 @@ from tfscaling.analysis.scaling_models import MODELS, best, fit, statement
 from tfscaling.study.config import LINE_AXES
 from tfscaling.tables.display import MISSING, Number, TextTable, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE
-from tfscaling.tables.table_rows import point_of, points_of
+from tfscaling.tables.table_rows import point_of, points_of, rows_of
 
 FITTED, REFUSED = "fitted", "refused"
 #: Points that share these are what a law is fitted to.
@@ -119,7 +119,7 @@ def as_text(laws: pd.DataFrame) -> TextTable:
     """`table` for people: what differs between lines, intervals, words."""
     axes = [axis for axis in LAW_AXES if laws[axis].nunique() > 1]
     rows = []
-    for row in laws.to_dict("records"):
+    for row in rows_of(laws):
         fitted = row["status"] == FITTED
         cells = {axis: one_line(str(row[axis])) for axis in axes} | {"law": row["law"]}
         cells["n"] = f"{row['n_min']:g}–{row['n_max']:g}" if row["points"] else MISSING

@@ -8,7 +8,6 @@ refusal with its reason instead of a fit. Method and sources: `scaling_fits`.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -147,24 +146,26 @@ def _other_shape(law: ScalingModel, line: Times) -> str:
     freedom = line.count.sum() - len(line.n)
     error = CHANGE_ERRORS * math.sqrt(line.within.sum() / freedom) if freedom else 0.0
 
-    def rises(first: int, then: int) -> bool:
-        spread = error * math.sqrt(1 / line.count[first] + 1 / line.count[then])
-        change = float(line.log_mean[then] - line.log_mean[first])
-        return change > max(math.log1p(CHANGE_MIN), spread)
-
     def at(*points: int) -> str:
         return ", ".join(f"{math.exp(line.log_mean[i]):.1f} s at n = {line.n[i]:g}" for i in points)
 
-    places, height = range(len(line.n)), line.log_mean
-    up = {pair: rises(*pair) for pair in itertools.product(places, places)}
-    trios = itertools.combinations(places, 3)
-    humps = [(a, top, b) for a, top, b in trios if up[a, top] and up[b, top]]
+    height = line.log_mean
+    spread = error * np.sqrt(1 / line.count[:, None] + 1 / line.count)
+    #: [a, b]: whether the time rises from a to b by more than chance.
+    up = height - height[:, None] > np.maximum(math.log1p(CHANGE_MIN), spread)
+    humps = []
+    for top in range(1, len(height) - 1):
+        before, after = np.flatnonzero(up[:top, top]), top + 1 + np.flatnonzero(up[top + 1 :, top])
+        if len(before) and len(after):
+            a, b = before[height[before].argmin()], after[height[after].argmin()]
+            humps.append((2 * height[top] - height[a] - height[b], int(a), top, int(b)))
     if humps:
-        most = max(humps, key=lambda trio: 2 * height[trio[1]] - height[trio[0]] - height[trio[2]])
-        return f"{law.title} cannot rise and then fall, as the time does: {at(*most)}."
-    risen = [pair for pair in itertools.combinations(places, 2) if up[pair]]
-    if risen and "kappa" not in law.parameters:
-        return f"{law.title} has no slowdown, but the time rises: {at(*risen[-1])}."
+        _, *points = max(humps, key=lambda hump: hump[0])
+        return f"{law.title} cannot rise and then fall, as the time does: {at(*points)}."
+    risen = np.argwhere(np.triu(up))
+    if len(risen) and "kappa" not in law.parameters:
+        first, then = map(int, risen[-1])
+        return f"{law.title} has no slowdown, but the time rises: {at(first, then)}."
     return ""
 
 

@@ -202,6 +202,12 @@ def _gpu_binding(environ: Mapping[str, str]) -> str:
     return environ.get("SLURM_GPU_BIND", "").strip().lower().removeprefix("verbose,")
 
 
+def gpu_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """What says which GPUs this task has, for a message; None: not set."""
+    names = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE")
+    return {name: environ.get(name) for name in names}
+
+
 def gpus_given(environ: Mapping[str, str]) -> int | None:
     """Number of GPUs that Slurm lets this task see, to ask before the task takes its share.
 

@@ -8,6 +8,7 @@ __all__ = [
     "attempt",
     "heartbeat",
     "host_facts",
+    "launchers",
     "provenance",
     "rank_files",
     "slurm_job",

@@ -1,7 +1,6 @@
 """One attempt at a job of ranks: its folder, its ranks started and watched, its failure.
 
-Training runs and benchmarks are launched alike; what is done with the ranks' reports
-is theirs.
+Shared by runs and benchmarks; the caller interprets the reports.
 """
 
 from __future__ import annotations
@@ -13,19 +12,28 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
+
+import msgspec
 
 from tfscaling.cluster.gpu_allocation import gpus_here
 from tfscaling.cluster.task_layout import ClusterError
+from tfscaling.files import atomic
 from tfscaling.jobs import failures, rank_files, supervisor
 from tfscaling.jobs.launchers import LAUNCHERS, LaunchError, Request, trainer_command
 from tfscaling.jobs.ports import ReservedPorts
 from tfscaling.records import clock, run_record
-from tfscaling.study import parameters
-from tfscaling.study.geometry import Geometry
+from tfscaling.records.failure_report import Cause, FailureReport
+from tfscaling.records.prepared_data import PreparedDataError
+from tfscaling.study.manifest import Manifest, ManifestError
+from tfscaling.study.run_spec import BenchmarkSpec, RunSpec
+
+_S = TypeVar("_S", RunSpec, BenchmarkSpec)
+#: In an attempt's folder: the specification, as all ranks read it.
+SPEC = "spec.json"
 
 
 @dataclass(frozen=True)
@@ -55,22 +63,29 @@ class Attempt:
     def scratch(self) -> Path:
         return self.folder / f"attempt={self.number}"
 
-    def start_ranks(
-        self,
-        script: Path,
-        arguments: Sequence[str],
-        axes: Mapping[str, Any],
-        settings: Mapping[str, Any],
-        jobs: Mapping[str, int],
-        stall_timeout_s: float,
-    ) -> dict[str, Any] | None:
-        """Start `script` on all ranks and wait for them; the cause of a failure, or None.
+    def run_ranks(
+        self, script: Path, arguments: Sequence[str], spec: RunSpec | BenchmarkSpec, limits: Limits
+    ) -> Cause | None:
+        """Run `script` on all ranks until they have ended and their files are here.
 
-        `arguments` are those of the script's own; axes, settings and the folder are added.
+        Its arguments are `--spec FILE --folder FOLDER` and then `arguments`. Returns the cause of a
+        failure, or None. Raises rank_files.IncompleteError if files do not come.
         """
-        geometry, is_local = Geometry.of(axes), settings["launcher"] == "local"
-        flags = ["--folder", str(self.scratch), *parameters.to_arguments(axes, settings)]
-        on_gpus = geometry.gpus > 0 and settings["devices"] == "physical"
+        specification = self.scratch / SPEC
+        atomic.write_text(specification, msgspec.json.encode(spec).decode())
+        words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
+        cause = self._start(trainer_command(script, words), spec, limits.stall_timeout_s)
+        if cause is None:
+            ranks = range(spec.geometry.tasks)
+            rank_files.wait(self.scratch, ranks, limits.latency_wait_s)
+        return cause
+
+    def _start(
+        self, command: Sequence[str], spec: RunSpec | BenchmarkSpec, stall_timeout_s: float
+    ) -> Cause | None:
+        geometry, settings = spec.geometry, spec.measured
+        is_local = settings.launcher == "local"
+        on_gpus = geometry.gpus > 0 and settings.devices == "physical"
         with contextlib.ExitStack() as stack:
             own_host = "127.0.0.1" if is_local else socket.gethostname()
             time_source = stack.enter_context(clock.served(own_host))
@@ -78,60 +93,78 @@ class Attempt:
             if is_local:
                 ports = stack.enter_context(ReservedPorts(geometry.tasks)).numbers
             try:
-                here = (
-                    gpus_here({**os.environ, **settings["env"]}) if is_local and on_gpus else None
-                )
+                here = gpus_here({**os.environ, **settings.env}) if is_local and on_gpus else None
             except ClusterError as error:
                 return _not_started(error)
             request = Request(
-                trainer_command(script, [*arguments, *flags]),
+                command,
                 geometry,
-                jobs,
-                parameters.cpus_per_task(axes, settings),
+                spec.jobs,
+                spec.cpus_per_task,
                 self.scratch,
                 gpus=on_gpus,
-                setup=settings["setup"],
-                env={**settings["env"], clock.VARIABLE: time_source},
+                setup=settings.setup,
+                env={**settings.env, clock.VARIABLE: time_source},
                 ports=ports,
                 gpus_here=here,
             )
             try:
-                commands = LAUNCHERS[settings["launcher"]](request)
+                commands = LAUNCHERS[settings.launcher](request)
             except LaunchError as error:
                 return _not_started(error)
             print("$", " ".join(commands[0].argv), flush=True)
             return supervisor.Supervisor(commands, self.scratch, stall_timeout_s).run()
 
-    def wait_for_files(self, tasks: int, limit_s: float) -> None:
-        """Wait until a shared file system shows all that the ranks have written.
-
-        Raises rank_files.IncompleteError after `limit_s`.
-        """
-        rank_files.wait(self.scratch, range(tasks), limit_s)
-
-    def reports(self) -> list[dict[str, Any]]:
-        """What the ranks left, in their order."""
-        found = (run_record.read_json(path) for path in self.scratch.glob("rank-*.json"))
-        return sorted((r for r in found if r is not None), key=lambda report: report["rank"])
-
-    def fail(
-        self, axes: Mapping[str, Any], parameters_hash: str, cause: dict[str, Any]
-    ) -> NoReturn:
+    def fail(self, spec: RunSpec | BenchmarkSpec, cause: Cause) -> NoReturn:
         """Say the cause, leave failure.json with it, and end with exit status 1."""
-        print(f"FAILED: {cause['kind']}: {cause['message']}", file=sys.stderr)
-        print("\n".join(f"    {line}" for line in cause.get("last_lines", [])), file=sys.stderr)
-        failure = {
-            "axes": dict(axes),
-            "attempt": self.number,
-            "cause": cause,
-            "parameters_hash": parameters_hash,
-        }
+        print(f"FAILED: {cause.kind}: {cause.message}", file=sys.stderr)
+        print("\n".join(f"    {line}" for line in cause.last_lines), file=sys.stderr)
+        failure = FailureReport(
+            axes=spec.axes,
+            attempt=self.number,
+            cause=cause,
+            parameters_hash=spec.parameters_hash,
+        )
         for folder in (self.folder, self.scratch):
             try:
                 run_record.write_json(folder / run_record.FAILURE, failure)
             except OSError as error:  # as when the disk is full: what is said above stays
                 print(f"{folder / run_record.FAILURE}: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+def add_manifest_arguments(parser: argparse.ArgumentParser, name: str, meaning: str) -> None:
+    """Add the flags that say what of the manifest is to be made."""
+    parser.add_argument("--manifest", type=Path, help="results/<study>/manifest.json")
+    parser.add_argument(f"--{name}", metavar="PATH", help=meaning)
+
+
+def planned(
+    parser: argparse.ArgumentParser,
+    args: argparse.Namespace,
+    path: str,
+    specs: Callable[[Manifest], Iterable[_S]],
+) -> _S:
+    """The specification with this path; ends with an error if the manifest has none."""
+    try:
+        found = [spec for spec in specs(Manifest.read(args.manifest)) if spec.path == path]
+    except (OSError, ManifestError) as error:
+        parser.error(str(error))
+    if not found:
+        parser.error(f"{args.manifest}: {path} is not planned")
+    return found[0]
+
+
+class Limits(NamedTuple):
+    """How long the launcher waits for its ranks."""
+
+    stall_timeout_s: float
+    latency_wait_s: float
+
+
+def limits_of(args: argparse.Namespace) -> Limits:
+    """The limits from the flags of `add_arguments`."""
+    return Limits(args.stall_timeout_s, args.latency_wait_s)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -148,10 +181,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(
-    folder: Path,
-    axes: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    work: Callable[[Attempt], dict[str, Any] | None],
+    folder: Path, spec: RunSpec | BenchmarkSpec, work: Callable[[Attempt], Cause | None]
 ) -> None:
     """An attempt at the job: `work`, which returns the cause if it failed.
 
@@ -167,17 +197,17 @@ def run(
         except _CancelledError as error:
             cause = supervisor.cancelled(error.number)
         if cause is not None:
-            attempt.fail(axes, parameters.parameters_hash(axes, settings), cause)
+            attempt.fail(spec, cause)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _cause(
-    attempt: Attempt, work: Callable[[Attempt], dict[str, Any] | None]
-) -> dict[str, Any] | None:
+def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause | None:
     try:
         return work(attempt)
+    except PreparedDataError as error:
+        return _not_started(error)
     except rank_files.IncompleteError as error:
         return failures.incomplete(attempt.scratch, str(error), error.ranks[0])
     except Exception as error:
@@ -203,5 +233,5 @@ def _ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _not_started(error: Exception) -> dict[str, Any]:
-    return {"kind": "launch_failed", "message": str(error), "rank": None, "last_lines": []}
+def _not_started(error: Exception) -> Cause:
+    return Cause(kind="launch_failed", message=str(error))

@@ -13,10 +13,11 @@ import signal
 import traceback
 from collections.abc import Mapping, Set
 from pathlib import Path
-from typing import Any
 
 from tfscaling.jobs.launchers import rank_log
 from tfscaling.records import events
+from tfscaling.records.events import Event
+from tfscaling.records.failure_report import Cause, Kind
 
 _LAST_LINES = 30
 #: Errors of a rank whose peer is gone: of TensorFlow's collectives, coordinator and servers, and of
@@ -30,7 +31,7 @@ _ABOUT_A_PEER = {
 }
 
 
-def rank_events(folder: Path) -> dict[int, list[dict[str, Any]]]:
+def rank_events(folder: Path) -> dict[int, list[Event]]:
     """Rank → its events by the launcher's clock, of all ranks that wrote their first one."""
     found = {
         int(path.name.split(".")[0].removeprefix("rank-")): events.on_launcher_clock(
@@ -46,8 +47,8 @@ def find_cause(
     exits: Mapping[int, int | None],
     srun: Mapping[int, str],
     silent: Set[int] = frozenset(),
-) -> dict[str, Any]:
-    """The cause of a failure: kind, message, rank, host, exit_code, reached, last_lines.
+) -> Cause:
+    """The cause of a failure.
 
     `folder` has the ranks' events and logs, `exits` the exit codes of ranks that the launcher
     started itself, `srun` its words about ranks that it started. `silent` are ranks that gave no
@@ -83,20 +84,20 @@ def find_cause(
         text = _words(failed[complaint])
         return _details(folder, "rank_failed", complaint, exits, text, seen)
     lines = last_lines(folder / "srun.log")
-    text = lines[-1] if lines else "the launcher's command failed without a word"
-    return {"kind": "launch_failed", "message": text, "rank": None, "last_lines": lines}
+    text = lines[-1] if lines else "the launcher's command failed without a message"
+    return Cause(kind="launch_failed", message=text, last_lines=lines)
 
 
-def _is_about_a_peer(failed: Mapping[str, Any]) -> bool:
+def _is_about_a_peer(failed: Event) -> bool:
     # the other ranks of a collective raise the error of the first, in these words
     return failed["error"] in _ABOUT_A_PEER or "Collective ops is aborted" in failed["message"]
 
 
-def _words(failed: Mapping[str, Any]) -> str:
+def _words(failed: Event) -> str:
     return f"{failed['error']}: {failed['message']}"
 
 
-def stalled(folder: Path, message: str, silent: int | None = None) -> dict[str, Any]:
+def stalled(folder: Path, message: str, silent: int | None = None) -> Cause:
     """The cause when ranks hang: the silent rank, or else the one whose last event is the oldest.
 
     Parameter servers and workers that a coordinator drives have no events of their own to be late.
@@ -106,51 +107,50 @@ def stalled(folder: Path, message: str, silent: int | None = None) -> dict[str, 
         return _details(folder, "stalled", silent, {}, message, seen)
     if not seen:
         lines = last_lines(folder / "srun.log")
-        return {"kind": "stalled", "message": message, "rank": None, "last_lines": lines}
+        return Cause(kind="stalled", message=message, last_lines=lines)
     unfinished = [r for r in seen if seen[r][-1]["event"] != "end"] or list(seen)
     rank = min(unfinished, key=lambda r: seen[r][-1]["time_s"])
     return _details(folder, "stalled", rank, {}, message, seen)
 
 
-def incomplete(folder: Path, message: str, rank: int) -> dict[str, Any]:
+def incomplete(folder: Path, message: str, rank: int) -> Cause:
     """The cause when ranks ended well, but not all of what they wrote is there."""
     return _details(folder, "incomplete", rank, {}, message, rank_events(folder))
 
 
-def of_exception(error: Exception) -> dict[str, Any]:
+def of_exception(error: Exception) -> Cause:
     """The cause when the launcher itself fails, as when the disk is full."""
     lines = "".join(traceback.format_exception(error)).splitlines()
-    return {
-        "kind": "launcher_failed",
-        "message": f"{type(error).__name__}: {error}",
-        "rank": None,
-        "last_lines": lines[-_LAST_LINES:],
-    }
+    return Cause(
+        kind="launcher_failed",
+        message=f"{type(error).__name__}: {error}",
+        last_lines=tuple(lines[-_LAST_LINES:]),
+    )
 
 
 def _details(
     folder: Path,
-    kind: str,
+    kind: Kind,
     rank: int,
     exits: Mapping[int, int | None],
     message: str | None,
-    seen: Mapping[int, list[dict[str, Any]]],
-) -> dict[str, Any]:
+    seen: Mapping[int, list[Event]],
+) -> Cause:
     lines = seen.get(rank, [{}])
-    return {
-        "kind": kind,
-        "message": message or exit_text(exits.get(rank)),
-        "rank": rank,
-        "host": lines[0].get("host"),
-        "exit_code": exits.get(rank),
-        "reached": lines[-1].get("event"),
-        "last_lines": last_lines(rank_log(folder, rank)),
-    }
+    return Cause(
+        kind=kind,
+        message=message or exit_text(exits.get(rank)),
+        rank=rank,
+        host=lines[0].get("host"),
+        exit_code=exits.get(rank),
+        reached=lines[-1].get("event"),
+        last_lines=last_lines(rank_log(folder, rank)),
+    )
 
 
-def last_lines(log: Path, count: int = _LAST_LINES) -> list[str]:
+def last_lines(log: Path, count: int = _LAST_LINES) -> tuple[str, ...]:
     """The end of a log, for the failure's report."""
-    return log.read_text(errors="replace").splitlines()[-count:] if log.exists() else []
+    return tuple(log.read_text(errors="replace").splitlines()[-count:]) if log.exists() else ()
 
 
 def exit_text(code: int | None) -> str:

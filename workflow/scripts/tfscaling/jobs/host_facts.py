@@ -11,31 +11,27 @@ import platform
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
-#: Packages whose version can change a measurement.
-PACKAGES = ("tensorflow", "keras", "numpy")
-#: Facts that should be the same on all hosts of a comparison; the others may differ.
-COMPARED = ("cpu_model", "memory_gb", "network_mbit_per_s", "gpus", "gpu_driver", "kernel")
+from tfscaling.records.rank_report import PACKAGES, HostFacts
 
 
-def describe(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> dict[str, Any]:
-    """The facts of this host, by name; `machine` is the same for all hosts on one kernel."""
+def describe(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> HostFacts:
+    """The facts of this host."""
     gpus, uuids, driver = _gpus()
-    return {
-        "machine": _text(proc / "sys/kernel/random/boot_id"),
-        "cpu_model": _cpu(proc, "model name") or platform.processor() or None,
-        "cpu_mhz": _number(_cpu(proc, "cpu MHz")),
-        "cpus_online": os.cpu_count(),
-        "memory_gb": _memory_gb(proc),
-        "network_mbit_per_s": _network(sys),
-        "gpus": gpus,
-        "gpu_uuids": uuids,
-        "gpu_driver": driver,
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
-    }
+    return HostFacts(
+        machine=_text(proc / "sys/kernel/random/boot_id"),
+        cpu_model=_cpu(proc, "model name") or platform.processor() or None,
+        cpu_mhz=_number(_cpu(proc, "cpu MHz")),
+        cpus_online=os.cpu_count(),
+        memory_gb=_memory_gb(proc),
+        network_mbit_per_s=_network(sys),
+        gpus=gpus,
+        gpu_uuids=uuids,
+        gpu_driver=driver,
+        kernel=platform.release(),
+        python=platform.python_version(),
+        packages={name: _version(name) for name in PACKAGES},
+    )
 
 
 def _text(path: Path) -> str | None:
@@ -100,15 +96,16 @@ def _quota(group: Path) -> float | None:
     return quota / period if quota and period and quota > 0 else None
 
 
-def _gpus() -> tuple[list[str], list[str], str | None]:
+def _gpus() -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
     """(names, UUIDs, driver version) of the GPUs that nvidia-smi lists, in its order."""
     query = ["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"]
     try:
         shown = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
-        return [], [], None
+        return (), (), None
     rows = [row for line in shown.stdout.splitlines() if len(row := line.split(", ")) == 3]
-    return [row[0] for row in rows], [row[1] for row in rows], rows[0][2] if rows else None
+    names, uuids, drivers = zip(*rows, strict=True) if rows else ((), (), (None,))
+    return names, uuids, drivers[0]
 
 
 def _version(package: str) -> str | None:

@@ -128,4 +128,7 @@ def trainer_command(script: Path, arguments: Sequence[str]) -> list[str]:
 
 
 #: Every launcher, by name.
-LAUNCHERS: dict[str, Callable[[Request], list[Command]]] = {"srun": srun, "local": local}
+LAUNCHERS: dict[str, Callable[[Request], list[Command]]] = {
+    "srun": srun,
+    "local": local,
+}

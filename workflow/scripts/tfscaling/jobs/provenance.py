@@ -5,26 +5,27 @@ from __future__ import annotations
 import datetime
 import socket
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from tfscaling.records.run_record import Origin
 
 
 def describe(
     source: Path,
     started_s: float,
-    slurm_job: Mapping[str, Any] | None,
-    slurm_settings: Mapping[str, str] | None,
-) -> dict[str, Any]:
-    """The `environment` of a run record: host, start, commit of the checkout at `source`, Slurm."""
+    slurm_job: dict[str, Any] | None,
+    slurm_settings: dict[str, str] | None,
+) -> Origin:
+    """Host, start, commit of the checkout at `source`, Slurm."""
     started = datetime.datetime.fromtimestamp(started_s, datetime.UTC)
-    return {
-        "launcher_host": socket.gethostname(),
-        "started": started.isoformat(timespec="milliseconds"),
-        "git_commit": git_commit(source),
-        "slurm_job": slurm_job,
-        "slurm_settings": slurm_settings,
-    }
+    return Origin(
+        launcher_host=socket.gethostname(),
+        started=started.isoformat(timespec="milliseconds"),
+        git_commit=git_commit(source),
+        slurm_job=slurm_job,
+        slurm_settings=slurm_settings,
+    )
 
 
 def git_commit(source: Path) -> str | None:

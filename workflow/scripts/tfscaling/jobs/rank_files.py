@@ -8,9 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+
+import msgspec
 
 from tfscaling.records import events, run_record
+from tfscaling.records.rank_report import BenchmarkReport, Rank, RankReport
+
+_R = TypeVar("_R", bound=Rank)
 
 #: How long a shared file system may take to show a file, as profiles/slurm's latency-wait has it.
 LATENCY_WAIT_S = 60.0
@@ -28,6 +33,25 @@ class IncompleteError(RuntimeError):
 def report_path(folder: Path, rank: int) -> Path:
     """What a rank reports when it has done its work."""
     return folder / f"rank-{rank}.json"
+
+
+_TRAINING: msgspec.json.Decoder[RankReport] = msgspec.json.Decoder(RankReport)
+_BENCHMARK = msgspec.json.Decoder(BenchmarkReport)
+
+
+def training_reports(folder: Path) -> list[RankReport]:
+    """What the ranks of a run report, in their order. Raises RecordError if one is broken."""
+    return _reports(folder, _TRAINING)
+
+
+def benchmark_reports(folder: Path) -> list[BenchmarkReport]:
+    """What the ranks of a benchmark report, in their order. Raises RecordError likewise."""
+    return _reports(folder, _BENCHMARK)
+
+
+def _reports(folder: Path, decoder: msgspec.json.Decoder[_R]) -> list[_R]:
+    found = (run_record.decoded(path, decoder, 0) for path in folder.glob("rank-*.json"))
+    return sorted((r for r in found if r is not None), key=lambda report: report.rank)
 
 
 def events_path(folder: Path, rank: int) -> Path:
@@ -65,7 +89,7 @@ def _missing(folder: Path, rank: int, names: set[str]) -> str | None:
             run_record.read_json(report)
         except (OSError, run_record.RecordError):
             wrong.append(f"{report.name} is cut")
-    last: dict[str, Any] | None = events.last(passed) if passed.name in names else None
+    last = events.last(passed) if passed.name in names else None
     if last is None:
         wrong.append(f"no {passed.name}")
     elif last["event"] != "end":

@@ -19,6 +19,7 @@ from typing import Any
 
 from tfscaling.jobs import failures, heartbeat
 from tfscaling.jobs.launchers import Command
+from tfscaling.records.failure_report import Cause
 
 #: Ranks that outlive a failed one get this long to end by themselves, then SIGTERM, then SIGKILL.
 GRACE_S = 10.0
@@ -42,7 +43,7 @@ class Supervisor:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._signal: int | None = None
 
-    def run(self) -> dict[str, Any] | None:
+    def run(self) -> Cause | None:
         """Start everything and wait: None after success, else the cause of the failure.
 
         Afterwards no process of the launch is left.
@@ -55,7 +56,7 @@ class Supervisor:
                 self._processes.append(_start(command))
             cause = self._watch()
         except OSError as error:
-            cause = {"kind": "launch_failed", "message": str(error), "rank": None, "last_lines": []}
+            cause = Cause(kind="launch_failed", message=str(error))
         finally:
             self._end_all()
             for number, handler in previous.items():
@@ -67,7 +68,7 @@ class Supervisor:
     def _remember(self, number: int, _: Any) -> None:
         self._signal = number
 
-    def _watch(self) -> dict[str, Any] | None:
+    def _watch(self) -> Cause | None:
         now_s = time.monotonic()
         watch, beats, heard_s = heartbeat.Watch(self.stall_timeout_s, now_s), {}, -math.inf
         while True:
@@ -113,7 +114,7 @@ class Supervisor:
             process.wait()
             _signal_group(process, signal.SIGKILL)  # children that a dead rank left behind
 
-    def _why(self, silent: set[int]) -> dict[str, Any]:
+    def _why(self, silent: set[int]) -> Cause:
         exits = {
             command.rank: process.poll()
             for command, process in zip(self.commands, self._processes, strict=True)
@@ -123,10 +124,10 @@ class Supervisor:
         return failures.find_cause(self.folder, exits, srun, silent)
 
 
-def cancelled(number: int) -> dict[str, Any]:
+def cancelled(number: int) -> Cause:
     """The cause when the launcher received a signal."""
     name = signal.Signals(number).name
-    return {"kind": "cancelled", "message": f"the launcher received {name}"}
+    return Cause(kind="cancelled", message=f"the launcher received {name}")
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from tfscaling.plots import plot_axes, plot_figure, plot_series
 from tfscaling.plots.plot_series import Tables, values
+from tfscaling.records.phases import PHASES
 from tfscaling.study.config import POINT_AXES
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.runs_table import SERIES_AXES
@@ -23,17 +24,17 @@ _INTERVAL_OF_RATIO = (
     f"bars: {CONFIDENCE:.0%} bootstrap interval, where both points have {RUNS_FOR_INTERVAL} runs"
 )
 
-#: The phases of a run in the order of time: column, name, colour, hatch.
-PHASES = (
-    ("launch_time_s", "launch", "#BBBBBB", "////"),
-    ("import_time_s", "import", "#E69F00", ""),
-    ("rendezvous_time_s", "rendezvous", "#D55E00", "xxxx"),
-    ("data_time_s", "data", "#F0E442", ""),
-    ("build_time_s", "build", "#CC79A7", "...."),
-    ("first_step_time_s", "first step", "#009E73", "\\\\\\\\"),
-    ("train_time_s", "train", "#56B4E9", ""),
-    ("evaluation_time_s", "evaluation", "#0072B2", "////"),
-)
+#: Colour and hatch of the phases that are drawn.
+PHASE_STYLES = {
+    "launch_time_s": ("#BBBBBB", "////"),
+    "import_time_s": ("#E69F00", ""),
+    "rendezvous_time_s": ("#D55E00", "xxxx"),
+    "data_time_s": ("#F0E442", ""),
+    "build_time_s": ("#CC79A7", "...."),
+    "first_step_time_s": ("#009E73", "\\\\\\\\"),
+    "train_time_s": ("#56B4E9", ""),
+    "evaluation_time_s": ("#0072B2", "////"),
+}
 
 
 def execution_time(tables: Tables, title: str) -> Figure:
@@ -192,10 +193,10 @@ def _bars(axes: Any, rows: pd.DataFrame, shown: list[str]) -> None:
     """One bar per row from top to bottom; a cross and the status where nothing was measured."""
     position = np.arange(len(rows))
     left = np.zeros(len(rows))
-    for column, name, colour, hatch in PHASES:
+    for column, (colour, hatch) in PHASE_STYLES.items():
         width = np.nan_to_num(values(rows, column)).clip(0)
         style = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.3}
-        axes.barh(position, width, left=left, height=0.75, label=name, **style)
+        axes.barh(position, width, left=left, height=0.75, label=PHASES[column].label, **style)
         left += width
     texts = [", ".join(axis_text(axis, row) for axis in shown) for row in rows.to_dict("records")]
     axes.set_yticks(position, texts, fontsize="small")

@@ -9,7 +9,7 @@ import pandas as pd
 
 from tfscaling.plots import plot_axes, plot_figure, plot_series
 from tfscaling.plots.plot_series import Tables, values
-from tfscaling.records import run_record
+from tfscaling.records.run_states import RunState
 from tfscaling.study.config import POINT_AXES
 from tfscaling.tables.table_rows import point_of, points_of
 from tfscaling.tables.wording import axis_text
@@ -74,7 +74,7 @@ def epochs(tables: Tables, title: str) -> Figure:
 
     table = tables.comparison
     # the last epoch of a run that diverged has no loss; those before are of a model that fails
-    measured = tables.epochs[tables.epochs["status"] != run_record.DIVERGED]
+    measured = tables.epochs[tables.epochs["status"] != RunState.DIVERGED]
     figure, panels = plot_figure.panels(title, "epoch", NAMES)
     lines = _lines(table, measured)
     repeated = evaluated = False

@@ -9,7 +9,11 @@ __all__ = [
     "checks",
     "clock",
     "events",
+    "failure_report",
     "metrics",
+    "phases",
     "prepared_data",
+    "rank_report",
     "run_record",
+    "run_states",
 ]

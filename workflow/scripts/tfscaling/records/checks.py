@@ -1,4 +1,4 @@
-"""Did the run happen as asked?
+"""Checks that each rank got what the run requested.
 
 A run counts only if every check holds; else it is shown as failed with the reasons and takes part
 in no comparison.
@@ -7,305 +7,423 @@ in no comparison.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import UNSET
 
 from tfscaling.records import gpu_models
-from tfscaling.study.geometry import Geometry
+from tfscaling.records.rank_report import BenchmarkedRank, Rank, TrainedRank, TrainingReport
+from tfscaling.records.run_record import PreparedData
+from tfscaling.study.run_spec import BenchmarkSpec, RunSpec
 
-Report = Mapping[str, Any]
-Check = Callable[[Mapping[str, Any], Sequence[Report]], str | None]
-
-
-def _trained(reports: Sequence[Report]) -> list[Report]:
-    """The ranks that ran the training loop: all, or with parameter servers the coordinator."""
-    return [report for report in reports if "epochs" in report]
+Spec = RunSpec | BenchmarkSpec
 
 
-def _with_replicas(reports: Sequence[Report]) -> list[Report]:
-    """The ranks that make a strategy, who train or time all-reduces; all if none says so."""
-    return [report for report in reports if "replicas" in report] or list(reports)
+class PlaceCheck(NamedTuple):
+    """`description` says what holds where `problem` finds nothing wrong with the ranks of a job."""
+
+    description: str
+    problem: Callable[[Spec, Sequence[Rank]], str | None]
 
 
-def _tasks(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    ranks, expected = sorted(r["rank"] for r in reports), list(range(asked["tasks"]))
-    return None if ranks == expected else f"asked ranks {expected}, got {ranks}"
+class TrainingCheck(NamedTuple):
+    """The same of the ranks that trained on these data."""
+
+    description: str
+    problem: Callable[[RunSpec, PreparedData, Sequence[TrainingReport]], str | None]
 
 
-def _nodes(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    if asked["launcher"] == "local":
+def _tasks(spec: Spec, reports: Sequence[Rank]) -> str | None:
+    ranks, expected = sorted(r.rank for r in reports), list(range(spec.geometry.tasks))
+    return None if ranks == expected else f"requested ranks {expected}, got {ranks}"
+
+
+def _nodes(spec: Spec, reports: Sequence[Rank]) -> str | None:
+    if spec.measured.launcher == "local":
         return None  # all "nodes" are this machine, and the record says so
-    on_host = Counter(report["host"] for report in reports)
-    if len(on_host) != asked["nodes"]:
-        return f"asked {asked['nodes']} nodes, ranks ran on {len(on_host)}: {sorted(on_host)}"
-    if sorted(on_host.values()) != sorted(Geometry.of(asked).tasks_on_nodes):
-        return f"asked {asked['tasks_per_node']} tasks per node, got {dict(on_host)}"
+    geometry, on_host = spec.geometry, Counter(report.host for report in reports)
+    if len(on_host) != geometry.nodes:
+        return f"requested {geometry.nodes} nodes, ranks ran on {len(on_host)}: {sorted(on_host)}"
+    if sorted(on_host.values()) != sorted(geometry.tasks_on_nodes):
+        return f"requested {geometry.tasks_per_node} tasks per node, got {dict(on_host)}"
     return None
 
 
-def _jobs(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    found = Counter(r["job"] for r in reports)
-    return None if found == asked["jobs"] else f"asked jobs {asked['jobs']}, got {dict(found)}"
+def _jobs(spec: Spec, reports: Sequence[Rank]) -> str | None:
+    jobs = Counter(r.job for r in reports)
+    return None if jobs == spec.jobs else f"requested jobs {spec.jobs}, got {dict(jobs)}"
 
 
-def _devices(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+def _devices(spec: Spec, reports: Sequence[Rank]) -> str | None:
     """What TensorFlow computes on; of workers of a coordinator as the coordinator sees them."""
-    kind = "GPU" if _on_gpus(asked) else "CPU"
-    expected = [f"{kind}:{index}" for index in range(max(1, asked["gpus_per_task"]))]
-    found = {r["rank"]: list(r["devices"]) for r in reports if r["job"] == "worker"}
+    kind = "GPU" if _on_gpus(spec) else "CPU"
+    expected = tuple(f"{kind}:{index}" for index in range(max(1, spec.geometry.gpus_per_task)))
+    devices = {r.rank: r.devices for r in reports if r.job == "worker"}
     for coordinator in reports:
-        if (seen := coordinator.get("worker_devices")) is not None:
+        if isinstance(coordinator, TrainedRank) and coordinator.worker_devices is not None:
+            seen = coordinator.worker_devices
             # ranks go to the tasks of a job in their order; a worker that is not seen has none
-            found = {rank: seen[n] if n < len(seen) else [] for n, rank in enumerate(sorted(found))}
-    wrong = {rank: devices for rank, devices in found.items() if devices != expected}
-    return f"asked devices {expected} on each worker, got {wrong}" if wrong else None
+            devices = {
+                rank: seen[n] if n < len(seen) else () for n, rank in enumerate(sorted(devices))
+            }
+    wrong = {rank: list(names) for rank, names in devices.items() if names != expected}
+    return f"requested devices {list(expected)} on each worker, got {wrong}" if wrong else None
 
 
-def _on_gpus(asked: Mapping[str, Any]) -> bool:
-    return bool(asked["gpus_per_task"]) and asked["devices"] == "physical"
+def _on_gpus(spec: Spec) -> bool:
+    return spec.geometry.gpus_per_task > 0 and spec.measured.devices == "physical"
 
 
-def _gpu_type(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    if not _on_gpus(asked) or not asked["gpu_type"]:
+def _gpu_type(spec: Spec, reports: Sequence[Rank]) -> str | None:
+    gpu_type = spec.measured.gpu_type
+    if not _on_gpus(spec) or not gpu_type:
         return None
     others = {
-        rank: [name for name in names if gpu_models.is_model(asked["gpu_type"], name) is False]
+        rank: [name for name in names if gpu_models.is_model(gpu_type, name) is False]
         for rank, names in _gpu_models(reports).items()
     }
     wrong = {rank: names for rank, names in others.items() if names}
     if not wrong:
         return None
     way_out = "if that is the same model: `gpu_type: null` compares nothing"
-    return f"asked GPUs of gpu_type {asked['gpu_type']}, got {wrong}; {way_out}"
+    return f"requested GPUs of gpu_type {gpu_type}, got {wrong}; {way_out}"
 
 
-def _gpu_models(reports: Sequence[Report]) -> dict[int, list[str]]:
+def _gpu_models(reports: Sequence[Rank]) -> dict[int, list[str]]:
     """Rank → the driver's names of its GPUs; those of its whole host if these are all alike."""
-    found = {}
+    models = {}
     for report in reports:
-        if report["job"] == "worker":
-            names = [name for name in report.get("gpu_names") or () if name]
-            on_host = list(dict.fromkeys(report["host_facts"].get("gpus") or ()))
-            found[report["rank"]] = names or (on_host if len(on_host) == 1 else [])
-    return found
+        if report.job == "worker":
+            names = [name for name in report.gpu_names if name]
+            on_host = list(dict.fromkeys(report.host_facts.gpus))
+            models[report.rank] = names or (on_host if len(on_host) == 1 else [])
+    return models
 
 
-def _gpu_sharing(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    """Each physical GPU is one rank's, wherever its ranks run."""
-    if not _on_gpus(asked):
+def _gpu_sharing(spec: Spec, reports: Sequence[Rank]) -> str | None:
+    """Each physical GPU is used by one rank only, wherever its ranks run."""
+    if not _on_gpus(spec):
         return None
     users: dict[str, list[int]] = {}
     for report in reports:
-        for gpu in _own_gpus(report) if report["job"] == "worker" else ():
-            users.setdefault(gpu, []).append(report["rank"])
+        for gpu in _gpus_of(report) if report.job == "worker" else ():
+            users.setdefault(gpu, []).append(report.rank)
     shared = {gpu: ranks for gpu, ranks in users.items() if len(ranks) > 1}
     return f"ranks share GPUs: {shared}" if shared else None
 
 
-def _own_gpus(report: Report) -> list[str]:
+def _gpus_of(report: Rank) -> list[str]:
     """The UUIDs of a rank's GPUs, where nvidia-smi tells them."""
-    uuids: Sequence[str] = report["host_facts"].get("gpu_uuids") or ()
-    visible = report.get("gpus_visible")
-    if visible is None:
+    uuids = report.host_facts.gpu_uuids
+    if report.gpus_visible is None:
         return list(uuids)
-    own: list[str] = []
-    for entry in visible.split(","):
+    gpus: list[str] = []
+    for entry in report.gpus_visible.split(","):
         if entry.isdecimal():
-            own += uuids[int(entry) : int(entry) + 1]
+            gpus += uuids[int(entry) : int(entry) + 1]
         elif entry:  # a UUID may be cut short; one of a part of a GPU is not in the list
-            own += [uuid for uuid in uuids if uuid.startswith(entry)] or [entry]
-    return own
+            gpus += [uuid for uuid in uuids if uuid.startswith(entry)] or [entry]
+    return gpus
 
 
-def _gpus(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+def _gpus(spec: Spec, reports: Sequence[Rank]) -> str | None:
     """Also with logical devices: a rank without its GPUs would go unnoticed there."""
-    if asked["launcher"] == "local":
+    if spec.measured.launcher == "local":
         return None  # inside a Slurm job its processes share all the job's GPUs
-    given = {r["rank"]: r.get("gpus_given") for r in reports if r["job"] == "worker"}
-    if not asked["gpus_per_task"] or set(given.values()) == {None}:
-        return None  # Slurm was asked for no GPUs, or names them in another maker's variable
+    given = {r.rank: r.gpus_given for r in reports if r.job == "worker"}
+    per_node, per_task = spec.geometry.gpus_per_node, spec.geometry.gpus_per_task
+    if not per_task or set(given.values()) == {None}:
+        return None  # no GPUs requested of Slurm, or it names them in another maker's variable
     # each task sees all GPUs of its node, or only its own where Slurm binds them
-    per_node, per_task = asked["gpus_per_node"], asked["gpus_per_task"]
     if set(given.values()) in ({per_node}, {per_task}):
         return None
-    return f"asked {per_node} GPUs per node and {per_task} per task, Slurm gave the ranks {given}"
+    return (
+        f"requested {per_node} GPUs per node and {per_task} per task, Slurm gave the ranks {given}"
+    )
 
 
-def _cpus(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    if asked["launcher"] == "local":
+def _cpus(spec: Spec, reports: Sequence[Rank]) -> str | None:
+    if spec.measured.launcher == "local":
         return None  # processes on one machine share its CPUs
-    least = asked["cpus_per_task"]
-    few = {r["rank"]: r["cpus"] for r in reports if r["cpus"] < least}
+    least = spec.cpus_per_task
+    few = {r.rank: r.cpus for r in reports if r.cpus < least}
     if few:
-        return f"asked {least} CPUs per task, got {few}"
-    quotas = {r["rank"]: r["cpu_quota"] for r in reports if (r.get("cpu_quota") or least) < least}
-    return f"asked {least} CPUs per task, a limit of CPU time leaves {quotas}" if quotas else None
+        return f"requested {least} CPUs per task, got {few}"
+    quotas = {r.rank: r.cpu_quota for r in reports if (r.cpu_quota or least) < least}
+    text = f"requested {least} CPUs per task, a limit of CPU time leaves {quotas}"
+    return text if quotas else None
 
 
-def _as_asked(name: str, key: str, ranks: Callable[[Sequence[Report]], list[Report]]) -> Check:
-    """All these ranks report what was asked for under the same key."""
-
-    def check(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-        wrong = {r["rank"]: r.get(key) for r in ranks(reports) if r.get(key) != asked[key]}
-        return f"asked {name} {asked[key]}, got {wrong}" if wrong else None
-
-    return check
+def _threads(spec: Spec, reports: Sequence[Rank]) -> str | None:
+    threads = {r.rank: r.intra_op_threads for r in reports}
+    wrong = {rank: count for rank, count in threads.items() if count != spec.cpus_per_task}
+    return f"requested {spec.cpus_per_task} threads per task, got {wrong}" if wrong else None
 
 
-def _same(
-    name: str,
-    value: Callable[[Report], Any],
-    ranks: Callable[[Sequence[Report]], list[Report]] = list,
-) -> Check:
-    """All these ranks report the same, and none reports nothing."""
-
-    def check(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-        values = {r["rank"]: value(r) for r in ranks(reports)}
-        if len(set(map(str, values.values()))) <= 1 and None not in values.values():
-            return None
-        return f"ranks disagree on {name}: {values}"
-
-    return check
+def _replicas(spec: Spec, reports: Sequence[Rank]) -> str | None:
+    """As the ranks that made a strategy have it: those that trained or timed all-reduces."""
+    replicas = {r.rank: r.replicas for r in reports if isinstance(r, TrainedRank | BenchmarkedRank)}
+    if not replicas:
+        return f"requested replicas {spec.replicas}, no rank made a strategy"
+    return _differing("replicas", spec.replicas, replicas)
 
 
-def _threads(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    found = {r["rank"]: r.get("intra_op_threads") for r in reports}
-    wrong = {rank: threads for rank, threads in found.items() if threads != asked["cpus_per_task"]}
-    return f"asked {asked['cpus_per_task']} threads per task, got {wrong}" if wrong else None
+def _differing(name: str, requested: object, got: dict[int, Any]) -> str | None:
+    """Which ranks have something else than what was requested of all of them."""
+    wrong = {rank: value for rank, value in got.items() if value != requested}
+    return f"requested {name} {requested}, got {wrong}" if wrong else None
 
 
-def _packages(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    versions = {r["rank"]: r["host_facts"]["packages"] for r in reports}
-    names = dict.fromkeys(name for packages in versions.values() for name in packages)
-    for name in names:
-        found = {rank: packages.get(name) for rank, packages in versions.items()}
-        if len(set(found.values())) > 1:
-            return f"ranks disagree on the version of {name}: {found}"
+def _disagreement(name: str, values: dict[int, Any]) -> str | None:
+    """Whether the ranks report different values, or none."""
+    if len(set(map(str, values.values()))) <= 1 and None not in values.values():
+        return None
+    return f"ranks disagree on {name}: {values}"
+
+
+def _cluster(_: Spec, reports: Sequence[Rank]) -> str | None:
+    return _disagreement("the cluster", {r.rank: r.cluster_hash for r in reports})
+
+
+def _cluster_source(_: Spec, reports: Sequence[Rank]) -> str | None:
+    sources = {r.rank: r.cluster_source for r in reports}
+    return _disagreement("where the cluster is told", sources)
+
+
+def _tensorflow_version(_: Spec, reports: Sequence[Rank]) -> str | None:
+    versions = {r.rank: r.tensorflow_version for r in reports}
+    return _disagreement("the TensorFlow version", versions)
+
+
+def _packages(_: Spec, reports: Sequence[Rank]) -> str | None:
+    versions = {r.rank: r.host_facts.packages for r in reports}
+    for name in dict.fromkeys(name for packages in versions.values() for name in packages):
+        of_ranks = {rank: packages.get(name) for rank, packages in versions.items()}
+        if len(set(of_ranks.values())) > 1:
+            return f"ranks disagree on the version of {name}: {of_ranks}"
     return None
 
 
-def _examples_trained(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+def _per_replica_batch_size(
+    spec: RunSpec, _: PreparedData, reports: Sequence[TrainingReport]
+) -> str | None:
+    sizes = {r.rank: r.per_replica_batch_size for r in reports}
+    return _differing("per_replica_batch_size", spec.per_replica_batch_size, sizes)
+
+
+def _global_batch_size(
+    spec: RunSpec, _: PreparedData, reports: Sequence[TrainingReport]
+) -> str | None:
+    sizes = {r.rank: r.global_batch_size for r in reports}
+    return _differing("global_batch_size", spec.global_batch_size, sizes)
+
+
+def _examples_per_step(
+    _: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]
+) -> str | None:
+    examples = {r.rank: r.examples_per_step for r in reports}
+    return _disagreement("the examples of a step", examples)
+
+
+def _data(_: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
+    sums = {r.rank: r.data_sha256 for r in reports}
+    return _differing("data with the checksum", data.sha256, sums)
+
+
+def _train_examples(
+    _: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]
+) -> str | None:
+    examples = {r.rank: r.train_examples for r in reports}
+    return _differing("train_examples", data.train_examples, examples)
+
+
+def _test_examples(_: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
+    examples = {r.rank: r.test_examples for r in reports}
+    return _differing("test_examples", data.test_examples, examples)
+
+
+def _examples_trained(
+    _: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]
+) -> str | None:
     """Counted while they were trained: every example once in each epoch, however it ended."""
     wrong = {
-        r["rank"]: r.get("examples_trained")
-        for r in _trained(reports)
-        if r.get("examples_trained") != asked["train_examples"] * len(r["epochs"])
+        r.rank: r.examples_trained
+        for r in reports
+        if r.examples_trained != data.train_examples * len(r.epochs)
     }
-    text = f"asked {asked['train_examples']} examples in each epoch"
+    text = f"requested {data.train_examples} examples in each epoch"
     return f"{text}, trained in all {wrong}" if wrong else None
 
 
-def _epochs(asked: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    trained = _trained(reports)
-    if not trained:
+def _model(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
+    return _disagreement("the model's size", {r.rank: r.model_parameters for r in reports})
+
+
+def _epochs(spec: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
+    if not reports:
         return "no rank trained"
-    if _finite(asked, trained):
+    if _finite(spec, data, reports):
         return None  # the training ends with the epoch that diverged, on all ranks: see "learning"
-    few = {r["rank"]: len(r["epochs"]) for r in trained if len(r["epochs"]) != asked["epochs"]}
-    return f"asked {asked['epochs']} epochs, finished {few}" if few else None
+    epochs = spec.recipe.epochs
+    few = {r.rank: len(r.epochs) for r in reports if len(r.epochs) != epochs}
+    return f"requested {epochs} epochs, finished {few}" if few else None
 
 
-def _learning(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-    curves = {
-        r["rank"]: [(e["loss"], e["accuracy"]) for e in r["epochs"]] for r in _trained(reports)
+def _learning(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
+    curves = {r.rank: [(e.loss, e.accuracy) for e in r.epochs] for r in reports}
+    return _disagreement("loss and accuracy", curves)
+
+
+def _test_accuracy(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
+    values = {
+        r.rank: [
+            *(e.test_accuracy for e in r.epochs if e.test_accuracy is not None),
+            r.test_accuracy,
+        ]
+        for r in reports
     }
-    if len(set(map(str, curves.values()))) <= 1:
-        return None
-    return f"ranks disagree on loss and accuracy: {curves}"
+    return _disagreement("the accuracy on held-out examples", values)
 
 
-def _held_out(name: str, key: str) -> Check:
-    def check(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
-        found = {
-            r["rank"]: [each[key] for each in [*r["epochs"], r] if key in each]
-            for r in _trained(reports)
-        }
-        if len(set(map(str, found.values()))) <= 1:
-            return None
-        return f"ranks disagree on the {name} on held-out examples: {found}"
-
-    return check
+def _test_loss(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
+    values = {
+        r.rank: [*(e.test_loss for e in r.epochs if e.test_loss is not UNSET), r.test_loss]
+        for r in reports
+    }
+    return _disagreement("the loss on held-out examples", values)
 
 
-def _finite(_: Mapping[str, Any], reports: Sequence[Report]) -> str | None:
+def _finite(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
     """A loss that is NaN or infinite stands as None in a report: no JSON has it."""
-    for report in _trained(reports):
-        if report.get("diverged"):
-            return f"diverged: {report['diverged']}"
-        for epoch in report["epochs"]:
-            if None in (epoch["loss"], epoch.get("test_loss", 0.0)):
-                return f"diverged: loss is not finite from epoch {epoch['epoch']}"
+    for report in reports:
+        if report.diverged:
+            return f"diverged: {report.diverged}"
+        for epoch in report.epochs:
+            if not epoch.is_finite:
+                return f"diverged: loss is not finite from epoch {epoch.epoch}"
     return None
 
 
 #: The check that makes a run a diverged one; who fails another check has failed.
 FINITE = "finite"
-#: Every rule, by name; each returns what is wrong, or None.
-CHECKS: dict[str, Check] = {
-    "tasks": _tasks,
-    "nodes": _nodes,
-    "jobs": _jobs,
-    "devices": _devices,
-    "gpus": _gpus,
-    "gpu_type": _gpu_type,
-    "gpu_sharing": _gpu_sharing,
-    "cpus": _cpus,
-    "threads": _threads,
-    "replicas": _as_asked("replicas", "replicas", _with_replicas),
-    "cluster": _same("the cluster", lambda r: r.get("cluster_hash")),
-    "cluster_source": _same("where the cluster is told", lambda r: r.get("cluster_source")),
-    "tensorflow_version": _same("the TensorFlow version", lambda r: r.get("tensorflow_version")),
-    "packages": _packages,
-    "per_replica_batch_size": _as_asked(
-        "per_replica_batch_size", "per_replica_batch_size", _trained
+#: Those that any job of ranks must pass, whatever its ranks do, by name.
+PLACE_CHECKS: dict[str, PlaceCheck] = {
+    "tasks": PlaceCheck("Every planned task reported, exactly once.", _tasks),
+    "nodes": PlaceCheck(
+        "The tasks ran on as many different hosts as planned, with the planned number on each.",
+        _nodes,
     ),
-    "global_batch_size": _as_asked("global_batch_size", "global_batch_size", _trained),
-    "examples_per_step": _same(
-        "the examples of a step", lambda r: r.get("examples_per_step"), _trained
+    "jobs": PlaceCheck(
+        "There were as many workers, parameter servers and coordinators as planned.", _jobs
     ),
-    "data": _as_asked("data with the checksum", "data_sha256", _trained),
-    "train_examples": _as_asked("train_examples", "train_examples", _trained),
-    "test_examples": _as_asked("test_examples", "test_examples", _trained),
-    "examples_trained": _examples_trained,
-    "model": _same("the model's size", lambda r: r.get("model_parameters"), _trained),
-    "epochs": _epochs,
-    "learning": _learning,
-    "test_accuracy": _held_out("accuracy", "test_accuracy"),
-    "test_loss": _held_out("loss", "test_loss"),
-    FINITE: _finite,
+    "devices": PlaceCheck("TensorFlow had exactly the planned devices on every worker.", _devices),
+    "gpus": PlaceCheck(
+        "Slurm let every worker see the planned GPUs, with logical devices too.", _gpus
+    ),
+    "gpu_type": PlaceCheck(
+        "The driver names every GPU as the platform does, if the platform names one.", _gpu_type
+    ),
+    "gpu_sharing": PlaceCheck("No two ranks shared a GPU.", _gpu_sharing),
+    "cpus": PlaceCheck(
+        "Every task had at least the planned CPUs, and no limit of CPU time below them.", _cpus
+    ),
+    "threads": PlaceCheck(
+        "TensorFlow used as many threads for an operation as CPUs were planned.", _threads
+    ),
+    "replicas": PlaceCheck("The strategy had the planned number of replicas.", _replicas),
+    "cluster": PlaceCheck("All ranks agree on the cluster.", _cluster),
+    "cluster_source": PlaceCheck(
+        "All ranks found the cluster in the same source.", _cluster_source
+    ),
+    "tensorflow_version": PlaceCheck(
+        "All ranks ran the same version of TensorFlow.", _tensorflow_version
+    ),
+    "packages": PlaceCheck(
+        "All ranks ran the same versions of TensorFlow, Keras and NumPy.", _packages
+    ),
 }
-#: Those that any job of ranks must pass, whatever its ranks do.
-PLACE_CHECKS = (
-    *("tasks", "nodes", "jobs", "devices", "gpus", "gpu_type", "gpu_sharing", "cpus", "threads"),
-    *("replicas", "cluster", "cluster_source", "tensorflow_version", "packages"),
-)
+#: Those that a training must pass besides, by name.
+TRAINING_CHECKS: dict[str, TrainingCheck] = {
+    "per_replica_batch_size": TrainingCheck(
+        "Every replica trained batches of the planned size.", _per_replica_batch_size
+    ),
+    "global_batch_size": TrainingCheck(
+        "All replicas together trained batches of the planned size.", _global_batch_size
+    ),
+    "examples_per_step": TrainingCheck(
+        "All ranks that train agree on the number of examples of a step.", _examples_per_step
+    ),
+    "data": TrainingCheck("Every rank that trains read the prepared data, by its checksum.", _data),
+    "train_examples": TrainingCheck(
+        "Every rank that trains had the planned number of training examples.", _train_examples
+    ),
+    "test_examples": TrainingCheck(
+        "Every rank that trains had the planned number of held-out examples.", _test_examples
+    ),
+    "examples_trained": TrainingCheck(
+        "Every example was trained once in each epoch.", _examples_trained
+    ),
+    "model": TrainingCheck(
+        "All ranks that train agree on the number of the model's parameters.", _model
+    ),
+    "epochs": TrainingCheck("All epochs finished on every rank that trains.", _epochs),
+    "learning": TrainingCheck(
+        "All ranks that train have the same loss and accuracy in every epoch.", _learning
+    ),
+    "test_accuracy": TrainingCheck(
+        "All ranks agree on the accuracy on held-out examples.", _test_accuracy
+    ),
+    "test_loss": TrainingCheck("All ranks agree on the loss on held-out examples.", _test_loss),
+    FINITE: TrainingCheck(
+        "The loss is a number in every epoch and on held-out examples; otherwise the run diverged.",
+        _finite,
+    ),
+}
+#: Name of every check of a training run → its description.
+CHECKS: dict[str, str] = {
+    **{name: check.description for name, check in PLACE_CHECKS.items()},
+    **{name: check.description for name, check in TRAINING_CHECKS.items()},
+}
 
 
-def violations(
-    asked: Mapping[str, Any], reports: Sequence[Report], checks: Iterable[str] = CHECKS
-) -> list[str]:
-    """What is wrong with the run by these checks, empty if it counts.
+def place_violations(spec: Spec, reports: Sequence[Rank]) -> list[str]:
+    """What is wrong with the places and devices of the ranks; empty if nothing is."""
+    return [wrong for check in PLACE_CHECKS.values() if (wrong := check.problem(spec, reports))]
 
-    `asked` has the geometry (nodes, tasks_per_node, tasks, gpus_per_task, replicas), the jobs, the
-    launcher, devices, gpu_type and cpus_per_task; of a training also the epochs, batch sizes,
-    numbers of examples and the checksum of the data. `reports` are those of the ranks.
+
+def violations(spec: RunSpec, data: PreparedData, reports: Sequence[Rank]) -> list[str]:
+    """What is wrong with a training run, its divergence aside; empty if nothing is.
+
+    `data` is what the ranks were to read.
     """
-    return [wrong for name in checks if (wrong := CHECKS[name](asked, reports))]
+    trained = [report for report in reports if isinstance(report, TrainingReport)]
+    wrong = place_violations(spec, reports)
+    for name, check in TRAINING_CHECKS.items():
+        if name != FINITE and (text := check.problem(spec, data, trained)):
+            wrong.append(text)
+    return wrong
 
 
-def unchecked(asked: Mapping[str, Any], reports: Sequence[Report]) -> list[str]:
+def divergence(spec: RunSpec, data: PreparedData, reports: Sequence[Rank]) -> str:
+    """How the training diverged, or an empty text."""
+    trained = [report for report in reports if isinstance(report, TrainingReport)]
+    return _finite(spec, data, trained) or ""
+
+
+def unchecked(spec: Spec, reports: Sequence[Rank]) -> tuple[str, ...]:
     """What a check could not compare, so that a pass says nothing of it."""
-    found = []
-    if _on_gpus(asked) and asked["gpu_type"]:
+    texts, gpu_type = [], spec.measured.gpu_type
+    if _on_gpus(spec) and gpu_type:
         models = _gpu_models(reports)
         nameless = [rank for rank, names in models.items() if not names]
         if nameless:
-            found.append(f"gpu_type: the driver names no GPU of ranks {nameless}")
-        names = dict.fromkeys(name for own in models.values() for name in own)
-        if any(gpu_models.is_model(asked["gpu_type"], name) is None for name in names):
-            text = f"{asked['gpu_type']!r} cannot be compared with the GPUs' names {[*names]}"
-            found.append(f"gpu_type: {text}")
-    workers = [report for report in reports if report["job"] == "worker"]
-    if _on_gpus(asked) and len(workers) > 1 and not all(map(_own_gpus, workers)):
-        found.append("gpu_sharing: nvidia-smi tells no UUIDs of GPUs")
-    return found
+            texts.append(f"gpu_type: the driver names no GPU of ranks {nameless}")
+        names = dict.fromkeys(name for of_rank in models.values() for name in of_rank)
+        if any(gpu_models.is_model(gpu_type, name) is None for name in names):
+            text = f"{gpu_type!r} cannot be compared with the GPUs' names {[*names]}"
+            texts.append(f"gpu_type: {text}")
+    workers = [report for report in reports if report.job == "worker"]
+    if _on_gpus(spec) and len(workers) > 1 and not all(map(_gpus_of, workers)):
+        texts.append("gpu_sharing: nvidia-smi tells no UUIDs of GPUs")
+    return tuple(texts)

@@ -15,11 +15,8 @@ from typing import Any, TextIO
 from tfscaling.files import atomic, strict_json
 from tfscaling.records import clock
 
-#: The events that end a phase, in the order in which a rank passes them.
-PHASES = (
-    *("start", "imported", "rendezvous", "data", "built", "first_step", "trained", "evaluated"),
-    "probed",
-)
+#: What a line holds: `event`, `time_s`, and details of the event.
+Event = dict[str, Any]
 #: No event of a rank is longer: an exception's message is cut.
 _LINE_BYTES_MAX = 1 << 16
 
@@ -44,7 +41,7 @@ class EventLog:
         return moment
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read(path: Path) -> list[Event]:
     """All complete events of a file; what is no event, as a half-written last line, is left out.
 
     Raises ValueError if a number in it is NaN or infinite.
@@ -56,7 +53,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [event for line in lines if (event := _event(line)) is not None]
 
 
-def last(path: Path) -> dict[str, Any] | None:
+def last(path: Path) -> Event | None:
     """The last complete event of a file, however long the file is; None if there is none."""
     try:
         with path.open("rb") as file:
@@ -67,7 +64,7 @@ def last(path: Path) -> dict[str, Any] | None:
     return next((event for line in reversed(lines) if (event := _event(line)) is not None), None)
 
 
-def _event(line: bytes) -> dict[str, Any] | None:
+def _event(line: bytes) -> Event | None:
     try:
         event = strict_json.loads(line.decode())
     except strict_json.NotFiniteError:
@@ -77,7 +74,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and {"event", "time_s"} <= event.keys() else None
 
 
-def on_launcher_clock(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def on_launcher_clock(events: Iterable[Event]) -> list[Event]:
     """A rank's events by the launcher's clock; `host_time_s` is what the host's own clock said.
 
     The offset is that of the rank's first event; without one the host's clock is taken.
@@ -89,7 +86,7 @@ def on_launcher_clock(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def times(events: Iterable[dict[str, Any]]) -> dict[str, float]:
+def times(events: Iterable[Event]) -> dict[str, float]:
     """Event → time of its first occurrence, in seconds since the epoch."""
     result: dict[str, float] = {}
     for event in events:
@@ -97,6 +94,6 @@ def times(events: Iterable[dict[str, Any]]) -> dict[str, float]:
     return result
 
 
-def write(path: Path, events: Iterable[dict[str, Any]]) -> None:
+def write(path: Path, events: Iterable[Event]) -> None:
     """Write the events of all ranks as one file."""
     atomic.write_text(path, "".join(strict_json.dumps(event) + "\n" for event in events))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+import typing
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-Record = Mapping[str, Any]
+from tfscaling.records import run_record
+from tfscaling.records.phases import PHASES
+from tfscaling.records.run_record import RunRecord
 
 
 @dataclass(frozen=True)
 class Metric:
     """A column: `direction` says which way is better; `value` reads it from a run record.
+
+    `meaning` defines it for readers of the report.
 
     A metric without `value` needs other points, prices or the configuration's target accuracy and
     is computed with the tables.
@@ -21,55 +26,133 @@ class Metric:
     unit: str
     direction: str  # "lower" or "higher"
     digits: int
-    value: Callable[[Record], float | None] | None = None
+    value: Callable[[RunRecord], float | None] | None = None
+    meaning: str = ""
 
 
-def _phase(name: str) -> Callable[[Record], float | None]:
-    return lambda record: record["phases"].get(name)
+def _of_phase(name: str) -> Metric:
+    phase = PHASES[name]
+    value = operator.attrgetter(f"phases.{name}")
+    return Metric(phase.title, phase.unit, "lower", phase.digits, value, phase.definition)
 
 
-def _final(name: str) -> Callable[[Record], float | None]:
-    return lambda record: record["metrics"][name]
+def _measured(
+    name: str, title: str, unit: str, direction: str, digits: int, meaning: str = ""
+) -> Metric:
+    """A value of the record's metrics; its meaning is that of the record unless given."""
+    hints = typing.get_type_hints(run_record.Metrics, include_extras=True)
+    described = hints[name].__metadata__[-1].description
+    value = operator.attrgetter(f"metrics.{name}")
+    return Metric(title, unit, direction, digits, value, meaning or described)
+
+
+def _compared(title: str, unit: str, direction: str, digits: int, meaning: str) -> Metric:
+    """A value that needs more than one record."""
+    return Metric(title, unit, direction, digits, None, meaning)
 
 
 #: Every metric, by column name.
 METRICS: dict[str, Metric] = {
-    "execution_time_s": Metric("execution time", "s", "lower", 3, _phase("execution_time_s")),
-    "queue_time_s": Metric("queue time", "s", "lower", 1, _phase("queue_time_s")),
-    "boot_time_s": Metric("boot time", "s", "lower", 1, _phase("boot_time_s")),
-    "launch_time_s": Metric("launch time", "s", "lower", 2, _phase("launch_time_s")),
-    "import_time_s": Metric("import time", "s", "lower", 2, _phase("import_time_s")),
-    "rendezvous_time_s": Metric("rendezvous time", "s", "lower", 2, _phase("rendezvous_time_s")),
-    "data_time_s": Metric("data time", "s", "lower", 2, _phase("data_time_s")),
-    "build_time_s": Metric("build time", "s", "lower", 2, _phase("build_time_s")),
-    "first_step_time_s": Metric("first step time", "s", "lower", 2, _phase("first_step_time_s")),
-    "train_time_s": Metric("train time", "s", "lower", 3, _phase("train_time_s")),
-    "evaluation_time_s": Metric("evaluation time", "s", "lower", 2, _phase("evaluation_time_s")),
-    "probe_time_s": Metric("probe time", "s", "lower", 2, _phase("probe_time_s")),
-    "teardown_time_s": Metric("teardown time", "s", "lower", 2, _phase("teardown_time_s")),
-    "step_time_s": Metric("step time", "s", "lower", 5, _final("step_time_s")),
-    "compute_time_s": Metric("compute time", "s", "lower", 5, _final("compute_time_s")),
-    "synchronisation_time_s": Metric(
-        "synchronisation time", "s", "lower", 5, _final("synchronisation_time_s")
+    "execution_time_s": _of_phase("execution_time_s"),
+    **{name: _of_phase(name) for name in PHASES if name != "execution_time_s"},
+    "step_time_s": _measured("step_time_s", "step time", "s", "lower", 5),
+    "compute_time_s": _measured("compute_time_s", "compute time", "s", "lower", 5),
+    "synchronisation_time_s": _measured(
+        "synchronisation_time_s", "synchronisation time", "s", "lower", 5
     ),
-    "straggler_ratio": Metric("straggler ratio", "", "lower", 2, _final("straggler_ratio")),
-    "throughput_examples_per_s": Metric(
-        "throughput", "examples/s", "higher", 0, _final("throughput_examples_per_s")
+    "straggler_ratio": _measured("straggler_ratio", "straggler ratio", "", "lower", 2),
+    "throughput_examples_per_s": _measured(
+        "throughput_examples_per_s", "throughput", "examples/s", "higher", 0
     ),
-    "loss": Metric("loss", "", "lower", 4, _final("loss")),
-    "accuracy": Metric("accuracy", "", "higher", 4, _final("accuracy")),
-    "test_loss": Metric("test loss", "", "lower", 4, _final("test_loss")),
-    "test_accuracy": Metric("test accuracy", "", "higher", 4, _final("test_accuracy")),
-    "speedup": Metric("speed-up", "", "higher", 2),
-    "scaling_efficiency": Metric("scaling efficiency", "", "higher", 2),
-    "steady_state_speedup": Metric("speed-up of the steady state", "", "higher", 2),
-    "cost_usd": Metric("cost", "US dollars", "lower", 4),
-    "time_to_accuracy_s": Metric("time to target accuracy", "s", "lower", 1),
-    "cost_to_accuracy_usd": Metric("cost to target accuracy", "US dollars", "lower", 4),
-    "published_execution_time_s": Metric("published execution time", "s", "lower", 3),
-    "execution_time_ratio": Metric("execution time, measured over published", "", "lower", 2),
-    "published_loss": Metric("published loss", "", "lower", 4),
-    "loss_ratio": Metric("loss, measured over published", "", "lower", 2),
-    "published_accuracy": Metric("published accuracy", "", "higher", 4),
-    "accuracy_ratio": Metric("accuracy, measured over published", "", "higher", 4),
+    "loss": _measured("loss", "loss", "", "lower", 4),
+    "accuracy": _measured(
+        "accuracy",
+        "accuracy",
+        "",
+        "higher",
+        4,
+        "Mean over the last epoch's batches while they are trained.",
+    ),
+    "test_loss": _measured("test_loss", "test loss", "", "lower", 4),
+    "test_accuracy": _measured("test_accuracy", "test accuracy", "", "higher", 4),
+    "speedup": _compared(
+        "speed-up",
+        "",
+        "higher",
+        2,
+        "How many times as fast as the baseline: see the formulae below.",
+    ),
+    "scaling_efficiency": _compared(
+        "scaling efficiency",
+        "",
+        "higher",
+        2,
+        "Speed-up per replica, relative to the baseline: see below.",
+    ),
+    "steady_state_speedup": _compared(
+        "speed-up of the steady state",
+        "",
+        "higher",
+        2,
+        "Median throughput over that of the baseline: what more nodes bring once training runs,"
+        " without start, compilation and data.",
+    ),
+    "cost_usd": _compared(
+        "cost",
+        "US dollars",
+        "lower",
+        4,
+        "nodes × price of a node and hour × execution_time_s / 3600: what the training itself "
+        "costs, prorated by the second, without minimum charges, queue or boot.",
+    ),
+    "time_to_accuracy_s": _compared(
+        "time to target accuracy",
+        "s",
+        "lower",
+        1,
+        "From the trainer's first line to the end of the first evaluation on held-out examples "
+        "whose accuracy is at least comparison.target_accuracy, evaluations so far included. "
+        "Without evaluation_interval_epochs in the recipe, the only evaluation is that after "
+        "the last epoch. MLPerf's clock is the same, but lets initialisation of up to 30 "
+        "minutes out.",
+    ),
+    "cost_to_accuracy_usd": _compared(
+        "cost to target accuracy",
+        "US dollars",
+        "lower",
+        4,
+        "nodes × price of a node and hour × time_to_accuracy_s / 3600: initialisation and "
+        "evaluations are paid for; a point has a value only if all its valid runs reached the "
+        "target.",
+    ),
+    "published_execution_time_s": _compared(
+        "published execution time", "s", "lower", 3, "The published value of the same point."
+    ),
+    "execution_time_ratio": _compared(
+        "execution time, measured over published",
+        "",
+        "lower",
+        2,
+        "Measured over published, if both did the same training.",
+    ),
+    "published_loss": _compared(
+        "published loss", "", "lower", 4, "The published value of the same point."
+    ),
+    "loss_ratio": _compared(
+        "loss, measured over published",
+        "",
+        "lower",
+        2,
+        "Measured over published, if both did the same training.",
+    ),
+    "published_accuracy": _compared(
+        "published accuracy", "", "higher", 4, "The published value of the same point."
+    ),
+    "accuracy_ratio": _compared(
+        "accuracy, measured over published",
+        "",
+        "higher",
+        4,
+        "Measured over published, if both did the same training.",
+    ),
 }

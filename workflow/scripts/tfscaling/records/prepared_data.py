@@ -8,11 +8,13 @@ launcher knows of does not count, and runs of other data are told apart wherever
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tfscaling.records import run_record
+from tfscaling.records.run_record import PreparedData
+from tfscaling.study.config import Recipe
 
 SHA256 = "sha256"
 #: As many hexadecimal digits tell checksums apart for a reader.
@@ -23,8 +25,8 @@ class PreparedDataError(RuntimeError):
     """The prepared file is missing, or an earlier version made it, without a checksum."""
 
 
-def describe(dataset_file: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The `dataset` of a record's environment: name, source, checksum, examples that are used."""
+def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
+    """What a run of this recipe reads of the file. Raises PreparedDataError."""
     found = facts(dataset_file)
     if found is None or not dataset_file.exists():
         raise PreparedDataError(
@@ -32,13 +34,13 @@ def describe(dataset_file: Path, parameters: Mapping[str, Any]) -> dict[str, Any
             f"version, without a checksum: delete both, and rule `dataset` makes them"
         )
     examples = found["examples"]
-    return {
-        "name": found["dataset"],
-        "source": found["source"],
-        SHA256: found[SHA256],
-        "train_examples": _at_most(examples["y_train"], parameters["train_examples_max"]),
-        "test_examples": _at_most(examples["y_test"], parameters["test_examples_max"]),
-    }
+    return PreparedData(
+        name=found["dataset"],
+        source=found["source"],
+        sha256=found[SHA256],
+        train_examples=_at_most(examples["y_train"], recipe.train_examples_max),
+        test_examples=_at_most(examples["y_test"], recipe.test_examples_max),
+    )
 
 
 def facts(dataset_file: Path) -> dict[str, Any] | None:
@@ -51,14 +53,14 @@ def facts(dataset_file: Path) -> dict[str, Any] | None:
     return found if is_whole else None
 
 
-def other_data(used: Sequence[Mapping[str, Any] | None], datasets_dir: Path) -> list[str]:
+def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[str]:
     """For what each run read (None: it has no record) why it is not what the others read, or "".
 
     The data of a dataset is what is prepared here, in `datasets_dir`, or else that of most runs.
     """
     reasons = {}
-    for name in dict.fromkeys(data["name"] for data in used if data):
-        counts = Counter(data[SHA256] for data in used if data and data["name"] == name)
+    for name in dict.fromkeys(data.name for data in used if data):
+        counts = Counter(data.sha256 for data in used if data and data.name == name)
         here = facts(datasets_dir / f"{name}.npz")
         usual = here[SHA256] if here else counts.most_common(1)[0][0]
         whose = "the file prepared here" if here else "most runs"
@@ -67,7 +69,7 @@ def other_data(used: Sequence[Mapping[str, Any] | None], datasets_dir: Path) -> 
                 f"made of other data: the arrays of {name} have the checksum {found[:_SHOWN]}, "
                 f"those of {whose} {usual[:_SHOWN]}; to make the run again delete its run.json"
             )
-    return [reasons.get((data["name"], data[SHA256]), "") if data else "" for data in used]
+    return [reasons.get((data.name, data.sha256), "") if data else "" for data in used]
 
 
 def folder_beside(runs_dir: Path) -> Path:

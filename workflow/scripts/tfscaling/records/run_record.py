@@ -1,47 +1,289 @@
-"""Run records: built from what the ranks left, checked, written at once."""
+"""Run records: their types, built from what the ranks left, checked, written at once.
+
+The types are the one source of `workflow/schemas/run_record.schema.yaml`.
+"""
 
 from __future__ import annotations
 
-import functools
 import math
+import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-import fastjsonschema
+import msgspec
+from msgspec import Meta
 
 from tfscaling.files import atomic, strict_json
-from tfscaling.records.events import PHASES, times
-from tfscaling.study.configuration import load_schema, validator
+from tfscaling.records import phases
+from tfscaling.records.events import Event, times
+from tfscaling.records.phases import Phases
+from tfscaling.records.rank_report import (
+    Epoch,
+    Fraction,
+    Positive,
+    Rank,
+    RankReport,
+    Sha256,
+    TrainedRank,
+    TrainingReport,
+    summary,
+)
+from tfscaling.study.run_spec import BenchmarkSpec, Point, RunSpec
 
-SCHEMA_VERSION = 3
-#: Status of a run by its record: it counts, or it is a result that takes part in no median.
-OK, DIVERGED = "ok", "diverged"
+SCHEMA_VERSION: Final = 3
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
 COMPUTE_STEPS = "compute_steps.csv"
-#: The phases that sum to the wall time of a run.
-WALL_PHASES = (
-    *("launch_time_s", "import_time_s", "rendezvous_time_s", "data_time_s", "build_time_s"),
-    *("first_step_time_s", "train_time_s", "evaluation_time_s", "probe_time_s"),
-    "teardown_time_s",
-)
 #: Events' times are rounded to a millionth of a second.
 CLOCK_TOLERANCE_S = 1e-3
-#: What a rank reports step by step or epoch by epoch stands in files of its own.
-_RAW = ("steps", "epochs", "compute_steps", "warnings")
+_T = TypeVar("_T")
 
 
 class RecordError(ValueError):
-    """A file is no run record of this version."""
+    """A file is no record of this version."""
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a record: no other keys than these."""
+
+
+class RunAxes(Point, frozen=True, kw_only=True):
+    """The run's place in the grid."""
+
+    repeat: Positive
+
+    @property
+    def axes(self) -> dict[str, str | int]:
+        """Axis → value, in the order of the result folders; the last is the repeat."""
+        return {**super().axes, "repeat": self.repeat}
+
+    @property
+    def point(self) -> Point:
+        return summary(self, Point)
+
+
+class Place(Part, frozen=True, kw_only=True):
+    """What follows from axes and parameters about ranks and devices."""
+
+    tasks: Positive
+    gpus_per_task: Annotated[int, Meta(ge=0)]
+    cpus_per_task: Positive
+    replicas: Positive
+
+
+class Derived(Place, frozen=True, kw_only=True):
+    """What follows from axes and parameters."""
+
+    per_replica_batch_size: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
+    global_batch_size: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
+    steps_per_epoch: Positive
+
+
+class Computation(Part, frozen=True, kw_only=True):
+    """A step's computation and the rest of it, and the slowest rank."""
+
+    compute_time_s: Annotated[
+        float | None,
+        Meta(
+            description="Median time of forward and backward pass alone of the median rank - "
+            "measured without all-reduce and update on the same ranks at the same time; null with "
+            "parameter servers."
+        ),
+    ]
+    synchronisation_time_s: Annotated[
+        float | None,
+        Meta(
+            description="step_time_s less compute_time_s - communication, waiting for slower "
+            "ranks, and the update."
+        ),
+    ]
+    straggler_ratio: Annotated[
+        float | None,
+        Meta(description="compute_time_s of the slowest rank over that of the median rank."),
+    ]
+    slowest_rank: Annotated[int | None, Meta(description="The rank with the longest computation.")]
+    slowest_host: Annotated[str | None, Meta(description="Its host.")]
+
+
+class Metrics(Computation, frozen=True, kw_only=True):
+    """What the run measured besides its phases."""
+
+    loss: Annotated[
+        float | None,
+        Meta(
+            description="Mean over the last epoch's examples while they are trained - the total "
+            "loss as Keras reports it, with the model's own losses such as regularisers; null only "
+            "if the run diverged."
+        ),
+    ]
+    accuracy: Annotated[Fraction, Meta(description="Likewise.")]
+    test_loss: Annotated[
+        float | None,
+        Meta(
+            description="On held-out examples after training - the total loss likewise; null only "
+            "if the run diverged."
+        ),
+    ]
+    test_accuracy: Annotated[
+        Fraction | None,
+        Meta(description="On held-out examples after training; null only if the run diverged."),
+    ]
+    step_time_s: Annotated[
+        float | None,
+        Meta(
+            description="Median time of a step after the first execution on rank 0; null if there "
+            "was no other."
+        ),
+    ]
+    throughput_examples_per_s: Annotated[
+        float | None,
+        Meta(
+            description="Examples of all steps after the first execution over train_time_s, "
+            "without padding; null if there was no other."
+        ),
+    ]
+    examples_trained: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Examples really trained, over all epochs and replicas.",
+            extra_json_schema={"unit": "examples"},
+        ),
+    ]
+    epochs: Annotated[tuple[Epoch, ...], Meta(min_length=1)]
+
+
+class PreparedData(Part, frozen=True, kw_only=True):
+    """What the ranks read."""
+
+    name: str
+    source: Annotated[str, Meta(description="Where the data was fetched from.")]
+    sha256: Annotated[
+        Sha256,
+        Meta(
+            description="Of the whole prepared arrays; every rank that trained read a file with "
+            "this checksum."
+        ),
+    ]
+    train_examples: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
+    test_examples: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """On which host, when and from which code a job of ranks was made."""
+
+    launcher_host: str
+    git_commit: str | None
+    slurm_job: dict[str, Any] | None
+    slurm_settings: Annotated[
+        dict[str, str] | None,
+        Meta(description="Slurm's settings that place, bind and trace tasks."),
+    ]
+    started: str | None = None
+
+
+class Environment(Origin, frozen=True, kw_only=True):
+    """Where the run was made."""
+
+    dataset: PreparedData
+    unchecked: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="What could not be compared with the request - validity says nothing of it."
+        ),
+    ]
+
+
+class Validity(Part, frozen=True, kw_only=True):
+    """Whether the run counts.
+
+    Records are written only for runs that passed every check, and for those that diverged and
+    passed all others.
+    """
+
+    valid: bool
+    status: Literal["ok", "diverged"]
+    reason: Annotated[
+        str,
+        Meta(
+            description="Empty, or how the run diverged, as in "
+            '"diverged: loss is NaN from epoch 3".'
+        ),
+    ]
+    checks: Annotated[
+        tuple[str, ...], Meta(min_length=1, description="The checks that the run passed.")
+    ]
+
+    def __post_init__(self) -> None:
+        is_ok = self.status == "ok"
+        says_why = self.reason.startswith("diverged: ")
+        if self.valid != is_ok or (bool(self.reason) if is_ok else not says_why):
+            raise ValueError(
+                f"valid {self.valid}, status {self.status} and reason {self.reason!r} contradict "
+                "each other"
+            )
+
+
+class RunRecord(Part, frozen=True, kw_only=True):
+    """run.json of one training run: how it was made, what it measured, whether it counts.
+
+    A run whose loss is not finite diverged: it has a record, but counts in no median.
+    """
+
+    schema_version: Literal[3]
+    trainer_version: int
+    axes: RunAxes
+    derived: Derived
+    parameters: Annotated[
+        dict[str, Any],
+        Meta(
+            description="Every parameter of the run (recipe, measured keys of the platform, seed, "
+            "trainer_version)."
+        ),
+    ]
+    parameters_hash: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+    attempt: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Which attempt at the run succeeded; folder attempt=N has its logs.",
+        ),
+    ]
+    phases: Phases
+    metrics: Metrics
+    ranks: Annotated[tuple[Rank, ...], Meta(min_length=1, description="What each rank got.")]
+    environment: Environment
+    warnings: Annotated[
+        tuple[Annotated[str, Meta(min_length=1)], ...],
+        Meta(
+            description="What a reader of the numbers has to know, one sentence each - such as "
+            "settings of the user's model that the training does not use. Empty for most runs."
+        ),
+    ]
+    validity: Validity
+
+    def __post_init__(self) -> None:
+        if self.validity.valid:
+            for name in ("loss", "test_loss", "test_accuracy"):
+                if getattr(self.metrics, name) is None:
+                    raise ValueError(f"metrics.{name}: null, but the run counts")
+            if not all(epoch.is_finite for epoch in self.metrics.epochs):
+                raise ValueError("metrics.epochs: a loss is null, but the run counts")
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the run counts; else it diverged."""
+        return self.validity.valid
+
+
+def write_json(path: Path, content: Mapping[str, Any] | msgspec.Struct) -> None:
     """Write the whole file or nothing: readers never see half of it.
 
     Raises ValueError if a number is NaN or infinite: that is no JSON.
     """
-    atomic.write_text(path, strict_json.dumps(content, indent=1, default=str) + "\n")
+    plain = msgspec.to_builtins(content) if isinstance(content, msgspec.Struct) else content
+    atomic.write_text(path, strict_json.dumps(plain, indent=1, default=str) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -62,87 +304,87 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content
 
 
-@functools.cache
-def follows_schema(name: str) -> Callable[[Mapping[str, Any]], Any]:
-    """The compiled check of this schema: tables of thousands of runs are made in seconds."""
-    schema = {key: value for key, value in load_schema(name).items() if key != "$schema"}
-    check: Callable[[Mapping[str, Any]], Any] = fastjsonschema.compile(schema)
-    return check
+def read(path: Path) -> RunRecord | None:
+    """A run record, or None if there is no file. Raises RecordError."""
+    return decoded(path, _DECODER, SCHEMA_VERSION)
 
 
-def read(path: Path) -> dict[str, Any] | None:
-    """A run record that follows the schema, or None if there is no file. Raises RecordError."""
-    record = read_json(path)
-    if record is not None:
-        check(record, path)
-    return record
+_DECODER = msgspec.json.Decoder(RunRecord)
 
 
-def is_valid(record: Mapping[str, Any]) -> bool:
-    """Whether the run of a record that was read counts; else it diverged."""
-    return bool(record["validity"]["valid"])
+def decoded(path: Path, decoder: msgspec.json.Decoder[_T], version: int) -> _T | None:
+    """The record in a file, or None if there is no file.
 
-
-def check(record: Mapping[str, Any], where: object, schema: str = "run_record") -> None:
-    """Raise RecordError, with the key, if `record` does not follow the schema."""
+    Raises RecordError with the file, the key and what is wrong.
+    """
     try:
-        follows_schema(schema)(record)
-        return
-    except fastjsonschema.JsonSchemaValueException:
-        pass  # said below in the words of the other checks
-    version = record.get("schema_version")
-    known = load_schema(schema)["properties"]["schema_version"]["const"]
-    if isinstance(version, int) and version != known:
-        age = "an earlier" if version < known else "a later"
-        raise RecordError(
-            f"{where}: schema_version {version}, where {known} is read: made by {age} version of "
-            "this workflow; run it again, or tabulate it with that version (docs/records.md)"
+        return decoder.decode(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        content = read_json(path) or {}  # says what is wrong with the JSON
+        raise RecordError(f"{path}: {_problem(content, version, error)}") from error
+
+
+def from_content(content: Mapping[str, Any], where: object, kind: type[_T]) -> _T:
+    """The record of this kind with the content of a file. Raises RecordError."""
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise RecordError(f"{where}: {_problem(content, SCHEMA_VERSION, error)}") from error
+
+
+def _problem(content: Mapping[str, Any], version: int, error: Exception) -> str:
+    """`key: what is wrong`, from the message of msgspec; or that it is of another version."""
+    found = content.get("schema_version")
+    if isinstance(found, int) and found != version:
+        age = "an earlier" if found < version else "a later"
+        return (
+            f"schema_version {found}, where {version} is read: made by {age} version of this "
+            "workflow; run it again, or tabulate it with that version (docs/records.md)"
         )
-    for error in validator(schema).iter_errors(record):
-        key = ".".join(map(str, error.absolute_path)) or "the whole file"
-        raise RecordError(f"{where}: {key}: {error.message}")
+    text, _, place = str(error).partition(" - at `$")
+    place = place.rstrip("`").removeprefix(".")
+    if named := re.fullmatch(r"Object (missing required|contains unknown) field `(.+)`", text):
+        place = ".".join(filter(None, (place, named[2])))
+        text = "missing" if named[1].startswith("missing") else "unknown key"
+    return f"{place}: {text}" if place else text
 
 
-def phases(
-    rank_events: Sequence[Sequence[Mapping[str, Any]]],
+def measured_phases(
+    rank_events: Sequence[Sequence[Event]],
     launch_s: float,
     end_s: float,
     slurm_job: Mapping[str, Any] | None,
-) -> dict[str, float | None]:
+) -> Phases:
     """Durations in seconds from the events of all ranks, by the launcher's clock.
 
     A boundary between two phases is when the last rank passes it, so the phases follow one another
     without gap and their sum from launch to teardown is the wall time; evaluations between epochs
     belong to `evaluation_time_s` and not to the training. `launch_s` is when the
     launcher began, `end_s` when all but the record was checked and written.
+    Clocks that were wrong give impossible durations: see `impossible`.
     """
-    passed = [times(dict(event) for event in events) for events in rank_events]
+    passed = [times(events) for events in rank_events]
     last = {name: max(p[name] for p in passed if name in p) for name in passed[0]}
-    first_line = min(p["start"] for p in passed)
-    job = slurm_job or {}
+    first_line_s = min(p["start"] for p in passed)
     # evaluations between epochs, with the same boundaries: from the last rank's end of the epoch
     trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in ("epoch", "epoch_evaluated"))
     between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
-    return {
-        "queue_time_s": job.get("queue_time_s"),
-        "boot_time_s": job.get("boot_time_s"),
-        "launch_time_s": last["start"] - launch_s,
-        "import_time_s": last["imported"] - last["start"],
-        "rendezvous_time_s": last["rendezvous"] - last["imported"],
-        "data_time_s": last["data"] - last["rendezvous"],
-        "build_time_s": last["built"] - last["data"],
-        "first_step_time_s": last["first_step"] - last["built"],
-        "train_time_s": last["trained"] - last["first_step"] - between_s,
-        "evaluation_time_s": last["evaluated"] - last["trained"] + between_s,
-        "probe_time_s": last["probed"] - last["evaluated"],
-        "teardown_time_s": end_s - last["probed"],
-        "execution_time_s": last["trained"] - first_line - between_s,
-    }
+    durations: dict[str, Any] = {}
+    begin_s = launch_s
+    for name in phases.WALL_PHASES:
+        event = phases.PHASES[name].event
+        passed_s = end_s if event is None else last[event]
+        durations[name] = passed_s - begin_s
+        begin_s = passed_s
+    durations["train_time_s"] -= between_s
+    durations["evaluation_time_s"] += between_s
+    durations |= {name: (slurm_job or {}).get(name) for name in ("queue_time_s", "boot_time_s")}
+    return Phases(**durations, execution_time_s=last["trained"] - first_line_s - between_s)
 
 
-def _last_by_epoch(
-    rank_events: Sequence[Sequence[Mapping[str, Any]]], name: str
-) -> dict[int, float]:
+def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: str) -> dict[int, float]:
     """Epoch → when the last rank passed the event `name` of that epoch."""
     last: dict[int, float] = {}
     for events in rank_events:
@@ -153,39 +395,40 @@ def _last_by_epoch(
 
 
 def missing_phases(
-    rank_events: Sequence[Sequence[Mapping[str, Any]]], reports: Sequence[Mapping[str, Any]]
+    rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> list[str]:
-    """Ranks that trained, but whose events do not have all phases; both in the order of ranks."""
+    """Ranks whose events do not have all their phases; both in the order of ranks."""
     found = []
     for events, report in zip(rank_events, reports, strict=True):
-        wanted = PHASES if "epochs" in report else PHASES[:3]
-        if lost := [name for name in wanted if name not in times(dict(e) for e in events)]:
-            found.append(f"rank {report['rank']} has no event {', '.join(lost)}")
+        of_server = phases.EVENTS[: phases.EVENTS.index("rendezvous") + 1]
+        expected = phases.EVENTS if isinstance(report, TrainingReport) else of_server
+        if lost := [name for name in expected if name not in times(events)]:
+            found.append(f"rank {report.rank} has no event {', '.join(lost)}")
     return found
 
 
 def impossible(
-    durations: Mapping[str, float | None],
-    rank_events: Sequence[Sequence[Mapping[str, Any]]],
-    reports: Sequence[Mapping[str, Any]],
+    durations: Phases,
+    rank_events: Sequence[Sequence[Event]],
+    reports: Sequence[RankReport],
 ) -> list[str]:
     """What cannot be of these durations: a clock was wrong, or files are of different runs."""
     wrong = [
         f"{name} is {value:.6f} s"
-        for name in (*WALL_PHASES, "execution_time_s")
-        if not 0.0 <= (value := durations[name] or 0.0) < math.inf
+        for name in (*phases.WALL_PHASES, "execution_time_s")
+        if not 0.0 <= (value := getattr(durations, name)) < math.inf
     ]
     for events, report in zip(rank_events, reports, strict=True):
-        stepping_s = sum(duration for *_, duration in report.get("steps", []))
-        if not stepping_s:
+        if not isinstance(report, TrainingReport) or not report.steps:
             continue
-        passed = times(dict(event) for event in events)
+        stepping_s = sum(execution.duration_s for execution in report.steps)
+        passed = times(events)
         spans = {
-            "execution_time_s": durations["execution_time_s"] or 0.0,
+            "execution_time_s": durations.execution_time_s,
             "from built to trained": passed["trained"] - passed["built"],
         }
         wrong += [
-            f"rank {report['rank']} measured steps of {stepping_s:.3f} s in all, "
+            f"rank {report.rank} measured steps of {stepping_s:.3f} s in all, "
             f"more than {name}, {span_s:.3f} s"
             for name, span_s in spans.items()
             if stepping_s > span_s + CLOCK_TOLERANCE_S
@@ -193,7 +436,7 @@ def impossible(
     return wrong
 
 
-def computation(reports: Sequence[Mapping[str, Any]], step_time_s: float | None) -> dict[str, Any]:
+def computation(reports: Sequence[RankReport], step_time_s: float | None) -> Computation:
     """A step's computation and the rest of it, and the slowest rank, from the ranks' own steps.
 
     `compute_time_s` is that of the median rank; the rest of a step is `synchronisation_time_s`:
@@ -201,108 +444,138 @@ def computation(reports: Sequence[Mapping[str, Any]], step_time_s: float | None)
     computation over the median rank's.
     """
     medians = {
-        (report["rank"], report["host"]): statistics.median(report["compute_steps"])
-        for report in reports
-        if report.get("compute_steps")
+        (report.rank, report.host): statistics.median(report.compute_steps)
+        for report in trained(reports)
+        if report.compute_steps
     }
     if not medians:
-        names = ("compute_time_s", "synchronisation_time_s", "straggler_ratio")
-        return {**dict.fromkeys(names), "slowest_rank": None, "slowest_host": None}
-    middle, slowest = statistics.median(medians.values()), max(medians, key=lambda k: medians[k])
-    return {
-        "compute_time_s": middle,
-        # both are medians of their own samples: the rest can come out a little below nothing
-        "synchronisation_time_s": None if step_time_s is None else max(0.0, step_time_s - middle),
-        "straggler_ratio": medians[slowest] / middle if middle else None,
-        "slowest_rank": slowest[0],
-        "slowest_host": slowest[1],
-    }
+        return Computation(
+            compute_time_s=None,
+            synchronisation_time_s=None,
+            straggler_ratio=None,
+            slowest_rank=None,
+            slowest_host=None,
+        )
+    middle_s, slowest = statistics.median(medians.values()), max(medians, key=lambda k: medians[k])
+    # the medians come from different samples, so the difference may be slightly negative
+    rest_s = None if step_time_s is None else max(0.0, step_time_s - middle_s)
+    return Computation(
+        compute_time_s=middle_s,
+        synchronisation_time_s=rest_s,
+        straggler_ratio=medians[slowest] / middle_s if middle_s else None,
+        slowest_rank=slowest[0],
+        slowest_host=slowest[1],
+    )
 
 
-def metrics(report: Mapping[str, Any], train_time_s: float) -> dict[str, Any]:
-    """Metrics of a run from the report of rank 0, the chief; rates are totals over total time."""
-    steps = report["steps"]
+def trained(reports: Sequence[RankReport]) -> list[TrainingReport]:
+    """The ranks that ran the training loop: all, or with parameter servers the coordinator."""
+    return [report for report in reports if isinstance(report, TrainingReport)]
+
+
+def metrics(reports: Sequence[RankReport], train_time_s: float) -> Metrics:
+    """Metrics of a run: those of rank 0, the chief, and the computation of all ranks.
+
+    Rates are totals over total time.
+    """
+    chief = trained(reports)[0]
     # the first execution compiles; if it was the only one, there is no steady state to report
-    per_step = [duration / count for _, _, count, duration in steps[1:]]
+    per_step = [execution.duration_s / execution.steps for execution in chief.steps[1:]]
+    step_time_s = statistics.median(per_step) if per_step else None
     # an epoch's last step may be padded: no more examples than the epoch has
-    of_epoch = report["examples_trained"] / len(report["epochs"])
-    first = min(steps[0][2] * report["examples_per_step"], of_epoch)
-    trained = report["examples_trained"] - first if per_step else 0
-    final = report["epochs"][-1]
-    return {
-        "loss": final["loss"],
-        "accuracy": final["accuracy"],
-        "test_loss": report["test_loss"],
-        "test_accuracy": report["test_accuracy"],
-        "step_time_s": statistics.median(per_step) if per_step else None,
-        "throughput_examples_per_s": trained / train_time_s if trained and train_time_s else None,
-        "examples_trained": report["examples_trained"],
-        "epochs": report["epochs"],
-    }
+    of_epoch = chief.examples_trained / len(chief.epochs)
+    first = min(chief.steps[0].steps * chief.examples_per_step, of_epoch)
+    examples = chief.examples_trained - first if per_step else 0
+    final = chief.epochs[-1]
+    return Metrics(
+        loss=final.loss,
+        accuracy=final.accuracy,
+        test_loss=chief.test_loss,
+        test_accuracy=chief.test_accuracy,
+        step_time_s=step_time_s,
+        throughput_examples_per_s=examples / train_time_s if examples and train_time_s else None,
+        examples_trained=chief.examples_trained,
+        epochs=chief.epochs,
+        **msgspec.structs.asdict(computation(reports, step_time_s)),
+    )
+
+
+def place_of(spec: RunSpec | BenchmarkSpec) -> Place:
+    """What follows from the specification about ranks and devices."""
+    return Place(
+        tasks=spec.geometry.tasks,
+        gpus_per_task=spec.geometry.gpus_per_task,
+        cpus_per_task=spec.cpus_per_task,
+        replicas=spec.replicas,
+    )
 
 
 def build(
-    axes: Mapping[str, Any],
-    derived: Mapping[str, Any],
-    parameters: Mapping[str, Any],
-    parameters_hash: str,
+    spec: RunSpec,
     attempt: int,
-    reports: Sequence[Mapping[str, Any]],
-    durations: Mapping[str, float | None],
-    environment: Mapping[str, Any],
-    checks: Sequence[str],
-    divergence: str = "",
-) -> dict[str, Any]:
-    """The record of a run that passed `checks`, validated against its schema.
+    reports: Sequence[RankReport],
+    durations: Phases,
+    environment: Environment,
+    validity: Validity,
+) -> RunRecord:
+    """The record of a run whose ranks left these reports. Raises RecordError if it is none."""
+    chief = trained(reports)[0]
+    record = RunRecord(
+        schema_version=SCHEMA_VERSION,
+        trainer_version=spec.trainer_version,
+        axes=RunAxes(**msgspec.structs.asdict(spec.point), repeat=spec.repeat),
+        derived=Derived(
+            **msgspec.structs.asdict(place_of(spec)),
+            per_replica_batch_size=spec.per_replica_batch_size,
+            global_batch_size=spec.global_batch_size,
+            steps_per_epoch=sum(e.steps for e in chief.steps if e.epoch == 1),
+        ),
+        parameters=spec.parameters,
+        parameters_hash=spec.parameters_hash,
+        attempt=attempt,
+        phases=durations,
+        metrics=metrics(reports, durations.train_time_s),
+        ranks=tuple(
+            summary(r, TrainedRank if isinstance(r, TrainingReport) else Rank) for r in reports
+        ),
+        environment=environment,
+        warnings=warnings(reports),
+        validity=validity,
+    )
+    from_content(msgspec.to_builtins(record), RECORD, RunRecord)
+    return record  # with all that the ranks reported
 
-    `divergence` says how the training diverged: such a run is a result, but counts in no median.
+
+def validity(checks: Sequence[str], divergence: str = "") -> Validity:
+    """That of a run that passed `checks`; `divergence` says how the training diverged, or nothing.
+
+    A run that diverged is a result, but counts in no median.
     """
-    chief = reports[0]
-    measured = metrics(chief, durations["train_time_s"] or 0.0)
-    steps_per_epoch = sum(count for epoch, _, count, _ in chief["steps"] if epoch == 1)
-    record = {
-        "schema_version": SCHEMA_VERSION,
-        "trainer_version": parameters["trainer_version"],
-        "axes": dict(axes),
-        "derived": {**derived, "steps_per_epoch": steps_per_epoch},
-        "parameters": dict(parameters),
-        "parameters_hash": parameters_hash,
-        "attempt": attempt,
-        "phases": dict(durations),
-        "metrics": {**measured, **computation(reports, measured["step_time_s"])},
-        "ranks": [
-            {key: value for key, value in report.items() if key not in _RAW} for report in reports
-        ],
-        "environment": dict(environment),
-        "warnings": warnings(reports),
-        "validity": {
-            "valid": not divergence,
-            "status": DIVERGED if divergence else OK,
-            "reason": divergence,
-            "checks": list(checks),
-        },
-    }
-    check(record, RECORD)
-    return record
+    return Validity(
+        valid=not divergence,
+        status="diverged" if divergence else "ok",
+        reason=divergence,
+        checks=tuple(checks),
+    )
 
 
-def warnings(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+def warnings(reports: Sequence[RankReport]) -> tuple[str, ...]:
     """What the ranks warn of, each sentence once, in the order of the ranks."""
-    return list(dict.fromkeys(w for report in reports for w in report.get("warnings", [])))
+    return tuple(dict.fromkeys(w for report in trained(reports) for w in report.warnings))
 
 
-def write_steps(folder: Path, reports: Sequence[Mapping[str, Any]]) -> None:
+def write_steps(folder: Path, reports: Sequence[RankReport]) -> None:
     """Raw step times of every rank as CSV, of the training and of computation alone."""
     steps = [
-        f"{report['rank']},{epoch},{first},{count},{duration:.6f}"
-        for report in reports
-        for epoch, first, count, duration in report.get("steps", [])
+        f"{report.rank},{each.epoch},{each.first_step},{each.steps},{each.duration_s:.6f}"
+        for report in trained(reports)
+        for each in report.steps
     ]
     write_lines(folder / STEPS, ["rank,epoch,first_step,steps,duration_s", *steps])
     compute = [
-        f"{report['rank']},{number},{duration:.6f}"
-        for report in reports
-        for number, duration in enumerate(report.get("compute_steps", []), 1)
+        f"{report.rank},{number},{duration:.6f}"
+        for report in trained(reports)
+        for number, duration in enumerate(report.compute_steps, 1)
     ]
     write_lines(folder / COMPUTE_STEPS, ["rank,step,duration_s", *compute])
 

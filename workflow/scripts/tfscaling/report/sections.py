@@ -14,7 +14,6 @@ from tfscaling.records import checks
 from tfscaling.records.metrics import METRICS
 from tfscaling.report.interactive_tables import TONES, Table, table
 from tfscaling.study.config import POINT_AXES
-from tfscaling.study.configuration import load_schema
 from tfscaling.study.platforms import SHOWN
 from tfscaling.tables.data_warnings import DataWarning, placed
 from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant, one_line, rounded
@@ -28,65 +27,13 @@ TOPICS = {
     "clouds": "Which cloud",
 }
 STATUSES = {
-    "ok": "valid: counts in every median",
-    "diverged": "the loss became NaN or infinite: a result that counts in no median",
+    "ok": "valid: takes part in every median",
+    "diverged": "the loss became NaN or infinite: a result that takes part in no median",
     "failed": "ended with an error, or did not pass the checks",
-    "unfinished": "started, left neither a record nor a failure: still running, or killed",
-    "stale": "made with other parameters than those asked for now, or of other data",
+    "unfinished": "started, but without a record or a failure report: still running, or killed",
+    "stale": "made with parameters or data other than those planned now",
     "missing": "not run yet",
-    "excluded": "a point that no run is made of, because of a limit or by configuration",
-}
-CHECKS = {
-    "tasks": "Every task that was asked for reported, once.",
-    "nodes": "The tasks ran on as many different hosts as nodes were asked for, spread as asked.",
-    "jobs": "There were as many workers, parameter servers and coordinators as asked for.",
-    "devices": "TensorFlow had exactly the devices that were asked for on every worker.",
-    "gpus": "Slurm let every worker see the GPUs that were asked for, with logical devices too.",
-    "gpu_type": "The driver names every GPU as the platform does, if the platform names one.",
-    "gpu_sharing": "No two ranks shared a GPU.",
-    "cpus": "Every task had at least the CPUs that were asked for, and no limit of CPU time below.",
-    "threads": "TensorFlow used as many threads for an operation as CPUs were asked for.",
-    "replicas": "The strategy had as many replicas as asked for.",
-    "cluster": "All ranks agree on the cluster.",
-    "cluster_source": "All ranks were told the cluster in the same way.",
-    "tensorflow_version": "All ranks ran the same version of TensorFlow.",
-    "packages": "All ranks ran the same versions of TensorFlow, Keras and NumPy.",
-    "per_replica_batch_size": "Every replica trained batches of the size that was asked for.",
-    "global_batch_size": "All replicas together trained batches of the size that was asked for.",
-    "examples_per_step": "All ranks that train agree on the number of examples of a step.",
-    "data": "Every rank that trains read the prepared data, by its checksum.",
-    "train_examples": "Every rank that trains had as many training examples as asked for.",
-    "test_examples": "Every rank that trains had as many held-out examples as asked for.",
-    "examples_trained": "Every example was trained once in each epoch.",
-    "model": "All ranks that train agree on the number of the model's parameters.",
-    "epochs": "All epochs finished on every rank that trains.",
-    "learning": "All ranks that train have the same loss and accuracy in every epoch.",
-    "test_accuracy": "All ranks agree on the accuracy on held-out examples.",
-    "test_loss": "All ranks agree on the loss on held-out examples.",
-    "finite": "The loss is a number in every epoch and on held-out examples; else it diverged.",
-}
-#: What the schema of the records does not say, or says in too few words.
-MEANINGS = {
-    "accuracy": "Mean over the last epoch's batches while they are trained.",
-    "speedup": "How many times as fast as the baseline: see the formulae below.",
-    "steady_state_speedup": "Median throughput over that of the baseline: what more nodes bring "
-    "once training runs, without start, compilation and data.",
-    "scaling_efficiency": "Speed-up per replica, relative to the baseline: see below.",
-    "cost_usd": "nodes × price of a node and hour × execution_time_s / 3600: what the training "
-    "itself costs, prorated by the second, without minimum charges, queue or boot.",
-    "time_to_accuracy_s": "From the trainer's first line to the end of the first evaluation on "
-    "held-out examples whose accuracy is at least comparison.target_accuracy, evaluations so far "
-    "included. Without evaluation_interval_epochs in the recipe, the only evaluation is that after "
-    "the last epoch. MLPerf's clock is the same, but lets initialisation of up to 30 minutes out.",
-    "cost_to_accuracy_usd": "nodes × price of a node and hour × time_to_accuracy_s / 3600: "
-    "initialisation and evaluations are paid for; a point has a value only if all its valid runs "
-    "reached the target.",
-    "published_execution_time_s": "The published value of the same point.",
-    "published_loss": "The published value of the same point.",
-    "published_accuracy": "The published value of the same point.",
-    "execution_time_ratio": "Measured over published, if both did the same training.",
-    "loss_ratio": "Measured over published, if both did the same training.",
-    "accuracy_ratio": "Measured over published, if both did the same training.",
+    "excluded": "a point that is not run, because of a limit or an exclude entry",
 }
 _UNKNOWN = "unknown"
 
@@ -177,7 +124,7 @@ def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> dict[str, Any]:
     sizes = comparison.loc[comparison["status"] != "excluded", "runs"]
     enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
     return {
-        "checks": [(name, CHECKS.get(name, name)) for name in checks.CHECKS],
+        "checks": list(checks.CHECKS.items()),
         "statuses": table("statuses", TextTable.of("Runs by status", header, statuses)),
         "left_out": _left_out(runs, comparison),
         "samples": (
@@ -212,13 +159,10 @@ def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
 
 def definitions() -> dict[str, Any]:
     """Every metric, and how intervals are made."""
-    schema = load_schema("run_record")["properties"]
-    known = {**schema["phases"]["properties"], **schema["metrics"]["properties"]}
-    rows = []
-    for name, metric in METRICS.items():
-        described = known.get(name, {}).get("description", metric.title.capitalize() + ".")
-        meaning = MEANINGS.get(name, described)
-        rows.append([name, metric.title, metric.unit or MISSING, metric.direction, meaning])
+    rows = [
+        [name, m.title, m.unit or MISSING, m.direction, m.meaning or f"{m.title.capitalize()}."]
+        for name, m in METRICS.items()
+    ]
     header = ["metric", "title", "unit", "better", "meaning"]
     return {
         "metrics": table("metrics", TextTable.of("Metrics", header, rows)),

@@ -18,5 +18,6 @@ __all__ = [
     "platforms",
     "registries",
     "run_spec",
+    "schemas",
     "user_code",
 ]

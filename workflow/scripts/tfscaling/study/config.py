@@ -283,10 +283,10 @@ class Measured(Keys, frozen=True, kw_only=True):
     """What of a platform can change a measurement: part of a run's parameters."""
 
     launcher: Annotated[
-        Literal["srun", "local"],
+        Name,
         about(
-            "srun starts the ranks as a Slurm job step; local starts them as processes on one "
-            "machine."
+            "How the ranks are started, a name of jobs/launchers.py: srun starts them as a Slurm "
+            "job step; local starts them as processes on one machine."
         ),
     ]
     devices: Annotated[
@@ -558,7 +558,7 @@ class Comparison(Keys, frozen=True, kw_only=True):
 
 
 class Published(Keys, frozen=True, kw_only=True):
-    """Published results, shown beside the measured ones."""
+    """Published results, shown next to the measured ones."""
 
     path: Annotated[
         NotEmpty | None,
@@ -627,9 +627,9 @@ class Config(Keys, frozen=True, kw_only=True):
         ),
     ] = AllReduceBenchmark()
     comparison: Annotated[Comparison, about("The comparison table.")] = Comparison()
-    published: Annotated[Published, about("Published results, shown beside the measured ones.")] = (
-        Published()
-    )
+    published: Annotated[
+        Published, about("Published results, shown next to the measured ones.")
+    ] = Published()
     plots: Annotated[
         dict[str, PlotOptions], about("The plots to draw, by name, each with its title.")
     ] = {}

@@ -134,6 +134,7 @@ def check_names(
     metrics: Iterable[str],
     plots: Iterable[str],
     datasets: Iterable[str],
+    launchers: Iterable[str],
     sources: Sources = (),
 ) -> None:
     """Names that are looked up in a registry must be in it; raises ConfigError.
@@ -146,6 +147,10 @@ def check_names(
     ]
     named += [(["plots", plot], plot, plots) for plot in config.plots]
     named += [(["datasets", dataset], dataset, datasets) for dataset in config.datasets]
+    named += [
+        (["platforms", name, "launcher"], platform.launcher, launchers)
+        for name, platform in config.platforms.items()
+    ]
     for path, name, registry in named:
         if name not in registry:
             raise ConfigError(problem(path, name, known(registry, name), sources))

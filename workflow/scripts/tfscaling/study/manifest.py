@@ -193,6 +193,7 @@ def as_dict(manifest: Manifest) -> dict[str, Any]:
         "schema_version": manifest.schema_version,
         "order_seed": manifest.order_seed,
         "target_accuracy": manifest.target_accuracy,
+        "synchronous_strategies": manifest.synchronous_strategies,
         "platforms": {
             name: {key: getattr(platform, key) for key in ("title", *platforms.SHOWN)}
             for name, platform in manifest.platforms.items()

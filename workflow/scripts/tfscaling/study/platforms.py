@@ -111,7 +111,7 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Any]:
     GPUs; an empty `mpi` lets the shell run in the batch step, so that train.py's own srun can use
     the whole allocation. Settings that the platform leaves open are left out.
     """
-    on_slurm = platform.launcher == "srun"
+    on_slurm = platform.launcher != "local"
     requested = geometry if on_slurm else Geometry(1, 1, geometry.gpus_per_node)
     options = {
         "--ntasks-per-node": requested.tasks_per_node_max,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -28,8 +29,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     model: str
     strategy: str
     recipe: str
-    nodes: int
-    gpus_per_node: Annotated[int, Meta(description="GPUs or logical devices; 0 is the CPU.")]
+    nodes: Annotated[int, Meta(ge=1)]
+    gpus_per_node: Annotated[int, Meta(ge=0, description="GPUs or logical devices; 0 is the CPU.")]
     tasks_per_node: Annotated[int | str, Meta(description='A number, or uneven such as "2+1".')]
 
     @property
@@ -65,6 +66,30 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     per_replica_batch_size: Annotated[int, Meta(ge=1, description="Examples per step.")]
     global_batch_size: Annotated[int, Meta(ge=1, description="Examples per step of all replicas.")]
     jobs: Annotated[dict[str, int], Meta(description="Job of the cluster → number of its tasks.")]
+
+    @classmethod
+    def from_parameters(
+        cls,
+        axes: Mapping[str, Any],
+        parameters: Mapping[str, Any],
+        replicas: int,
+        batch_sizes: tuple[int, int],
+        jobs: Mapping[str, int],
+    ) -> RunSpec:
+        """From the flat dictionary of parameters; `batch_sizes` are per replica and global."""
+        point = {axis: axes[axis] for axis in POINT_AXES}
+        rest = {name: parameters[name] for name in ("dataset", "seed", "trainer_version")}
+        return cls(
+            point=Point(**point),
+            repeat=axes["repeat"],
+            recipe=msgspec.convert(_part(parameters, Recipe), Recipe),
+            measured=msgspec.convert(_part(parameters, Measured), Measured),
+            replicas=replicas,
+            per_replica_batch_size=batch_sizes[0],
+            global_batch_size=batch_sizes[1],
+            jobs=dict(jobs),
+            **rest,
+        )
 
     @property
     def axes(self) -> dict[str, str | int]:
@@ -118,6 +143,29 @@ class BenchmarkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     replicas: Annotated[int, Meta(ge=1, description="Copies of the model that take part.")]
     jobs: Annotated[dict[str, int], Meta(description="Job of the cluster → number of its tasks.")]
 
+    @classmethod
+    def from_parameters(
+        cls,
+        axes: Mapping[str, Any],
+        parameters: Mapping[str, Any],
+        replicas: int,
+        jobs: Mapping[str, int],
+    ) -> BenchmarkSpec:
+        """From the flat dictionary of parameters."""
+        point = {axis: axes[axis] for axis in POINT_AXES}
+        rest = {
+            name: parameters[name]
+            for name in ("precision", "communication", "repetitions", "benchmark_version")
+        }
+        return cls(
+            point=Point(**point),
+            measured=msgspec.convert(_part(parameters, Measured), Measured),
+            sizes_bytes=tuple(parameters["sizes_bytes"]),
+            replicas=replicas,
+            jobs=dict(jobs),
+            **rest,
+        )
+
     @property
     def axes(self) -> dict[str, str | int]:
         """Axis → value, in the order of the result folders."""
@@ -154,10 +202,29 @@ class BenchmarkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return parameters_hash(self.axes, self.parameters)
 
 
+class SpecError(ValueError):
+    """A file is no specification of this version."""
+
+
+_S = TypeVar("_S", RunSpec, BenchmarkSpec)
+
+
+def read(path: Path, kind: type[_S]) -> _S:
+    """The specification in a file. Raises SpecError with the file and what is wrong."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError) as error:
+        raise SpecError(f"{path}: {error}") from error
+
+
 def flat(keys: Recipe | Measured) -> dict[str, Value]:
     """The keys with their values as JSON has them."""
     values = {key: getattr(keys, key) for key in keys.__struct_fields__}
     return {key: list(v) if type(v) is tuple else v for key, v in values.items()}
+
+
+def _part(parameters: Mapping[str, Any], kind: type[Recipe | Measured]) -> dict[str, Any]:
+    return {name: parameters[name] for name in kind.__struct_fields__}
 
 
 def parameters_hash(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:

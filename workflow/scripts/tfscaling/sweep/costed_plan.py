@@ -13,13 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from tfscaling.analysis import communication
-from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
-from tfscaling.records import prepared_data, run_record
-from tfscaling.study import all_reduce_benchmark, costs, grid, manifest, parameters, platforms
+from tfscaling.records import prepared_data, run_record, run_states
+from tfscaling.study import (
+    all_reduce_benchmark,
+    costs,
+    grid,
+    manifest,
+    parameters,
+    platforms,
+    user_code,
+)
 from tfscaling.study.config import AXES, BATCH_SIZE_KEYS, POINT_AXES, Budget, Config
 from tfscaling.study.configuration import Sources, problem
 from tfscaling.study.geometry import Geometry
-from tfscaling.study.manifest import PlannedRun
+from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import one_line
 
@@ -71,15 +78,17 @@ class Total:
     unpriced: tuple[str, ...]
 
 
-def make(config: Config, runs_dir: Path) -> Plan:
-    """The plan of a validated configuration; `submission` is left to `add_submission`.
+def make(config: Config, runs_dir: Path, planned: Manifest | None = None) -> Plan:
+    """The plan of a validated configuration; `submission` is left to `submission.add`.
+
+    `planned` is the configuration's manifest, where it was made already.
 
     A run is still to do unless it has a record, valid or diverged, made with the expected
     parameters.
     Raises ConfigError if no platform is on the cluster that was chosen.
     """
     platforms.check_cluster(config)
-    expected = manifest.expected_runs(config)
+    expected = manifest.as_dict(planned) if planned else manifest.expected_runs(config)
     selected = [e for e in expected["runs"] if is_selected(config, e["axes"]["platform"])]
     table, _ = runs_table.run_tables(
         {"runs": [{**e, "further": False} for e in selected]}, runs_dir
@@ -87,7 +96,7 @@ def make(config: Config, runs_dir: Path) -> Plan:
     estimates: dict[tuple[Any, ...], tuple[float, str]] = {}
     rows = []
     for entry, status, reason in zip(selected, table["status"], table["reason"], strict=True):
-        if status in (run_record.OK, run_record.DIVERGED):
+        if status in run_states.FINISHED:
             continue
         point = tuple(entry["axes"][axis] for axis in POINT_AXES)
         if point not in estimates:
@@ -166,12 +175,12 @@ def measured_s(entry: Mapping[str, Any], runs_dir: Path) -> list[float]:
             record = run_record.read(path)
         except run_record.RecordError:
             continue
-        if record is None or not run_record.is_valid(record):
+        if record is None or not record.is_valid:
             continue
-        same_point = {**record["axes"], "repeat": None} == {**entry["axes"], "repeat": None}
-        made, asked = record["parameters"], entry["parameters"]
+        same_point = {**record.axes.axes, "repeat": None} == {**entry["axes"], "repeat": None}
+        made, asked = record.parameters, entry["parameters"]
         if same_point and {**made, "seed": None} == {**asked, "seed": None}:
-            times.append(sum(record["phases"][phase] for phase in run_record.WALL_PHASES))
+            times.append(record.phases.wall_time_s)
     return times
 
 
@@ -186,14 +195,17 @@ def total(runs: Sequence[Row]) -> Total:
     )
 
 
-def refusal(config: Config, runs_dir: Path, sources: Sources = ()) -> str | None:
+def refusal(
+    config: Config, runs_dir: Path, sources: Sources = (), planned: Manifest | None = None
+) -> str | None:
     """Why the runs still to do may not be started: the budget's first problem, or None.
 
-    Without a budget no record is read.
+    `planned` is the configuration's manifest, where it was made already. Without a budget no
+    record is read.
     """
     if config.budget == Budget():
         return None
-    made = make(config, runs_dir)
+    made = make(config, runs_dir, planned)
     return next(iter(budget_problems(config, made.runs, made.benchmarks, sources)), None)
 
 
@@ -209,7 +221,7 @@ def batch_problem(
     for run in runs:
         spec, recipe = run.spec, run.spec.recipe
         name, point = spec.dataset, spec.point
-        if name in TRAIN_EXAMPLES or not config.is_selected(point.platform):
+        if not user_code.is_reference(name) or not config.is_selected(point.platform):
             continue
         if name not in known:
             facts = prepared_data.facts(datasets_dir / f"{name}.npz")

@@ -12,10 +12,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tfscaling.records import run_record
+from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.config import AXES, POINT_AXES
 from tfscaling.tables import runs_table
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL, median_interval, median_rank
+from tfscaling.tables.table_rows import rows_of
 
 Entry = Mapping[str, Any]
 
@@ -46,7 +47,7 @@ def next_round(
         made = [run for entry in due if (run := done.get(_key(entry["axes"]))) is not None]
         if len(made) < len(due):
             continue  # some are failed, stale, or on another cluster than the chosen one
-        times = [run[METRIC] for run in made if run["status"] == run_record.OK]
+        times = [run[METRIC] for run in made if run["status"] == RunState.OK]
         width, diverged = relative_interval(times), len(made) - len(times)
         wide = width is None or width > entries[0]["relative_interval"]
         more: list[Entry] = []
@@ -87,8 +88,8 @@ def next_number(runs: int) -> int:
 def _done(expected: Entry, runs_dir: Path) -> dict[tuple[str, ...], Mapping[Any, Any]]:
     """Axes → row of the runs that the tables count as results, valid or diverged."""
     runs, _ = runs_table.run_tables(expected, runs_dir)
-    done = runs[runs["status"].isin([run_record.OK, run_record.DIVERGED])]
-    return {_key(run): run for run in done.to_dict("records")}
+    done = runs[runs["status"].isin([*FINISHED])]
+    return {_key(run): run for run in rows_of(done)}
 
 
 def _key(axes: Mapping[Any, Any]) -> tuple[str, ...]:

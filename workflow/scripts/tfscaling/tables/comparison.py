@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
+from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study import platforms
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
@@ -120,11 +120,11 @@ def _by_point(runs: pd.DataFrame) -> dict[Point, list[Row]]:
 
 
 def _point_row(point: Point, group: Sequence[Row], target: float | None) -> Row:
-    valid = [run for run in group if run["status"] == run_record.OK]
-    others = [run for run in group if run["status"] != run_record.OK]
+    valid = [run for run in group if run["status"] == RunState.OK]
+    others = [run for run in group if run["status"] != RunState.OK]
     row: Row = columns_of(point)
     row |= {size: group[0][size] for size in SIZES}
-    diverged = [run for run in others if run["status"] == run_record.DIVERGED]
+    diverged = [run for run in others if run["status"] == RunState.DIVERGED]
     row |= {"runs": len(valid), "runs_asked": len(group), "status": _status(valid, others)}
     reasons = [*_reasons(group, diverged)]
     row["runs_diverged"] = len(diverged)
@@ -168,7 +168,7 @@ def _reasons(group: Sequence[Row], diverged: Sequence[Row]) -> Iterator[str]:
         )
         yield f"{len(diverged)} of {len(group)} diverged ({', '.join(told)})"
     for run in group:
-        if run["status"] not in (run_record.OK, run_record.DIVERGED):
+        if run["status"] not in FINISHED:
             yield f"repeat {run['repeat']} {run['status']}: {run['reason']}"
 
 
@@ -316,7 +316,11 @@ def _add_published(
         name = expected["platforms"][row["platform"]]["published_as"]
         result = known.get(published.point_of(row, name))
         own = training.get(point_of(row))  # an excluded point has none
-        same = result is not None and own is not None and published.same_training(result, own)
+        same = (
+            result is not None
+            and own is not None
+            and published.same_training(result, own, expected["synchronous_strategies"])
+        )
         row |= published.beside(row, result, same)
         if same and row["runs"]:
             for name in published.without_ratio(row):

@@ -14,13 +14,13 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling.records import run_record
+from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import environments
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
-from tfscaling.tables.table_rows import columns_of, point_of, points_of
+from tfscaling.tables.table_rows import columns_of, point_of, points_of, rows_of
 from tfscaling.tables.wording import NAMED_MAX
 
 SCHEMA_VERSION = 1
@@ -62,17 +62,15 @@ class Tables:
 
     def __init__(self, comparison: pd.DataFrame, runs: pd.DataFrame) -> None:
         self.runs = runs
-        rows = comparison.to_dict("records")
+        rows = rows_of(comparison)
         self.points: dict[Point, Row] = dict(zip(points_of(comparison), rows, strict=True))
         self.asked = {p: row for p, row in self.points.items() if row["status"] != "excluded"}
         self.measured = {p: row for p, row in self.points.items() if row["runs"] > 0}
         known = [name for name in _OF_RUNS if name in runs]
-        self.all_runs: Sequence[Row] = runs[known].to_dict("records")
-        self.valid = [run for run in self.all_runs if run["status"] == run_record.OK]
+        self.all_runs: Sequence[Row] = rows_of(runs, known)
+        self.valid = [run for run in self.all_runs if run["status"] == RunState.OK]
         #: Those that have a record: what it warns of may explain why a run diverged.
-        self.ended = [
-            r for r in self.all_runs if r["status"] in (run_record.OK, run_record.DIVERGED)
-        ]
+        self.ended = [r for r in self.all_runs if r["status"] in FINISHED]
 
     def title(self, platform: str) -> str:
         titles = {row["platform"]: row["platform_title"] for row in self.points.values()}
@@ -127,8 +125,8 @@ def _logical_devices(tables: Tables) -> Iterator[DataWarning]:
         yield DataWarning(
             "logical_devices",
             SERIOUS,
-            f"Logical devices, which are parts of a CPU, stand for GPUs at {counted}: no GPU took "
-            "part there, and the times say nothing of any GPU.",
+            f"Logical devices, which are parts of a CPU, replace GPUs at {counted}: no GPU took "
+            "part there, and the times say nothing about any GPU.",
             f"logical devices, parts of a CPU, at {counted}",
             tuple(points),
             sum(int(tables.asked[point]["runs"]) for point in points),
@@ -148,7 +146,7 @@ def _one_machine(tables: Tables) -> Iterator[DataWarning]:
             "one_machine",
             SERIOUS,
             f"{one[0].upper()}{one[1:]} stood for the nodes of {tables.of_runs(runs, several)} on "
-            "several nodes: they shared cores, and the times say nothing of a cluster.",
+            "several nodes: they shared cores, and the times say nothing about a cluster.",
             f"{one} stood for the nodes",
             _points(runs),
             len(runs),
@@ -188,7 +186,7 @@ def _other_work(tables: Tables) -> Iterator[DataWarning]:
 
 def _diverged(tables: Tables) -> Iterator[DataWarning]:
     everything = tables.all_runs
-    runs = [run for run in everything if run["status"] == run_record.DIVERGED]
+    runs = [run for run in everything if run["status"] == RunState.DIVERGED]
     if runs:
         points = _points(runs)
         yield DataWarning(
@@ -205,7 +203,7 @@ def _diverged(tables: Tables) -> Iterator[DataWarning]:
 
 def _environments(tables: Tables) -> Iterator[DataWarning]:
     facts: dict[str, list[str]] = {}  # fact → the platforms in whose runs it differs
-    for row in environments.differences(tables.runs).to_dict("records"):
+    for row in rows_of(environments.differences(tables.runs)):
         if row["fact"] in environments.ALIKE:
             facts.setdefault(row["fact"], []).append(row["platform"])
     if facts:
@@ -276,7 +274,7 @@ def _said(runs: Sequence[Row], column: str) -> dict[str, list[Row]]:
 
 
 def _not_valid(tables: Tables) -> Iterator[DataWarning]:
-    told = (run_record.OK, run_record.DIVERGED)  # the latter by a warning of their own
+    told = FINISHED  # the latter by a warning of their own
     out = [run for run in tables.all_runs if run["status"] not in told]
     if out:
         counts = Counter(str(run["status"]) for run in out)

@@ -13,6 +13,7 @@ from tfscaling.records.metrics import METRICS
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.table_rows import rows_of
 
 MISSING = "–"
 #: Of a ratio to a value of 0; the reason stands in its own column.
@@ -82,7 +83,7 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextT
     names += [column for column in columns if not table[column].isna().all()]
     if (table["reason"].fillna("") != "").any():
         names.append("reason")
-    rows = [[cell(name, row) for name in names] for row in table.to_dict("records")]
+    rows = [[cell(name, row) for name in names] for row in rows_of(table)]
     above = f"All points: {', '.join(fixed)}." if fixed else ""
     notes = [*_target_notes(table, axes, columns), *_notes(table, names)]
     return TextTable.of(title, names, rows, notes, above)
@@ -157,7 +158,7 @@ def _target_notes(
     short = [
         f"{', '.join(f'{axis} {row[axis]}' for axis in axes)}: reached by "
         f"{row['runs_at_target']:.0f} of {done} run{'s' if done > 1 else ''}"
-        for row in known.to_dict("records")
+        for row in rows_of(known)
         if row["runs_at_target"] < (done := int(row["runs"] + row["runs_diverged"]))
     ]
     if short:
@@ -211,11 +212,11 @@ def platform(table: pd.DataFrame, name: str) -> list[TextTable]:
         trained_on = devices(group.iloc[0]) + " per node" * (gpus != "0")
         per_node = f", {tasks} tasks per node" if tasks != "1" else ""
         title = f"{model}, {strategy}, {recipe}: {trained_on}{per_node}"
-        rows = [_published_form(row) for row in group.to_dict("records")]
+        rows = [_published_form(row) for row in rows_of(group)]
         header = ["Number of nodes", "Code execution time", "Loss", "Accuracy"]
         notes = [
             f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}: {one_line(row['reason'])}."
-            for row in group.to_dict("records")
+            for row in rows_of(group)
             if row["runs"] and row["reason"]
         ]
         tables.append(TextTable.of(title, header, rows, notes))

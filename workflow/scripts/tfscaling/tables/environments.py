@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pandas as pd
 
-from tfscaling.jobs.host_facts import COMPARED, PACKAGES
+from tfscaling.records.rank_report import COMPARED, PACKAGES, HostFacts, Rank
+from tfscaling.records.run_record import RunRecord
 from tfscaling.tables.display import TextTable, rounded
 
 #: Columns of the table of runs; a value that differs between the ranks is given once each.
@@ -26,59 +28,57 @@ ALIKE = (*COMPARED, "python", *PACKAGES, "git_commit", "slurm_settings")
 SEPARATOR = "; "
 UNCHECKED = "not checked"
 
-Record = Mapping[str, Any]
 
-
-def of(record: Record) -> dict[str, Any]:
+def of(record: RunRecord) -> dict[str, Any]:
     """The columns of a run's record, but `shared_with`, which needs the others."""
-    environment, ranks = record["environment"], record["ranks"]
-    machines = dict.fromkeys(rank["host_facts"]["machine"] for rank in ranks)
-    facts = [{**fact, **fact["packages"]} for fact in _differing(ranks)]
-    clocks = [rank["clock"] for rank in ranks if rank["clock"]]
+    environment, ranks = record.environment, record.ranks
+    machines = dict.fromkeys(rank.host_facts.machine for rank in ranks)
+    facts = _differing(ranks)
+    clocks = [rank.clock for rank in ranks if rank.clock]
     row: dict[str, Any] = {
-        name: _distinct([fact.get(name) for fact in facts])
-        for name in ("cpu_model", "memory_gb", "network_mbit_per_s", "gpus", "gpu_driver")
+        name: _distinct([getattr(fact, name) for fact in facts]) for name in (*COMPARED, "python")
     }
-    row |= {name: _distinct([fact.get(name) for fact in facts]) for name in ("kernel", "python")}
-    row |= {name: _distinct([fact[name] for fact in facts]) for name in PACKAGES}
-    speeds = [fact["cpu_mhz"] for fact in facts if fact["cpu_mhz"]]
-    cpus = [fact["cpus_online"] for fact in facts if fact.get("cpus_online")]
+    row |= {name: _distinct([fact.packages.get(name) for fact in facts]) for name in PACKAGES}
+    speeds = [fact.cpu_mhz for fact in facts if fact.cpu_mhz]
+    cpus = [fact.cpus_online for fact in facts if fact.cpus_online]
     return {
         **row,
-        "hosts": " ".join(dict.fromkeys(rank["host"] for rank in ranks)),
+        "hosts": " ".join(dict.fromkeys(rank.host for rank in ranks)),
         # a rank that cannot tell its machine may share one, or not: then nothing is said of it
-        "machines": None if None in machines else " ".join(machines),
-        "slowest_rank": record["metrics"]["slowest_rank"],
-        "slowest_host": record["metrics"]["slowest_host"],
+        "machines": None if None in machines else " ".join(filter(None, machines)),
+        "slowest_rank": record.metrics.slowest_rank,
+        "slowest_host": record.metrics.slowest_host,
         "clock_offset_max_s": max((abs(c["offset_s"]) for c in clocks), default=None),
         "clock_uncertainty_max_s": max((c["uncertainty_s"] for c in clocks), default=None),
         "cpu_mhz": min(speeds, default=None),
         "cpus_online": min(cpus, default=None),
-        "git_commit": environment["git_commit"],
-        "slurm_settings": _text(environment["slurm_settings"]),
-        "started": environment.get("started"),
-        "slurm_job_id": (environment["slurm_job"] or {}).get("id"),
-        "dataset": environment["dataset"]["name"],
-        "dataset_sha256": environment["dataset"]["sha256"],
-        "unchecked": SEPARATOR.join(environment["unchecked"]) or None,
+        "git_commit": environment.git_commit,
+        "slurm_settings": _text(environment.slurm_settings),
+        "started": environment.started,
+        "slurm_job_id": (environment.slurm_job or {}).get("id"),
+        "dataset": environment.dataset.name,
+        "dataset_sha256": environment.dataset.sha256,
+        "unchecked": SEPARATOR.join(environment.unchecked) or None,
     }
 
 
-def _differing(ranks: Sequence[Record]) -> list[Record]:
+def _differing(ranks: Sequence[Rank]) -> list[HostFacts]:
     """The ranks' facts but for those that are the first's, what is of one host alone aside."""
-    first = ranks[0]["host_facts"]
-    own = {name: first[name] for name in ("machine", "gpu_uuids") if name in first}
-    others = (rank["host_facts"] for rank in ranks[1:])
-    return [first, *(fact for fact in others if {**fact, **own} != first)]
+    first = ranks[0].host_facts
+    others = (rank.host_facts for rank in ranks[1:])
+    of_one_host = {"machine": first.machine, "gpu_uuids": first.gpu_uuids}
+    return [first, *(f for f in others if msgspec.structs.replace(f, **of_one_host) != first)]
 
 
 def _text(value: Any) -> str | None:
-    if value is None or value == [] or value == {}:
+    if value is None or value == () or value == {}:
         return None
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 def _distinct(values: Sequence[Any]) -> str | None:
+    if len(values) == 1:  # as nearly always: all ranks have the same
+        return _text(values[0]) or None
     return SEPARATOR.join(dict.fromkeys(t for v in values if (t := _text(v)))) or None
 
 
@@ -99,6 +99,8 @@ def shared_with(rows: Sequence[Mapping[str, Any]]) -> list[int | None]:
                 spans.setdefault(machine, []).append(span)
     others: dict[int, set[int]] = {}
     for machine_spans in spans.values():
+        if len(machine_spans) == 1:
+            continue
         running: list[tuple[float, float, int]] = []
         for span in sorted(machine_spans):
             running = [other for other in running if other[1] > span[0]]

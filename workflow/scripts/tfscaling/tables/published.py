@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
+from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.configuration import ConfigError, Sources, problem
 from tfscaling.tables.display import MISSING, TextTable, cell, constant, rounded
 from tfscaling.tables.intervals import median_interval
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.tables.table_rows import rows_of
 
 POINT = ("platform", "model", "strategy", "nodes", "gpus_per_node", "tasks_per_node")
 TRAINING = ("dataset", "optimizer", "learning_rate", "epochs", "global_batch_size")
@@ -112,14 +112,13 @@ def point_of(axes: Row, platform: str | None = None) -> tuple[Any, ...]:
     return tuple(str(value) for value in point.values())
 
 
-def same_training(row: Row, training: Row) -> bool:
+def same_training(row: Row, training: Row, synchronous: Collection[str]) -> bool:
     """Whether the training of a run is that of the published row: it gives the same model.
 
-    So do all synchronous strategies with the same global batch.
+    So do all strategies of `synchronous` with the same global batch.
     """
     strategies = {row["strategy"], training["strategy"]}
-    known = [STRATEGIES[name] for name in strategies if name in STRATEGIES]
-    same_updates = len(strategies) == 1 or [s.synchronous for s in known] == [True, True]
+    same_updates = len(strategies) == 1 or strategies <= {*synchronous}
     return (
         same_updates
         and all(training[key] == row[key] for key in ("model", *TRAINING))
@@ -169,8 +168,9 @@ def table(
     runs widened by `tolerance`, a fraction of the loss, or of the error 1 - accuracy. A run that
     diverged is outside any range: where all did, the verdict is "outside".
     """
-    done = runs[runs["status"].isin([run_record.OK, run_record.DIVERGED])]
-    learned = _records(done[["status", "loss", "accuracy"]])
+    done = runs[runs["status"].isin([*FINISHED])]
+    learned = rows_of(done[["status", "loss", "accuracy"]])
+    synchronous = expected["synchronous_strategies"]
     by_hash = dict(zip(done["parameters_hash"], learned, strict=True))
     trained: dict[str, tuple[Row, list[Row]]] = {}
     training_at: dict[tuple[Any, ...], Row] = {}
@@ -184,7 +184,7 @@ def table(
         name: platform["published_as"] or name for name, platform in expected["platforms"].items()
     }
     places: dict[tuple[Any, ...], list[Row]] = {}
-    for measured in _records(comparison):
+    for measured in rows_of(comparison):
         if measured["status"] != "excluded":
             name = names[str(measured["platform"])]
             places.setdefault(point_of(measured, name), []).append(measured)
@@ -193,12 +193,14 @@ def table(
         here = [
             place
             for place in places.get(point_of(row), [])
-            if same_training(row, training_at[_place(place)])
+            if same_training(row, training_at[_place(place)], synchronous)
         ]
         point: Row = max(here, key=lambda place: int(place["runs"]), default={})
-        same = (own for training, own in trained.values() if same_training(row, training))
+        same = (
+            own for training, own in trained.values() if same_training(row, training, synchronous)
+        )
         alike = [run for own in same for run in own]
-        valid = [run for run in alike if run["status"] == run_record.OK]
+        valid = [run for run in alike if run["status"] == RunState.OK]
         result = {name: row[name] for name in (*POINT, "cloud", "global_batch_size")}
         result |= {
             "published_execution_time_s": row["execution_time_s"],
@@ -229,8 +231,8 @@ def _place(axes: Row) -> tuple[str, ...]:
 def _status(point: Row) -> str:
     """Whether the published point was measured here with the same training, or diverged."""
     if not point or not point["runs"]:
-        is_diverged = point.get("status") == run_record.DIVERGED
-        return run_record.DIVERGED if is_diverged else NOT_MEASURED
+        is_diverged = point.get("status") == RunState.DIVERGED
+        return RunState.DIVERGED if is_diverged else NOT_MEASURED
     return "measured"
 
 
@@ -243,7 +245,7 @@ def as_text(table: pd.DataFrame, tolerance: float) -> TextTable:
         *("published_accuracy", "accuracy", "accuracy_verdict"),
     ]
     columns += ["remark"] if (table["remark"].fillna("") != "").any() else []
-    rows = [[_cell(name, row) for name in columns] for row in _records(table)]
+    rows = [[_cell(name, row) for name in columns] for row in rows_of(table)]
     outside = (table[["loss_verdict", "accuracy_verdict"]] == OUTSIDE).any(axis=1).sum()
     compared = (table["loss_verdict"] != NOT_MEASURED).sum()
     notes = (
@@ -269,7 +271,7 @@ def page_table(table: pd.DataFrame) -> TextTable:
     for metric in ("loss", "accuracy"):
         names += [f"published_{metric}", metric, f"{metric}_verdict"]
     rows = []
-    for row in table.to_dict("records"):
+    for row in rows_of(table):
         beside = {**row, "runs_asked": None}
         # loss and accuracy are over all runs of the same training
         beside |= {metric: row[f"{metric}_median"] for metric in ("loss", "accuracy")}
@@ -323,10 +325,6 @@ def _remarks(row: Row, rows: Sequence[Row], result: Row) -> Iterator[str]:
     else:
         times = f"has no ratio to the nearest of our {runs} runs, which is 0"
     yield f"a single published run: its loss {times}"
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:

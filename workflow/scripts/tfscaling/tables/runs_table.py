@@ -10,10 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 
-from tfscaling.records import prepared_data, run_record
+from tfscaling.records import failure_report, prepared_data, run_record
 from tfscaling.records.metrics import METRICS
+from tfscaling.records.rank_report import Epoch
+from tfscaling.records.run_record import PreparedData, RunRecord
+from tfscaling.records.run_states import RunState
 from tfscaling.study import costs, parameters, platforms
 from tfscaling.study.config import AXES
 from tfscaling.tables import environments
@@ -62,7 +66,6 @@ RUN_COLUMNS = (
     "parameters_hash",
     "record",
 )
-MISSING = "missing"
 EPOCH_COLUMNS = (
     *AXES, "status", "epoch", "loss", "accuracy", "duration_s",
     "test_loss", "test_accuracy", "evaluation_time_s",
@@ -90,12 +93,12 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
     )
     for entry, (row, of_run, _), reason in zip(expected["runs"], found, others, strict=True):
         if reason:
-            row, of_run = {**_asked(entry), "status": "stale", "reason": reason}, []
-        if entry["further"] and row["status"] == MISSING:
+            row, of_run = {**_asked(entry), "status": RunState.STALE, "reason": reason}, ()
+        if entry["further"] and row["status"] == RunState.MISSING:
             continue  # a repeat that its point did not need, or not yet
         runs.append(row)
         axes = {**entry["axes"], "status": row["status"]}
-        epochs += [{**axes, **epoch} for epoch in of_run]
+        epochs += [{**axes, **msgspec.to_builtins(epoch)} for epoch in of_run]
     for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
         row["shared_with"] = sharing
     # "2+1" is a value of this axis too: text here as in the file
@@ -108,37 +111,37 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
 
 def _run_row(
     entry: Entry, runs_dir: Path, target: float | None
-) -> tuple[dict[str, Any], list[Entry], Entry | None]:
+) -> tuple[dict[str, Any], tuple[Epoch, ...], PreparedData | None]:
     """The row of an expected run; if it has a record, its epochs and what it read."""
     row, record = _row_and_record(entry, runs_dir, target)
     if record is None:
-        return row, [], None
-    return row, record["metrics"]["epochs"], record["environment"]["dataset"]
+        return row, (), None
+    return row, record.metrics.epochs, record.environment.dataset
 
 
 def _row_and_record(
     entry: Entry, runs_dir: Path, target: float | None
-) -> tuple[dict[str, Any], Entry | None]:
+) -> tuple[dict[str, Any], RunRecord | None]:
     """The row of an expected run, and its record if it counts or diverged."""
     path = runs_dir / entry["path"] / run_record.RECORD
     row = _asked(entry)
     try:
         record = run_record.read(path)
     except run_record.RecordError as error:
-        return {**row, "status": "failed", "reason": str(error)}, None
+        return {**row, "status": RunState.FAILED, "reason": str(error)}, None
     if record is None:
         return {**row, **why_no_record(path.parent)}, None
-    if record["parameters_hash"] != entry["parameters_hash"]:
+    if record.parameters_hash != entry["parameters_hash"]:
         expected = {**entry["axes"], **entry["parameters"]}
-        found = {**record["axes"], **record["parameters"]}
+        found = {**record.axes.axes, **record.parameters}
         reason = f"made with other parameters: {parameters.differences(expected, found)}"
-        return {**row, "status": "stale", "reason": reason}, None
-    row |= {name: record["validity"][name] for name in ("status", "reason")}
-    row["warnings"] = environments.SEPARATOR.join(record["warnings"])
-    row |= {"attempt": record["attempt"], **environments.of(record), "record": str(path)}
-    row["wall_time_s"] = sum(record["phases"][name] for name in run_record.WALL_PHASES)
-    row["examples_trained"] = record["metrics"]["examples_trained"]
-    if not run_record.is_valid(record):
+        return {**row, "status": RunState.STALE, "reason": reason}, None
+    row |= {"status": record.validity.status, "reason": record.validity.reason}
+    row["warnings"] = environments.SEPARATOR.join(record.warnings)
+    row |= {"attempt": record.attempt, **environments.of(record), "record": str(path)}
+    row["wall_time_s"] = record.phases.wall_time_s
+    row["examples_trained"] = record.metrics.examples_trained
+    if not record.is_valid:
         return row, record  # the time and the loss of half a training are none of the point's
     row |= {name: METRICS[name].value(record) for name in RUN_METRICS}  # type: ignore[misc]
     price, nodes = entry["usd_per_node_hour"], entry["axes"]["nodes"]
@@ -164,38 +167,36 @@ def _asked(entry: Entry) -> dict[str, Any]:
     }
 
 
-def time_to_accuracy_s(record: Entry, target: float) -> float | None:
+def time_to_accuracy_s(record: RunRecord, target: float) -> float | None:
     """Seconds from the trainer's first line to the end of the first evaluation at `target`.
 
     None if no evaluation on held-out examples found it. The clock begins with execution_time_s,
     initialisation included; the epochs after the one that reached the target are taken off, and
     the evaluations so far, which are no part of that time, are added, as MLPerf's clock has them.
     """
-    evaluations_s, epochs = 0.0, record["metrics"]["epochs"]
+    evaluations_s, epochs = 0.0, record.metrics.epochs
     for number, epoch in enumerate(epochs, 1):
-        evaluations_s += epoch.get("evaluation_time_s", 0.0)
-        if epoch.get("test_accuracy", 0.0) >= target:
-            later_s: float = sum(after["duration_s"] for after in epochs[number:])
-            total_s: float = record["phases"]["execution_time_s"]
-            return total_s - later_s + evaluations_s
+        evaluations_s += epoch.evaluation_time_s or 0.0
+        if (epoch.test_accuracy or 0.0) >= target:
+            later_s = sum(after.duration_s for after in epochs[number:])
+            return record.phases.execution_time_s - later_s + evaluations_s
     return None
 
 
 def why_no_record(folder: Path) -> dict[str, str]:
     """Status and reason of a job that left no record in its folder."""
     try:
-        failure = run_record.read_json(folder / run_record.FAILURE)
+        failure = failure_report.read(folder)
     except run_record.RecordError as error:
-        return {"status": "failed", "reason": str(error)}
+        return {"status": RunState.FAILED, "reason": str(error)}
     if failure is not None:
-        cause = failure["cause"]
-        where = (
-            "" if cause.get("rank") is None else f"rank {cause['rank']} on {cause.get('host')}: "
-        )
-        return {"status": "failed", "reason": f"{cause['kind']}: {where}{cause['message']}"}
+        cause = failure.cause
+        where = "" if cause.rank is None else f"rank {cause.rank} on {cause.host}: "
+        return {"status": RunState.FAILED, "reason": f"{cause.kind}: {where}{cause.message}"}
     if any(folder.glob("attempt=*")):
-        return {"status": "unfinished", "reason": "still running, or killed before it could report"}
-    return {"status": MISSING, "reason": "not run yet"}
+        reason = "still running, or killed before it could report"
+        return {"status": RunState.UNFINISHED, "reason": reason}
+    return {"status": RunState.MISSING, "reason": "not run yet"}
 
 
 def read_table(path: Path) -> pd.DataFrame:

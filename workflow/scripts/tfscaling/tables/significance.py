@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.records.metrics import METRICS
+from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.estimates import Estimates, estimate
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL, Interval
@@ -23,7 +24,6 @@ NOT_MEASURED = "not measured"
 NOT_COMPARED = "not compared"
 #: What supports a statement that rests on several comparisons is the weakest of them.
 WEAKEST_FIRST = (NOT_COMPARED, NOT_MEASURED, TOO_FEW, INCONCLUSIVE, SUPPORTED)
-DIVERGED = "diverged"
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Samples:
     """The values of every metric of the runs that count, by point."""
 
     def __init__(self, runs: pd.DataFrame) -> None:
-        counted = runs[runs["status"].isin(("ok", DIVERGED))]
+        counted = runs[runs["status"].isin([*FINISHED])]
         self._counted = counted[[name for name in METRICS if name in counted]]
         self._costs: dict[str, list[float]] = {}
-        self._has_diverged = (counted["status"] == DIVERGED).to_numpy()
+        self._has_diverged = (counted["status"] == RunState.DIVERGED).to_numpy()
         numbers, self._repeats = pd.factorize(counted["repeat"], sort=True)
         self._blocks = numbers.tolist()
         self._places: dict[Point, list[int]] = {}
@@ -83,7 +83,7 @@ class Samples:
 
     def diverged(self) -> set[Point]:
         """The points of which runs diverged."""
-        return {point for point, statuses in self._statuses.items() if statuses[DIVERGED]}
+        return {point for point, statuses in self._statuses.items() if statuses[RunState.DIVERGED]}
 
     def has_enough(self, metric: str, point: Point) -> bool:
         """Whether there are runs enough for an interval; those that diverged are runs too."""

@@ -37,16 +37,15 @@ def columns_of(point: Point) -> dict[str, str | int]:
 
 
 @functools.cache
-def _point(
-    platform: str, model: str, strategy: str, recipe: str, nodes: int, gpus: int, tasks: int | str
-) -> Point:
-    text = str(tasks)
+def _point(*axes: Any) -> Point:
+    platform, model, strategy, recipe, nodes, gpus_per_node, tasks_per_node = axes
+    tasks = str(tasks_per_node)
     return Point(
         platform=platform,
         model=model,
         strategy=strategy,
         recipe=recipe,
         nodes=int(nodes),
-        gpus_per_node=int(gpus),
-        tasks_per_node=int(text) if text.isdigit() else text,
+        gpus_per_node=int(gpus_per_node),
+        tasks_per_node=int(tasks) if tasks.isdigit() else tasks,
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
+from tfscaling.records.rank_report import Execution
+from tfscaling.study.run_spec import RunSpec
 from tfscaling.training import replica_state
 from tfscaling.training.loop import Result, TrainingLoop, make_optimizer, order_of_epoch
 
@@ -21,27 +23,22 @@ class Trainer(TrainingLoop):
     """One rank's part of the training of a classifier.
 
     `strategy` is a tf.distribute.Strategy, `build_model` makes the Keras model, `arrays` are the
-    dataset, `batch` is the number of examples per replica and step.
+    dataset.
     """
 
     def __init__(
-        self,
-        strategy: Any,
-        build_model: Callable[[], Any],
-        arrays: Arrays,
-        batch: int,
-        parameters: Mapping[str, Any],
+        self, strategy: Any, build_model: Callable[[], Any], arrays: Arrays, spec: RunSpec
     ) -> None:
-        super().__init__(strategy, arrays, batch, strategy.num_replicas_in_sync, parameters)
+        super().__init__(strategy, arrays, strategy.num_replicas_in_sync, spec)
         import keras
 
         tf = self.tf
         self.train_data = self._resident(arrays.x_train, arrays.y_train)
         self.test_data = self._resident(arrays.x_test, arrays.y_test)
-        keras.utils.set_random_seed(parameters["seed"])
+        keras.utils.set_random_seed(self.seed)
         with strategy.scope():
             self.model = build_model()
-            self.optimizer = make_optimizer(parameters, self.replicas)
+            self.optimizer = make_optimizer(self.recipe, self.replicas)
             self.optimizer.build(self.model.trainable_variables)
             # loss, correct answers and examples of this replica since the start of the epoch
             self.totals = tf.Variable(
@@ -137,7 +134,7 @@ class Trainer(TrainingLoop):
 
     def _replica_step(self, indices: Any, examples: Any, images: Any, labels: Any) -> Any:
         loss, gradients = self._gradients(indices, examples, images, labels)
-        if self.replicas > 1 and self.parameters["precision"] == "mixed_float16":
+        if self.replicas > 1 and self.recipe.precision == "mixed_float16":
             gradients = self._agreed(gradients)
         self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
         return loss
@@ -198,7 +195,7 @@ class Trainer(TrainingLoop):
 
     def _train_epoch(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:
         tf = self.tf
-        steps, chunk = len(order), self.parameters["steps_per_execution"]
+        steps, chunk = len(order), self.recipe.steps_per_execution
         indices = tf.constant(order)
         for start in range(0, steps, chunk):
             end = min(start + chunk, steps)
@@ -207,7 +204,8 @@ class Trainer(TrainingLoop):
             # the value is fetched so that a step that a GPU has not finished is not counted as done
             for value in self.strategy.experimental_local_results(loss):
                 value.numpy()
-            result.steps.append((epoch, start, end - start, time.perf_counter() - start_s))
+            duration_s = time.perf_counter() - start_s
+            result.steps.append(Execution(epoch, start, end - start, duration_s))
             self._note(events, result, epoch, end)
 
     def compute_steps(self) -> list[float]:
@@ -216,7 +214,7 @@ class Trainer(TrainingLoop):
         A step of the training less this is communication, waiting for slower ranks, and the update.
         The ranks compute at the same time, as they do when they train; the first is not counted.
         """
-        order = order_of_epoch(self.parameters["seed"], 0, self.train_examples, self.global_batch)
+        order = order_of_epoch(self.seed, 0, self.train_examples, self.global_batch)
         durations = []
         for number in range(COMPUTE_STEPS + 1):
             if number == 1:

@@ -8,15 +8,16 @@ that none counts the time in which it waits for another to begin.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
-from tfscaling.cluster.resolver import Cluster
-from tfscaling.jobs import host_facts
-from tfscaling.records.events import EventLog
+from tfscaling.records.rank_report import AllReduces, BenchmarkReport
+from tfscaling.study.run_spec import BenchmarkSpec
 from tfscaling.training import devices, models, rank
+from tfscaling.training.rank import RankContext
 from tfscaling.training.strategies import STRATEGIES
 
 #: Untimed calls: the first traces, the second makes connections and buffers.
@@ -24,7 +25,7 @@ WARM_UP = 2
 #: Small payloads are reduced so often in one call that its own overhead does not count: as often as
 #: these bytes have room for, at most CALL_MAX times.
 CALL_BYTES, CALL_MAX = 1 << 24, 10
-GRADIENT, SWEEP = "gradient", "sweep"
+Payload = Literal["gradient", "sweep"]
 
 #: (shape, name of the dtype) of each tensor.
 Shapes = Sequence[tuple[tuple[int, ...], str]]
@@ -34,34 +35,38 @@ class WrongSumError(RuntimeError):
     """An all-reduce did not give the sum over all replicas."""
 
 
-def run(
-    own: Cluster, axes: Mapping[str, Any], settings: Mapping[str, Any], events: EventLog
-) -> dict[str, Any]:
+def run(context: RankContext, spec: BenchmarkSpec) -> BenchmarkReport:
     """Time all payloads on this rank and return its report."""
-    names, report = rank.prepare(own, axes, settings, events)
-    devices.set_precision(settings["precision"])
-    strategy = STRATEGIES[axes["strategy"]].build(names, settings)
-    events.add("rendezvous", replicas=strategy.num_replicas_in_sync)
-    payloads: list[tuple[str, Shapes]] = [(GRADIENT, gradient_shapes(axes["model"]))]
-    payloads += [(SWEEP, [((size // 4,), "float32")]) for size in settings["sizes_bytes"]]
+    names = rank.prepare(context, spec)
+    devices.set_precision(spec.precision)
+    strategy = STRATEGIES[spec.point.strategy].build(names, spec.communication)
+    context.events.add("rendezvous", replicas=strategy.num_replicas_in_sync)
+    payloads: list[tuple[Payload, Shapes]] = [("gradient", gradient_shapes(spec.point.model))]
+    payloads += [("sweep", [((size // 4,), "float32")]) for size in spec.sizes_bytes]
     barrier = AllReduce(strategy, [((1,), "float32")]).call
     measured = []
     for payload, shapes in payloads:
         reduction = AllReduce(strategy, shapes)
-        durations = reduction.durations(settings["repetitions"], barrier)
-        events.add("timed", payload=payload, bytes=reduction.bytes)
-        row = {"payload": payload, "bytes": reduction.bytes, "tensors": len(shapes)}
-        row["all_reduces_per_call"] = reduction.per_call
-        measured.append({**row, "durations_s": durations})
-        if own.rank == 0:
+        durations = reduction.durations(spec.repetitions, barrier)
+        context.events.add("timed", payload=payload, bytes=reduction.bytes)
+        measured.append(
+            AllReduces(
+                payload=payload,
+                bytes=reduction.bytes,
+                tensors=len(shapes),
+                all_reduces_per_call=reduction.per_call,
+                durations_s=tuple(durations),
+            )
+        )
+        if context.cluster.rank == 0:
             middle = 1000 * float(np.median(durations))
             print(f"{payload}, {reduction.bytes} bytes: {middle:.3f} ms", flush=True)
-    return report | {
-        "host_facts": host_facts.describe(),
-        "devices": devices.in_use(strategy),
-        "replicas": strategy.num_replicas_in_sync,
-        "all_reduces": measured,
-    }
+    place = rank.place_of(context, spec, devices.in_use(strategy))
+    return BenchmarkReport(
+        **msgspec.structs.asdict(place),
+        replicas=strategy.num_replicas_in_sync,
+        all_reduces=tuple(measured),
+    )
 
 
 def gradient_shapes(model: str) -> Shapes:

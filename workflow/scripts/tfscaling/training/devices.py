@@ -7,6 +7,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS
+from tfscaling.cluster.slurm_environment import gpu_variables
 
 
 class DeviceError(RuntimeError):
@@ -33,7 +34,7 @@ def configure(gpus: int, devices: str, cpus: int) -> list[str]:
         )
         return [f"CPU:{index}" for index in range(count)]
     if len(physical) != gpus:
-        raise DeviceError(missing_gpus(gpus, len(physical), os.environ))
+        raise DeviceError(missing_gpus(gpus, len(physical), gpu_variables(os.environ)))
     for device in physical:
         tf.config.experimental.set_memory_growth(device, True)
     return [f"GPU:{index}" for index in range(gpus)]
@@ -63,7 +64,7 @@ def in_use(strategy: Any) -> list[str]:
     return [name for name in used if name in present]
 
 
-def of_workers() -> list[list[str]]:
+def of_workers() -> tuple[tuple[str, ...], ...]:
     """The devices of each worker that this coordinator is connected to: its GPUs, or its CPU."""
     import tensorflow as tf
 
@@ -73,7 +74,9 @@ def of_workers() -> list[list[str]]:
         if spec.job == "worker":
             found.setdefault(spec.task, []).append(_short(device.name))
     names = [found[task] for task in sorted(found)]
-    return [[name for name in own if name.startswith("GPU")] or own for own in names]
+    return tuple(
+        tuple([name for name in of_task if name.startswith("GPU")] or of_task) for of_task in names
+    )
 
 
 def _all() -> list[Any]:
@@ -96,11 +99,10 @@ def set_precision(precision: str) -> None:
     keras.mixed_precision.set_dtype_policy(precision)
 
 
-def missing_gpus(asked: int, seen: int, environ: Mapping[str, str]) -> str:
-    """The message for a wrong number of GPUs, with what the scheduler exported."""
-    names = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE")
-    exported = ", ".join(f"{name}={environ.get(name, '(not set)')}" for name in names)
+def missing_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) -> str:
+    """The message for a wrong number of GPUs, with the variables that say which there are."""
+    variables = ", ".join(f"{name}={value or '(not set)'}" for name, value in exported.items())
     return (
-        f"asked {asked} GPUs for this task, TensorFlow sees {seen}; {exported}. "
+        f"requested {requested} GPUs for this task, TensorFlow sees {seen}; {variables}. "
         "Without GPUs, `devices: logical` in the platform splits the CPU instead."
     )

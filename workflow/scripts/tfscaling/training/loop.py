@@ -11,14 +11,18 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
+from tfscaling.records.rank_report import Epoch, Execution
+from tfscaling.study.config import Recipe
+from tfscaling.study.run_spec import RunSpec
 
 #: Held-out examples per replica and call, at most.
 EVALUATION_BATCH = 500
@@ -29,17 +33,15 @@ _PROGRESS_INTERVAL_S = 5.0
 class Result:
     """What one rank measured.
 
-    `epochs`: per epoch loss, accuracy (means over the epoch's examples while they are trained) and
-    duration_s, and where it was evaluated then, test_loss, test_accuracy and evaluation_time_s.
+    `epochs`: loss and accuracy are means over the epoch's examples while they are trained.
     A loss is the total one, as Keras reports it: with the model's own losses, such as regularisers.
-    `steps`: one row per execution - epoch, first step, number of steps, duration_s.
     `examples_trained`: over all epochs and replicas, counted by the steps; padding is not counted.
     `diverged`: what is not finite, from which epoch on; "" if all is. A loss that is NaN or
     infinite is None everywhere else: no JSON has it.
     """
 
-    epochs: list[dict[str, Any]] = field(default_factory=list)
-    steps: list[tuple[int, int, int, float]] = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)
+    steps: list[Execution] = field(default_factory=list)
     test_loss: float | None = None
     test_accuracy: float | None = None
     examples_trained: int = 0
@@ -58,10 +60,10 @@ def shown(loss: float | None) -> str:
     return "not finite" if loss is None else f"{loss:.4f}"
 
 
-def scaled_learning_rate(parameters: Mapping[str, Any], replicas: int) -> float:
+def scaled_learning_rate(recipe: Recipe, replicas: int) -> float:
     """The learning rate for this number of replicas."""
     factor = {"none": 1.0, "linear": float(replicas), "sqrt": replicas**0.5}
-    return parameters["learning_rate"] * factor[parameters["learning_rate_scaling"]]
+    return recipe.learning_rate * factor[recipe.learning_rate_scaling]
 
 
 def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarray:
@@ -76,16 +78,16 @@ def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarr
     return np.resize(order, (steps, batch)).astype(np.int32)
 
 
-def make_optimizer(parameters: Mapping[str, Any], replicas: int) -> Any:
+def make_optimizer(recipe: Recipe, replicas: int) -> Any:
     """The recipe's Keras optimizer for this number of replicas."""
     import keras
 
-    rate = scaled_learning_rate(parameters, replicas)
-    if parameters["optimizer"] == "adam":
+    rate = scaled_learning_rate(recipe, replicas)
+    if recipe.optimizer == "adam":
         optimizer = keras.optimizers.Adam(rate)
     else:
-        optimizer = keras.optimizers.SGD(rate, momentum=parameters["momentum"])
-    if parameters["precision"] == "mixed_float16":
+        optimizer = keras.optimizers.SGD(rate, momentum=recipe.momentum)
+    if recipe.precision == "mixed_float16":
         return keras.mixed_precision.LossScaleOptimizer(optimizer)
     return optimizer
 
@@ -94,23 +96,16 @@ class TrainingLoop(ABC):
     """One rank's epochs of training a classifier on arrays.
 
     `batch` is the number of examples per replica and step, `examples_per_step` that of one update
-    of the variables.
+    of the variables; `replicas` is what TensorFlow has, which need not be what was requested.
     """
 
-    def __init__(
-        self,
-        strategy: Any,
-        arrays: Arrays,
-        batch: int,
-        replicas: int,
-        parameters: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, strategy: Any, arrays: Arrays, replicas: int, spec: RunSpec) -> None:
         import keras
         import tensorflow as tf
 
-        self.tf, self.strategy, self.batch, self.parameters = tf, strategy, batch, parameters
-        self.replicas = replicas
-        self.global_batch = self.examples_per_step = batch * replicas
+        self.tf, self.strategy, self.recipe, self.seed = tf, strategy, spec.recipe, spec.seed
+        self.batch, self.replicas = spec.per_replica_batch_size, replicas
+        self.global_batch = self.examples_per_step = self.batch * replicas
         self.train_examples, self.test_examples = len(arrays.y_train), len(arrays.y_test)
         if self.train_examples < self.global_batch:
             raise ValueError(
@@ -159,28 +154,27 @@ class TrainingLoop(ABC):
         the sum over all replicas, so all ranks end alike.
         """
         result, start_s = Result(), time.perf_counter()
-        epochs, seed = self.parameters["epochs"], self.parameters["seed"]
-        interval = self.parameters["evaluation_interval_epochs"] or epochs
+        epochs = self.recipe.epochs
+        interval = self.recipe.evaluation_interval_epochs or epochs
         for epoch in range(1, epochs + 1):
             epoch_start_s = self._reported_s = time.perf_counter()
-            order = order_of_epoch(seed, epoch, self.train_examples, self.global_batch)
+            order = order_of_epoch(self.seed, epoch, self.train_examples, self.global_batch)
             self._reset()
             self._train_epoch(epoch, order, result, events)
             loss, correct, examples = self._sums()
             result.examples_trained += round(examples)
             end_s = time.perf_counter()
-            row = {
-                "epoch": epoch,
-                "loss": result.finite("loss", loss / examples, epoch),
-                "accuracy": correct / examples,
-                "duration_s": end_s - epoch_start_s,
-            }
+            row = Epoch(
+                epoch=epoch,
+                loss=result.finite("loss", loss / examples, epoch),
+                accuracy=correct / examples,
+                duration_s=end_s - epoch_start_s,
+            )
             result.epochs.append(row)
-            events.add("epoch", **row)
+            events.add("epoch", **msgspec.to_builtins(row))
             report(
-                f"epoch {epoch}/{epochs}: loss {shown(row['loss'])}, "
-                f"accuracy {row['accuracy']:.4f}, "
-                f"{row['duration_s']:.1f} s, {end_s - start_s:.1f} s since the first step"
+                f"epoch {epoch}/{epochs}: loss {shown(row.loss)}, accuracy {row.accuracy:.4f}, "
+                f"{row.duration_s:.1f} s, {end_s - start_s:.1f} s since the first step"
             )
             if epoch % interval == 0 and epoch < epochs and not result.diverged:
                 report(self.evaluate(result, events, "epoch_evaluated"))
@@ -204,7 +198,7 @@ class TrainingLoop(ABC):
         self._reset()
         self._evaluate(indices.reshape(-1, width))
         loss, correct, examples = self._sums()
-        epoch = result.epochs[-1]["epoch"]
+        epoch = result.epochs[-1].epoch
         result.test_loss = result.finite("held-out loss", loss / examples, epoch)
         result.test_accuracy = correct / examples
         found = {
@@ -212,7 +206,7 @@ class TrainingLoop(ABC):
             "test_accuracy": result.test_accuracy,
             "evaluation_time_s": time.perf_counter() - start_s,
         }
-        result.epochs[-1] |= found
+        result.epochs[-1] = msgspec.structs.replace(result.epochs[-1], **found)
         events.add(event, epoch=epoch, **found)
         return f"held-out: loss {shown(result.test_loss)}, accuracy {result.test_accuracy:.4f}"
 

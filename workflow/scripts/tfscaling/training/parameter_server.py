@@ -2,7 +2,7 @@
 
 Two ways over the same cluster: asynchronous (each worker's gradients update the
 variables at once) and synchronous (one update from the gradients of all workers). The coordinator
-deals out batches by index, in the order that `training_loop.order_of_epoch` gives: each worker gets
+deals out batches by index, in the order that `loop.order_of_epoch` gives: each worker gets
 batches of its own, none twice, and a synchronous update sees exactly the examples of one global
 batch, as in all-reduce training.
 """
@@ -10,7 +10,7 @@ batch, as in all-reduce training.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,8 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.jobs import heartbeat, rank_files
 from tfscaling.records import events as rank_events
 from tfscaling.records.events import EventLog
+from tfscaling.records.rank_report import Execution
+from tfscaling.study.run_spec import RunSpec
 from tfscaling.training.loop import Result, TrainingLoop, make_optimizer
 from tfscaling.training.replica_state import BatchStates, ReplicaStates
 
@@ -74,10 +76,10 @@ class Batch(NamedTuple):
 
 
 class ParameterServerTrainer(TrainingLoop):
-    """The coordinator's part. `batch` is the number of examples per worker and update.
+    """The coordinator's part; a replica is a worker.
 
-    `synchronous` makes one update from the gradients of all `workers`; else each worker's gradients
-    are an update of their own. The other arguments are those of `trainer.Trainer`.
+    `synchronous` makes one update from the gradients of all workers; else each worker's gradients
+    are an update of their own. The other arguments are those of `all_reduce.Trainer`.
     """
 
     def __init__(
@@ -85,29 +87,27 @@ class ParameterServerTrainer(TrainingLoop):
         strategy: Any,
         build_model: Callable[[], Any],
         arrays: Arrays,
-        batch: int,
-        parameters: Mapping[str, Any],
-        workers: int,
+        spec: RunSpec,
         synchronous: bool,
     ) -> None:
-        super().__init__(strategy, arrays, batch, workers, parameters)
+        super().__init__(strategy, arrays, spec.replicas, spec)
         import keras
 
         tf = self.tf
         self.synchronous = synchronous
-        self.examples_per_step = self.global_batch if synchronous else batch
+        self.examples_per_step = self.global_batch if synchronous else self.batch
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self.train_data = self._resident(arrays.x_train, arrays.y_train)
         self.test_data = self._resident(arrays.x_test, arrays.y_test)
-        keras.utils.set_random_seed(parameters["seed"])
+        keras.utils.set_random_seed(self.seed)
         with strategy.scope():
             self.model = build_model()
             variables = self.model.trainable_variables
-            self.optimizer = make_optimizer(parameters, workers)
+            self.optimizer = make_optimizer(self.recipe, self.replicas)
             self.optimizer.build(variables)
             self.totals = tf.Variable([0.0, 0.0, 0.0], trainable=False, dtype=tf.float64)
             states = ReplicaStates if synchronous else BatchStates
-            self.states = states(self.model, arrays.x_train.shape[1:], workers)
+            self.states = states(self.model, arrays.x_train.shape[1:], self.replicas)
             if synchronous:
                 self.gradients = [tf.Variable(tf.zeros_like(v), trainable=False) for v in variables]
                 # the update that gradients are for: those for an earlier one are stale
@@ -142,7 +142,7 @@ class ParameterServerTrainer(TrainingLoop):
 
     def _loss_scale(self) -> Any:
         """The factor of the loss now, read once: another worker may change it at any time."""
-        if self.parameters["precision"] != "mixed_float16":
+        if self.recipe.precision != "mixed_float16":
             return 1.0
         return self.tf.identity(self.optimizer.dynamic_scale.value)
 
@@ -152,7 +152,7 @@ class ParameterServerTrainer(TrainingLoop):
         def replica() -> None:
             scale = self._loss_scale()
             gradients = self._gradients_of(batch, scale, data)
-            if self.parameters["precision"] == "mixed_float16":
+            if self.recipe.precision == "mixed_float16":
                 context = self.tf.distribute.get_replica_context()
                 context.merge_call(self._apply_scaled, args=(gradients, scale))
             else:
@@ -287,7 +287,7 @@ class ParameterServerTrainer(TrainingLoop):
                 raise RuntimeError(
                     f"update {update} has {contributions} contributions of {self.replicas} workers"
                 )
-            result.steps.append((epoch, step, 1, time.perf_counter() - start_s))
+            result.steps.append(Execution(epoch, step, 1, time.perf_counter() - start_s))
             self._note(events, result, epoch, step)
 
     def _train_freely(
@@ -305,7 +305,8 @@ class ParameterServerTrainer(TrainingLoop):
                 self._sign_of_life(events, epoch, place)
             self.coordinator.join()
             if end > start:
-                result.steps.append((epoch, start, end - start, time.perf_counter() - start_s))
+                duration_s = time.perf_counter() - start_s
+                result.steps.append(Execution(epoch, start, end - start, duration_s))
                 self._note(events, result, epoch, end)
 
     def _evaluate(self, indices: np.ndarray) -> None:

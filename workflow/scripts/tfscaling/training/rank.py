@@ -9,9 +9,12 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
+from msgspec.structs import asdict as fields_of
 
 from tfscaling.cluster import resolver
 from tfscaling.cluster.resolver import Cluster
@@ -20,54 +23,70 @@ from tfscaling.datasets import catalogue
 from tfscaling.jobs import heartbeat, host_facts, rank_files
 from tfscaling.records import clock
 from tfscaling.records.events import EventLog
+from tfscaling.records.rank_report import Rank, RankReport, ServerReport, TrainingReport
 from tfscaling.records.run_record import write_json
-from tfscaling.study.geometry import Geometry, batch_sizes
-from tfscaling.study.parameters import cpus_per_task, recipe_of
+from tfscaling.study.run_spec import BenchmarkSpec, RunSpec
 from tfscaling.training import devices, models, parameter_server, user_model
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.parameter_server import ParameterServerTrainer
 from tfscaling.training.strategies import STRATEGIES
 
 
+@dataclass(frozen=True)
+class RankContext:
+    """This process among the ranks; `folder` is shared by all of them.
+
+    `start_s` is when the process began, in seconds since the epoch; `gpus_given` is how many GPUs
+    Slurm lets the task see.
+    """
+
+    cluster: Cluster
+    folder: Path
+    events: EventLog
+    start_s: float
+    gpus_given: int | None
+
+    @property
+    def host(self) -> str:
+        return socket.gethostname()
+
+
 def process(
-    axes: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    spec: RunSpec | BenchmarkSpec,
     folder: Path,
     started_s: float,
-    work: Callable[[Cluster, EventLog], dict[str, Any]],
+    work: Callable[[RankContext], Rank],
 ) -> None:
-    """This process as a rank: its place in the cluster, `work`, the report that `work` returns.
+    """Run `work` as one rank: resolve the cluster, log events, write the report.
 
     `started_s` is when the process began, by `time.monotonic()`; `folder` is shared by all ranks.
     """
-    on_gpus = axes["gpus_per_node"] > 0 and settings["devices"] == "physical"
-    jobs = STRATEGIES[axes["strategy"]].jobs(
-        Geometry.of(axes), settings.get("parameter_servers", 0)
+    cluster = resolver.resolve(
+        os.environ, jobs=spec.jobs, gpus_per_node=None if on_gpus(spec) else 0
     )
-    own = resolver.resolve(os.environ, jobs=jobs, gpus_per_node=None if on_gpus else 0)
     given = gpus_given(os.environ)
-    os.environ.update(own.environment())
-    events = EventLog(rank_files.events_path(folder, own.rank), own.rank)
-    host, start_s = socket.gethostname(), clock.at(started_s)
+    os.environ.update(cluster.environment())
+    events = EventLog(rank_files.events_path(folder, cluster.rank), cluster.rank)
+    context = RankContext(cluster, folder, events, clock.at(started_s), given)
     offset = clock.measure(os.environ)
     off = {} if offset is None else dataclasses.asdict(offset)
-    events.add("start", start_s, host=host, pid=os.getpid(), job=own.job, source=own.source, **off)
-    heartbeat.Heart(folder, own.rank, lambda: _end_alone(events)).start()
-    print(f"rank {own.rank} on {host}: {own.job} {own.index} of {own.tf_config()}", flush=True)
+    details = {"host": context.host, "pid": os.getpid(), "job": cluster.job}
+    events.add("start", context.start_s, **details, source=cluster.source, **off)
+    heartbeat.Heart(folder, cluster.rank, lambda: _end_alone(events)).start()
+    place = f"{cluster.job} {cluster.index} of {cluster.tf_config()}"
+    print(f"rank {cluster.rank} on {context.host}: {place}", flush=True)
     try:
-        report = {"rank": own.rank, "job": own.job, "host": host, "start_s": start_s}
-        report["gpus_given"] = given
-        report |= work(own, events)
+        report = work(context)
         if offset is not None:
             off = dataclasses.asdict(offset.over(clock.measure(os.environ)))
-        report["clock"] = off
+        report = msgspec.structs.replace(report, clock=off)
     except Exception as error:
         events.add("failed", error=type(error).__name__, message=str(error)[:2000])
         raise
-    write_json(rank_files.report_path(folder, own.rank), report)
+    write_json(rank_files.report_path(folder, cluster.rank), report)
     events.add("end")
     sys.stdout.flush()
-    if len(jobs) > 1:
+    if len(spec.jobs) > 1:
         # TensorFlow's servers and coordinator have no shutdown; their threads outlive main
         os._exit(0)
 
@@ -78,75 +97,85 @@ def _end_alone(events: EventLog) -> None:
     os._exit(1)
 
 
-def prepare(
-    own: Cluster, axes: Mapping[str, Any], settings: Mapping[str, Any], events: EventLog
-) -> tuple[list[str], dict[str, Any]]:
-    """Load TensorFlow, take this rank's devices: (their names, the facts for its report)."""
+def prepare(context: RankContext, spec: RunSpec | BenchmarkSpec) -> list[str]:
+    """Load TensorFlow and take this rank's devices; returns their names."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     # TensorFlow's half a million objects stay: to search them for garbage takes a quarter of the
     # import, and a second when Python ends
     gc.disable()
     # parameter servers and coordinators compute nothing that a GPU would help with
-    gpus = Geometry.of(axes).gpus_per_task if own.job == "worker" else 0
-    on_gpus = gpus > 0 and settings["devices"] == "physical"
-    if not on_gpus:
+    gpus = spec.geometry.gpus_per_task if context.cluster.job == "worker" else 0
+    if gpus == 0 or not on_gpus(spec):
         devices.hide_gpus(os.environ)
-    import tensorflow as tf
+    import tensorflow  # noqa: F401
 
     gc.freeze()
     gc.enable()
-    events.add("imported")
-    names = devices.configure(gpus, settings["devices"], cpus_per_task(axes, settings))
-    return names, {
-        "cluster_hash": hashlib.sha256(json.dumps(own.jobs).encode()).hexdigest()[:16],
-        "cluster_source": own.source,
-        "devices": names,
-        "gpus_visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
-        "gpu_names": devices.gpu_names() if on_gpus else [],
-        "cpus": len(os.sched_getaffinity(0)),
-        "cpu_quota": host_facts.cpu_quota(),
-        "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
-        "tensorflow_version": tf.__version__,
-    }
+    context.events.add("imported")
+    return devices.configure(gpus, spec.measured.devices, spec.cpus_per_task)
 
 
-def run(
-    own: Cluster,
-    axes: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    dataset_file: Path,
-    folder: Path,
-    events: EventLog,
-) -> dict[str, Any]:
-    """Do this rank's part and return its report; `folder` is shared by all ranks."""
-    names, report = prepare(own, axes, settings, events)
-    geometry, spec = Geometry.of(axes), STRATEGIES[axes["strategy"]]
-    if spec.coordinated and not own.is_chief:
-        if not parameter_server.serve(own, folder, events):
+def place_of(context: RankContext, spec: RunSpec | BenchmarkSpec, used: Sequence[str]) -> Rank:
+    """What the rank got, its clock aside; `used` are the devices of its replicas.
+
+    To be called after the work: to ask the driver takes time that is no phase of a training.
+    """
+    import tensorflow as tf
+
+    cluster = context.cluster
+    takes_gpus = cluster.job == "worker" and on_gpus(spec)
+    return Rank(
+        rank=cluster.rank,
+        job=cluster.job,
+        host=context.host,
+        start_s=context.start_s,
+        clock={},
+        cluster_hash=hashlib.sha256(json.dumps(cluster.jobs).encode()).hexdigest()[:16],
+        cluster_source=cluster.source,
+        devices=tuple(used),
+        gpus_given=context.gpus_given,
+        gpus_visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        gpu_names=tuple(devices.gpu_names()) if takes_gpus else (),
+        cpus=len(os.sched_getaffinity(0)),
+        cpu_quota=host_facts.cpu_quota(),
+        intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+        tensorflow_version=tf.__version__,
+        host_facts=host_facts.describe(),
+    )
+
+
+def on_gpus(spec: RunSpec | BenchmarkSpec) -> bool:
+    """Whether ranks compute on GPUs, and not on parts of the CPU."""
+    return spec.point.gpus_per_node > 0 and spec.measured.devices == "physical"
+
+
+def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
+    """Do this rank's part of a training run and return its report."""
+    names, kind = prepare(context, spec), STRATEGIES[spec.point.strategy]
+    cluster, events = context.cluster, context.events
+    if kind.coordinated and not cluster.is_chief:
+        if not parameter_server.serve(cluster, context.folder, events):
             raise RuntimeError("the coordinator failed")
-        return report | {"host_facts": host_facts.describe()}
-    devices.set_precision(settings["precision"])
-    strategy = spec.build(names, settings)
-    replicas = spec.replicas(geometry, settings["parameter_servers"])
+        return ServerReport(**fields_of(place_of(context, spec, names)))
+    devices.set_precision(spec.recipe.precision)
+    strategy = kind.build(names, spec.recipe.communication)
     # what TensorFlow has, which need not be what it was told
-    worker_devices = devices.of_workers() if spec.coordinated else None
-    report["devices"] = names if spec.coordinated else devices.in_use(strategy)
-    events.add("rendezvous", replicas=replicas)
+    worker_devices = devices.of_workers() if kind.coordinated else None
+    used = names if kind.coordinated else devices.in_use(strategy)
+    events.add("rendezvous", replicas=spec.replicas)
     arrays = catalogue.load(
-        dataset_file, settings["train_examples_max"], settings["test_examples_max"]
+        dataset_file, spec.recipe.train_examples_max, spec.recipe.test_examples_max
     )
     events.add("data", train_examples=len(arrays.y_train), test_examples=len(arrays.y_test))
-    batch, _ = batch_sizes(recipe_of(settings), geometry, replicas)
-    build = models.get(axes["model"]).build
+    build = models.get(spec.point.model).build
     trainer: Trainer | ParameterServerTrainer
-    if spec.coordinated:
-        trainer = ParameterServerTrainer(
-            strategy, build, arrays, batch, settings, replicas, spec.synchronous
-        )
+    if kind.coordinated:
+        trainer = ParameterServerTrainer(strategy, build, arrays, spec, kind.synchronous)
     else:
-        trainer = Trainer(strategy, build, arrays, batch, settings)
-    events.add("built", model_parameters=int(trainer.model.count_params()))
-    chatty = own.rank == 0  # the chief's log has the progress
+        trainer = Trainer(strategy, build, arrays, spec)
+    parameters = int(trainer.model.count_params())
+    events.add("built", model_parameters=parameters)
+    chatty = cluster.rank == 0  # the chief's log has the progress
 
     def report_line(line: str) -> None:
         if chatty:
@@ -160,23 +189,23 @@ def run(
         report_line(trainer.evaluate(result, events, "evaluated"))
         compute_steps = trainer.compute_steps()
     events.add("probed", steps=len(compute_steps))
-    return report | {
-        "host_facts": host_facts.describe(),
-        "replicas": trainer.replicas if worker_devices is None else len(worker_devices),
-        "worker_devices": worker_devices,
-        "global_batch_size": trainer.global_batch,
-        "per_replica_batch_size": trainer.batch,
-        "examples_per_step": trainer.examples_per_step,
-        "model_parameters": int(trainer.model.count_params()),
-        "data_sha256": arrays.sha256,
-        "warnings": user_model.warnings(trainer.model),
-        "train_examples": trainer.train_examples,
-        "test_examples": trainer.test_examples,
-        "examples_trained": result.examples_trained,
-        "diverged": result.diverged,
-        "epochs": result.epochs,
-        "steps": result.steps,
-        "compute_steps": compute_steps,
-        "test_loss": result.test_loss,
-        "test_accuracy": result.test_accuracy,
-    }
+    return TrainingReport(
+        **fields_of(place_of(context, spec, used)),
+        replicas=trainer.replicas if worker_devices is None else len(worker_devices),
+        worker_devices=worker_devices,
+        global_batch_size=trainer.global_batch,
+        per_replica_batch_size=trainer.batch,
+        examples_per_step=trainer.examples_per_step,
+        model_parameters=parameters,
+        data_sha256=arrays.sha256,
+        warnings=tuple(user_model.warnings(trainer.model)),
+        train_examples=trainer.train_examples,
+        test_examples=trainer.test_examples,
+        examples_trained=result.examples_trained,
+        diverged=result.diverged,
+        epochs=tuple(result.epochs),
+        steps=tuple(result.steps),
+        compute_steps=tuple(compute_steps),
+        test_loss=result.test_loss,
+        test_accuracy=result.test_accuracy,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +14,13 @@ from tfscaling.study.geometry import Geometry
 class Strategy:
     """A distribution strategy: what it needs and how it is made.
 
-    `build(devices, parameters)` returns the `tf.distribute.Strategy` over this rank's `devices`
-    ("CPU:0", "GPU:1", ...); `TF_CONFIG` is set by then.
+    `build(devices, communication)` returns the `tf.distribute.Strategy` over this rank's `devices`
+    ("CPU:0", "GPU:1", ...), which sums gradients as the recipe's `communication` says; `TF_CONFIG`
+    is set by then.
     """
 
     description: str
-    build: Callable[[Sequence[str], Mapping[str, Any]], Any]
+    build: Callable[[Sequence[str], str], Any]
     one_task_only: bool = False
     one_device_only: bool = False
     #: A coordinator drives parameter servers and workers; only workers train.
@@ -52,24 +53,22 @@ class Strategy:
         return None
 
 
-def _single(devices: Sequence[str], parameters: Mapping[str, Any]) -> Any:
+def _single(devices: Sequence[str], communication: str) -> Any:
     import tensorflow as tf
 
     return tf.distribute.OneDeviceStrategy(devices[0])
 
 
-def _mirrored(devices: Sequence[str], parameters: Mapping[str, Any]) -> Any:
+def _mirrored(devices: Sequence[str], communication: str) -> Any:
     import tensorflow as tf
 
     return tf.distribute.MirroredStrategy(list(devices))
 
 
-def _multi_worker_mirrored(devices: Sequence[str], parameters: Mapping[str, Any]) -> Any:
+def _multi_worker_mirrored(devices: Sequence[str], communication: str) -> Any:
     import tensorflow as tf
 
-    implementation = tf.distribute.experimental.CommunicationImplementation[
-        parameters["communication"].upper()
-    ]
+    implementation = tf.distribute.experimental.CommunicationImplementation[communication.upper()]
     options = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
     with _local_devices(devices):
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
@@ -99,7 +98,7 @@ def _local_devices(devices: Sequence[str]) -> Iterator[None]:
         CollectiveAllReduceExtended._initialize_local_devices = original
 
 
-def _parameter_server(devices: Sequence[str], parameters: Mapping[str, Any]) -> Any:
+def _parameter_server(devices: Sequence[str], communication: str) -> Any:
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()

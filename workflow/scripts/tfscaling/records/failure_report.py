@@ -1,0 +1,51 @@
+"""failure.json of a job that left no record: the cause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tfscaling.records import run_record
+
+Kind = Literal[
+    "cancelled",
+    "incomplete",
+    "invalid",
+    "launch_failed",
+    "launcher_failed",
+    "rank_died",
+    "rank_failed",
+    "stalled",
+]
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a job failed."""
+
+    kind: Kind
+    message: str
+    rank: Annotated[int | None, Meta(description="The first rank that failed, if one did.")] = None
+    host: str | None = None
+    exit_code: Annotated[int | None, Meta(description="Negative: the signal.")] = None
+    reached: Annotated[str | None, Meta(description="The rank's last event.")] = None
+    last_lines: Annotated[tuple[str, ...], Meta(description="The end of the rank's log.")] = ()
+
+
+class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Which job failed, at which attempt, and why."""
+
+    axes: dict[str, str | int]
+    attempt: int
+    cause: Cause
+    parameters_hash: str = ""
+
+
+_DECODER = msgspec.json.Decoder(FailureReport)
+
+
+def read(folder: Path) -> FailureReport | None:
+    """The failure that was left in a job's folder, or None. Raises RecordError."""
+    return run_record.decoded(folder / run_record.FAILURE, _DECODER, 0)

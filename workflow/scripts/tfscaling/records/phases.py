@@ -1,0 +1,152 @@
+"""The phases of a run: one list, from which schema, metrics, tables and plots derive theirs.
+
+A phase begins where the one before it ends, when the last rank has passed the event; so the phases
+of the wall time follow one another without gap and sum to it.
+"""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+_Duration = Annotated[float, msgspec.Meta(ge=0)]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A duration in seconds: `label` in legends, `digits` in tables, `definition` for readers.
+
+    `event` of a rank ends the phase; None if no event of a rank does. `of_wall_time`: one of those
+    that sum to the wall time of the run. `of_execution_time`: to the execution time.
+    """
+
+    label: str
+    definition: str
+    event: str | None = None
+    digits: int = 2
+    of_wall_time: bool = True
+    of_execution_time: bool = False
+
+    unit = "s"
+
+    @property
+    def title(self) -> str:
+        """Its name in headings: "launch time"."""
+        return f"{self.label} time"
+
+
+def _meta(phase: Phase) -> msgspec.Meta:
+    return msgspec.Meta(description=phase.definition, extra={"phase": phase})
+
+
+def _work(label: str, event: str, definition: str, digits: int = 2) -> msgspec.Meta:
+    """A phase of the wall time and of the execution time, which a rank's event ends."""
+    return _meta(Phase(label, definition, event, digits, of_execution_time=True))
+
+
+class Phases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Durations of a run in seconds, each over all ranks: to the last rank that ends the phase."""
+
+    queue_time_s: Annotated[
+        _Duration | None,
+        _meta(
+            Phase(
+                "queue",
+                "Submission of the Slurm job to the allocation of its nodes - with boot_time_s "
+                "where that is null; null without Slurm.",
+                digits=1,
+                of_wall_time=False,
+            )
+        ),
+    ] = None
+    boot_time_s: Annotated[
+        _Duration | None,
+        _meta(
+            Phase(
+                "boot",
+                "Allocation of the nodes to the start of the job where Slurm has to boot some of "
+                "them, 0 where all are up; null without Slurm or where it cannot tell.",
+                digits=1,
+                of_wall_time=False,
+            )
+        ),
+    ] = None
+    launch_time_s: Annotated[
+        _Duration,
+        _meta(Phase("launch", "Start of the launcher to the last rank's first line.", "start")),
+    ]
+    import_time_s: Annotated[
+        _Duration, _work("import", "imported", "First line to TensorFlow imported.")
+    ]
+    rendezvous_time_s: Annotated[
+        _Duration, _work("rendezvous", "rendezvous", "To the strategy made on all ranks.")
+    ]
+    data_time_s: Annotated[_Duration, _work("data", "data", "To the dataset read.")]
+    build_time_s: Annotated[
+        _Duration, _work("build", "built", "To the model built and the data on the devices.")
+    ]
+    first_step_time_s: Annotated[
+        _Duration,
+        _work("first step", "first_step", "The first execution - tracing and compilation."),
+    ]
+    train_time_s: Annotated[
+        _Duration, _work("train", "trained", "All further steps - the steady state.", 3)
+    ]
+    evaluation_time_s: Annotated[
+        _Duration,
+        _meta(
+            Phase(
+                "evaluation",
+                "Held-out examples after the training and between epochs - not part of "
+                "execution_time_s.",
+                "evaluated",
+            )
+        ),
+    ]
+    probe_time_s: Annotated[
+        _Duration,
+        _meta(
+            Phase(
+                "probe",
+                "Steps of computation alone - measured after the training and not part of "
+                "execution_time_s.",
+                "probed",
+            )
+        ),
+    ]
+    teardown_time_s: Annotated[
+        _Duration, _meta(Phase("teardown", "To all ranks ended and checked."))
+    ]
+    execution_time_s: Annotated[
+        _Duration,
+        _meta(
+            Phase(
+                "execution",
+                "The trainer's first line to the end of training - without evaluations between "
+                "epochs.",
+                digits=3,
+                of_wall_time=False,
+            )
+        ),
+    ]
+
+    @property
+    def wall_time_s(self) -> float:
+        """From the start of the launcher to all but the record written."""
+        return sum(getattr(self, name) for name in WALL_PHASES)
+
+
+def _listed() -> dict[str, Phase]:
+    hints: dict[str, Any] = typing.get_type_hints(Phases, include_extras=True)
+    return {name: hint.__metadata__[-1].extra["phase"] for name, hint in hints.items()}
+
+
+#: Every phase, by its key in records and its column in tables, in the order of time.
+PHASES: dict[str, Phase] = _listed()
+#: Those that sum to the wall time of a run.
+WALL_PHASES = tuple(name for name, phase in PHASES.items() if phase.of_wall_time)
+#: The events that end a phase, in the order in which a rank passes them.
+EVENTS = tuple(phase.event for phase in PHASES.values() if phase.event)

@@ -1,0 +1,211 @@
+"""What the ranks of a run or a benchmark report, each in a file of its own.
+
+`Rank` is what any rank got; the classes below it add what its kind of work gave. Records keep the
+ranks without their raw measurements (`summary`), which stand in files of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+Positive = Annotated[int, Meta(ge=1)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+_S = TypeVar("_S", bound=msgspec.Struct)
+
+#: Packages whose version can change a measurement.
+PACKAGES = ("tensorflow", "keras", "numpy")
+
+
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank's host; what the system does not tell is None, never guessed."""
+
+    machine: Annotated[str | None, Meta(description="The same for all hosts on one kernel.")]
+    packages: Annotated[dict[str, str | None], Meta(description="Package: its version.")]
+    cpu_model: str | None = None
+    cpu_mhz: float | None = None
+    cpus_online: int | None = None
+    memory_gb: float | None = None
+    network_mbit_per_s: Annotated[
+        dict[str, float | None], Meta(description="Interface: its speed.")
+    ] = msgspec.field(default_factory=dict)
+    gpus: Annotated[tuple[str, ...], Meta(description="Names, in the driver's order.")] = ()
+    gpu_uuids: Annotated[tuple[str, ...], Meta(description="Likewise.")] = ()
+    gpu_driver: str | None = None
+    kernel: str | None = None
+    python: str | None = None
+
+
+#: Facts that should be the same on all hosts of a comparison; the others may differ.
+COMPARED = ("cpu_model", "memory_gb", "network_mbit_per_s", "gpus", "gpu_driver", "kernel")
+
+
+class Rank(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank got. A server or worker of a coordinator reports no more."""
+
+    rank: Annotated[int, Meta(ge=0)]
+    job: Annotated[str, Meta(description="Its job in the cluster, such as worker.")]
+    host: str
+    devices: Annotated[tuple[str, ...], Meta(description="What TensorFlow computes on.")]
+    cpus: Annotated[int, Meta(description="CPUs on which the process may run.")]
+    cluster_hash: Annotated[str, Meta(description="Of the addresses of all tasks.")]
+    tensorflow_version: str
+    clock: Annotated[
+        dict[str, float],
+        Meta(
+            description="offset_s and uncertainty_s against the launcher's clock; empty if it did "
+            "not answer."
+        ),
+    ]
+    host_facts: HostFacts
+    start_s: Annotated[
+        float | None, Meta(description="First line of the process, in seconds since the epoch.")
+    ] = None
+    cluster_source: Annotated[
+        str | None, Meta(description="What told the cluster: TF_CONFIG, slurm or single.")
+    ] = None
+    gpus_given: Annotated[
+        int | None, Meta(description="GPUs that Slurm lets the task see; null: it does not say.")
+    ] = None
+    gpus_visible: Annotated[str | None, Meta(description="CUDA_VISIBLE_DEVICES.")] = None
+    gpu_names: Annotated[
+        tuple[str | None, ...], Meta(description="The driver's names of the task's GPUs.")
+    ] = ()
+    cpu_quota: Annotated[
+        float | None, Meta(description="CPUs' worth of time that control groups leave.")
+    ] = None
+    intra_op_threads: Annotated[int | None, Meta(description="Threads of one operation.")] = None
+
+
+class TrainedRank(Rank, frozen=True, kw_only=True):
+    """A rank that ran the training loop: all ranks, or the coordinator of parameter servers."""
+
+    replicas: Annotated[int, Meta(description="Of the strategy, over all ranks.")]
+    worker_devices: Annotated[
+        tuple[tuple[str, ...], ...] | None,
+        Meta(description="A coordinator's workers and what they compute on."),
+    ]
+    global_batch_size: int
+    per_replica_batch_size: int
+    examples_per_step: Annotated[int, Meta(description="Of one update of the variables.")]
+    model_parameters: int
+    data_sha256: Annotated[
+        str | None, Meta(description="Checksum of the arrays that were read, if the file has one.")
+    ]
+    train_examples: int
+    test_examples: int
+    examples_trained: Annotated[
+        int, Meta(description="Over all epochs and replicas, without padding.")
+    ]
+    diverged: Annotated[str, Meta(description="How the loss is not finite, or empty.")]
+    test_loss: float | None
+    test_accuracy: float | None
+
+
+class Epoch(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """One epoch of a training; held-out values only where the model was evaluated after it."""
+
+    epoch: Positive
+    loss: Annotated[
+        float | None,
+        Meta(
+            description="Null if it was NaN or infinite - the run diverged and this is its last "
+            "epoch."
+        ),
+    ]
+    accuracy: float
+    duration_s: Annotated[float, Meta(description="The training of the epoch.")]
+    test_loss: Annotated[
+        float | UnsetType | None,
+        Meta(
+            description="On held-out examples after this epoch; only where the model was evaluated "
+            "then; null as loss."
+        ),
+    ] = UNSET
+    test_accuracy: Annotated[Fraction | None, Meta(description="Likewise.")] = None
+    evaluation_time_s: Annotated[
+        float | None, Meta(description="The evaluation after this epoch.")
+    ] = None
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether its losses are numbers."""
+        return self.loss is not None and self.test_loss is not None
+
+
+class Execution(msgspec.Struct, frozen=True, array_like=True):
+    """Consecutive steps of an epoch in one call of a compiled function."""
+
+    epoch: int
+    first_step: int
+    steps: int
+    duration_s: float
+
+
+class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag_field="kind"):
+    """The report of a rank that trained."""
+
+    epochs: tuple[Epoch, ...]
+    steps: tuple[Execution, ...]
+    compute_steps: Annotated[
+        tuple[float, ...], Meta(description="Seconds of steps of computation alone.")
+    ] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kind"):
+    """The report of a parameter server, or of a worker that a coordinator drives."""
+
+
+#: The report of a rank of a training run.
+RankReport = TrainingReport | ServerReport
+
+
+class TimedPayload(msgspec.Struct, frozen=True, kw_only=True):
+    """How all-reduces of a payload were timed."""
+
+    payload: Annotated[
+        Literal["gradient", "sweep"],
+        Meta(description="The model's gradient as its list of tensors, or one float32 tensor."),
+    ]
+    bytes: Positive
+    tensors: Positive
+    all_reduces_per_call: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="All-reduces one after the other in one call of a compiled function.",
+        ),
+    ]
+
+
+class AllReduces(TimedPayload, frozen=True, kw_only=True):
+    """A rank's times of one payload."""
+
+    durations_s: Annotated[
+        tuple[float, ...], Meta(description="Of one all-reduce in each repetition.")
+    ]
+
+
+class BenchmarkedRank(Rank, frozen=True, kw_only=True):
+    """A rank that timed all-reduces."""
+
+    replicas: int
+
+
+class BenchmarkReport(
+    BenchmarkedRank, frozen=True, kw_only=True, tag="benchmark", tag_field="kind"
+):
+    """The report of a rank of an all-reduce benchmark."""
+
+    all_reduces: tuple[AllReduces, ...]
+
+
+def summary(whole: msgspec.Struct, kind: type[_S]) -> _S:
+    """`whole` without what `kind`, a class that its own is derived from, does not have."""
+    return kind(**{name: getattr(whole, name) for name in kind.__struct_fields__})
