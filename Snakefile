@@ -9,23 +9,26 @@ configfile: "config/config.yaml"
 configfile: "config/platforms.yaml"
 
 
+report: "workflow/report/workflow.rst"
+
+
 include: "workflow/rules/common.smk"
-include: "workflow/rules/functions.smk"
-include: "workflow/rules/targets.smk"
-include: "workflow/rules/manifest.smk"
-include: "workflow/rules/dataset.smk"
+include: "workflow/rules/study.smk"
+include: "workflow/rules/datasets.smk"
 include: "workflow/rules/plan.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/repeats.smk"
-include: "workflow/rules/benchmark.smk"
+include: "workflow/rules/all_reduce.smk"
 include: "workflow/rules/tables.smk"
-include: "workflow/rules/analyse.smk"
-include: "workflow/rules/plots.smk"
-include: "workflow/rules/report.smk"
+include: "workflow/rules/conclusions.smk"
+include: "workflow/rules/plot.smk"
+include: "workflow/rules/page.smk"
 include: "workflow/rules/partial.smk"
+include: "workflow/rules/budget.smk"
 
 
 rule all:
+    """Train all runs; make the tables, the conclusions, the plots and the page."""
     default_target: True
     input:
         rules.compare.output,
@@ -40,5 +43,4 @@ onerror:
     if workflow.is_main_process and (unfinished := unfinished_outputs()):
         # the tables of an earlier sweep are not those of this one
         remove_outdated(unfinished)
-        # a failed sweep still gets its tables, with the failed runs as rows that say why
-        shell(PARTIAL_COMMAND)
+        make_partial_tables()

@@ -79,9 +79,9 @@ class Project:
             for path in sorted(self.folder.glob("results/runs/**/launch.log"))
         )[-12000:]
 
-    def planned(self, *arguments: str) -> set[str]:
+    def planned(self, *arguments: str, config: list[str] | None = None) -> set[str]:
         """The training runs that snakemake would start, as paths below results/runs."""
-        summary = self.snakemake("--summary", *arguments).stdout.splitlines()
+        summary = self.snakemake("--summary", *arguments, config=config).stdout.splitlines()
         start = next(i for i, line in enumerate(summary) if line.startswith("output_file\t"))
         rows = csv.DictReader(summary[start:], delimiter="\t")
         return {

@@ -11,6 +11,8 @@ import generator
 import pytest
 import yaml
 from project import REPOSITORY, TINY, Project
+from tfscaling.study import manifest
+from tfscaling.study.manifest import Manifest
 
 LAPTOP = {"launcher": "local", "devices": "logical", "nodes_max": 2, "cpus_per_node": 2}
 POINT = {"platform": "laptop", "model": "mnist_cnn", "nodes": 1}
@@ -46,7 +48,7 @@ module tfs:
 use rule * from tfs as tfs_*
 """
 BESIDE = f'include: "tool/Snakefile"\n{MODULE}'
-ALONE = f"{MODULE}\n\nonerror:\n    tfs.onerror()\n"
+ALONE = f"{MODULE}\n\nonstart:\n    tfs.onstart()\n\nonerror:\n    tfs.onerror()\n"
 
 
 def files(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -95,7 +97,7 @@ def swept(both: Both) -> Both:
     """After the module's sweep: six runs are made up, the further one is trained."""
     shutil.copytree(both.own / "datasets", both.other / "datasets")
     both.make(str((both.other / "main/manifest.json").relative_to(both.folder)))
-    expected = yaml.safe_load((both.other / "main/manifest.json").read_text())
+    expected = manifest.as_dict(Manifest.read(both.other / "main/manifest.json"))
     first = {"runs": [entry for entry in expected["runs"] if not entry["further"]]}
     generator.write_records(
         first, both.other / "runs", lambda entry: 10.0 + entry["axes"]["repeat"], noise=0.0

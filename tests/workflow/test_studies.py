@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections import Counter
 
 import pytest
-from project import REPOSITORY, Project
+from project import REPOSITORY, Project, axis
 
 with (REPOSITORY / "resources/published_results.csv").open() as file:
     PUBLISHED = {
@@ -19,18 +18,14 @@ VIRTUAL = {
     "aws-m4-large": "virtual-m4-large", "aws-c4-2xlarge": "virtual-c4-2xlarge",
     "aws-p3-2xlarge": "virtual-p3-2xlarge",
 }  # fmt: skip
-LINE = re.compile(
-    r"train mnist_cnn by (\S+) on (\S+): nodes=(\d+) gpus_per_node=(\d+) .* recipe=(\S+)"
-)
+AXES = ("strategy", "platform", "nodes", "gpus_per_node", "recipe")
 
 
 def planned(project: Project, name: str) -> Counter[tuple[str, str, int, int, str]]:
-    """(strategy, platform, nodes, GPUs per node, recipe) → runs that a dry-run would start."""
-    shown = project.snakemake("--dry-run", config=[f"config/{name}.yaml"]).stdout
-    return Counter(
-        (strategy, platform, int(nodes), int(gpus), recipe)
-        for strategy, platform, nodes, gpus, recipe in LINE.findall(shown)
-    )
+    """(strategy, platform, nodes, GPUs per node, recipe) → runs that snakemake would start."""
+    runs = project.planned(config=[f"config/{name}.yaml"])
+    points = [[axis(path, name) for name in AXES] for path in runs]
+    return Counter((strategy, p, int(n), int(g), recipe) for strategy, p, n, g, recipe in points)
 
 
 def test_the_published_study_is_the_41_points_six_times_each(project: Project) -> None:

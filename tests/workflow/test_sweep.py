@@ -14,7 +14,8 @@ import yaml
 from project import REPOSITORY, Project
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.phases import PHASES, WALL_PHASES
-from tfscaling.study import grid, order
+from tfscaling.study import order
+from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import run_path
 
 #: The start of a record is rounded to a thousandth of a second, an event to a millionth.
@@ -64,16 +65,10 @@ def test_same_replicas_give_the_same_model_wherever_they_run(finished: Project) 
 
 def test_runs_start_in_the_random_order_that_the_seed_gives(finished: Project) -> None:
     """profiles/local runs one at a time: the order is exact."""
-    expected = json.loads((finished.folder / "results/main/manifest.json").read_text())
-    runs = [grid_run(entry) for entry in expected["runs"]]
+    manifest = Manifest.read(finished.folder / "results/main/manifest.json")
     records = sorted(finished.records(), key=started_s)
-    found = [run_path(record["axes"]) for record in records]
-    assert found == [run.path for run in order.randomised(runs, expected["order_seed"])]
-
-
-def grid_run(entry: dict[str, Any]) -> grid.Run:
-    sizes = ("replicas", "per_replica_batch_size", "global_batch_size")
-    return grid.Run(**entry["axes"], **{size: entry[size] for size in sizes})
+    ordered = order.randomised(manifest.runs, manifest.order_seed)
+    assert [run_path(r["axes"]) for r in records] == [run.spec.path for run in ordered]
 
 
 def test_records_follow_the_schema(finished: Project) -> None:

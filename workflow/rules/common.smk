@@ -1,34 +1,43 @@
-"""Configuration, grid and wildcard constraints for all stages.
+"""The validated configuration, wildcard constraints, input functions; no other rule file has functions.
 
 INPUTS   the merged configuration (config/config.yaml, config/platforms.yaml, overlays)
-OUTPUTS  CONFIG (validated, defaults filled), RESULTS (the study's folder), GRID, RUNS, PRIORITY,
-         PLATFORMS, CODE, PAGE, PUBLISHED
+OUTPUTS  CONFIG; RESULTS, the study's folder; RUN and POINT, templates of the folders of runs and
+         points; RUNS and POINTS by their folders; BENCHMARKS, PLATFORMS, PUBLISHED, TITLES;
+         RESOURCES of the jobs of runs and benchmarks
 """
 
+import gc
+import hashlib
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 from snakemake.exceptions import WorkflowError
 
 SCRIPTS = Path(workflow.current_basedir).resolve().parent / "scripts"
 sys.path.insert(0, str(SCRIPTS))
-# Rules call the scripts by name: the shell text stays the same wherever the project lies, and a
-# job on a node finds the interpreter of the environment that submitted it.
+# Shells name the folder of the scripts by this variable: their text, which Snakemake compares, is
+# the same wherever the project lies. PATH is that of the activated environment, on nodes too.
 os.environ.update(
-    PATH=os.pathsep.join(
-        [str(SCRIPTS), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
-    )
+    SCRIPTS=str(SCRIPTS),
+    PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
 )
 
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
-from tfscaling.records.metrics import METRICS
+from tfscaling.files import atomic
+from tfscaling.files.source_files import source_files
 from tfscaling.jobs.launchers import LAUNCHERS
-from tfscaling.plots.plot_registry import PLOTS
-from tfscaling.study import config_files, configuration, grid, order, platforms
+from tfscaling.plots.plot_registry import PLOTS, titles
+from tfscaling.records.metrics import METRICS
+from tfscaling.study import config_files, configuration, grid, order, parameters, platforms
+from tfscaling.study.config import AXES
+from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries
-from tfscaling.tables import published
+from tfscaling.study.run_spec import run_path
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
 
@@ -51,21 +60,32 @@ try:
     configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, LAUNCHERS, SOURCES)
     GRID = grid.expand(CONFIG, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES), SOURCES)
     grid.check_baseline(CONFIG, GRID, SOURCES)
-    published.check(CONFIG.published.path, SOURCES)
+    if CONFIG.published.path:
+        from tfscaling.tables import published
+
+        published.check(CONFIG.published.path, SOURCES)
 except configuration.ConfigError as error:
-    raise WorkflowError(str(error)) from None
+    sys.exit(str(error))  # one line; Snakemake would put the file and line of this code before it
+
 
 #: What is made from this configuration alone. Runs, benchmarks and datasets are shared by studies.
 RESULTS = f"results/{CONFIG.study}"
-#: Inputs of the cheap rules: new code makes new tables. Training has `trainer_version` instead.
-#: `local`: a module's `prefix` moves results, not the code.
-CODE = local(sorted(os.path.relpath(path) for path in SCRIPTS.glob("**/*.py")))
-PAGE = local(sorted(os.path.relpath(path) for path in (SCRIPTS.parent / "report").glob("page.*")))
-#: Published results lie where the configuration says, with a `prefix` too.
+#: As files have it.
+CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1)
+MANIFEST = Manifest.of(CONFIG, GRID, STRATEGIES)
+#: The folder of a run below results/runs, and of a point below results/all_reduce.
+RUN = run_path({axis: f"{{{axis}}}" for axis in AXES})
+POINT = os.path.dirname(RUN)
+#: Runs by their folder, in the order in which they are to start; points and benchmarks by theirs.
+RUNS = {run.spec.path: run for run in order.randomised(GRID.runs, CONFIG.seed)}
+PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
+POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
+BENCHMARKS = {each.point.path: each.spec for each in MANIFEST.all_reduce_benchmarks if each.spec}
+PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
+#: Published results lie where the configuration says, with a module's `prefix` too.
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
-RUNS = {run.spec.path: run for run in GRID.runs}
-PRIORITY = order.priorities(GRID.runs, CONFIG.seed)
-PLATFORMS = list(dict.fromkeys(run.spec.point.platform for run in GRID.runs))
+#: Name → title of the plots to draw.
+TITLES = titles(msgspec.to_builtins(CONFIG.plots))
 
 
 wildcard_constraints:
@@ -79,3 +99,176 @@ wildcard_constraints:
     repeat=r"\d+",
     dataset=r"[^/]+",
     round=r"[1-9]\d*",
+
+
+def code_of(script):
+    """The source files of a cheap rule's script, inputs of the rule: new code makes new tables.
+
+    Training has `trainer_version` instead. A module's `prefix` moves results, not the code.
+    """
+    return local([os.path.relpath(path) for path in source_files(SCRIPTS / script)])
+
+
+def page_files():
+    """Template, style and script of the page, inputs as `code_of` has them."""
+    return local(sorted(os.path.relpath(p) for p in (SCRIPTS.parent / "report").glob("page.*")))
+
+
+def manifest_checksum(wildcards):
+    """Rule write_manifest writes anew what is no longer the same."""
+    return hashlib.sha256(msgspec.json.encode(MANIFEST)).hexdigest()
+
+
+def run_of(wildcards):
+    """The run that a job of rule train is for."""
+    path = RUN.format(**wildcards)
+    if path not in RUNS:
+        raise WorkflowError(f"{path} is not a run of the grid in the configuration")
+    return RUNS[path]
+
+
+def point_of(wildcards):
+    """The point of a run or of a benchmark."""
+    path = POINT.format(**wildcards)
+    if path not in POINTS:
+        raise WorkflowError(f"{path} is not a point of the grid in the configuration")
+    return POINTS[path]
+
+
+#: Nodes, tasks, gres, partition, … of runs and benchmarks, as `platforms.slurm_resources` has them.
+RESOURCES = platforms.resource_functions(CONFIG.platforms, POINTS.values(), point_of)
+
+
+def run_priority(wildcards):
+    """Runs start in random order, repeat by repeat."""
+    return PRIORITY.get(RUN.format(**wildcards), 0)
+
+
+def prepared_dataset(wildcards):
+    """The file that the ranks of a run read."""
+    return f"results/datasets/{run_of(wildcards).spec.dataset}.npz"
+
+
+def run_arguments(wildcards):
+    """Axes and parameters of a run as flags; any change of a value reruns exactly this run."""
+    spec = run_of(wildcards).spec
+    return parameters.to_arguments(spec.axes, spec.parameters)
+
+
+def benchmark_arguments(wildcards):
+    """The same of a benchmark: a change of what cannot change an all-reduce reruns none."""
+    spec = BENCHMARKS[POINT.format(**wildcards)]
+    return parameters.to_arguments(spec.axes, spec.parameters)
+
+
+def local_copy(wildcards):
+    """The local copy of a dataset that the configuration names, if any."""
+    copy = CONFIG.datasets.get(wildcards.dataset)
+    return copy.path if copy else []
+
+
+def dataset_checksum(wildcards):
+    """The checksum of the published data; none of a function of the user's."""
+    return DATASETS[wildcards.dataset].sha256 if wildcards.dataset in DATASETS else None
+
+
+def is_selected(point):
+    """Whether the point is on the cluster that was chosen, if one was."""
+    return CONFIG.is_selected(point.platform)
+
+
+def records_of_benchmarks(wildcards):
+    """The records of all benchmarks, none unless they are enabled."""
+    return [
+        f"results/all_reduce/{path}/all_reduce.json"
+        for path, spec in BENCHMARKS.items()
+        if is_selected(spec.point)
+    ]
+
+
+def records_of_runs(wildcards):
+    """The records of all runs, with the extra repeats that the rounds ask for."""
+    number = 0
+    if any(run.extra_repeat for run in RUNS.values()):
+        number = 1
+        while round_of_repeats(number)["added"]:
+            number += 1
+    return records_after_round(number)
+
+
+def records_before_round(wildcards):
+    return records_after_round(int(wildcards.round) - 1)
+
+
+def records_after_round(number):
+    """The records of the runs of every point and of the extra repeats up to this round."""
+    extra = set(round_of_repeats(number)["runs"]) if number else set()
+    return [
+        f"results/runs/{path}/run.json"
+        for path, run in RUNS.items()
+        if (not run.extra_repeat or path in extra) and is_selected(run.spec.point)
+    ]
+
+
+def round_of_repeats(number):
+    """What round `number` asks for; Snakemake makes the rounds that are not there yet."""
+    return json.loads(Path(checkpoints.assess_repeats.get(round=number).output.runs).read_text())
+
+
+def round_before(wildcards):
+    """The file of the round before, none for the first."""
+    number = int(wildcards.round) - 1
+    return f"{RESULTS}/repeats/round={number}.json" if number else []
+
+
+def plan_submission(wildcards):
+    """How jobs leave this machine, as JSON."""
+    from tfscaling.sweep import submission
+
+    return json.dumps(submission.describe(workflow, rules.train.rule.name), default=str)
+
+
+def starts_runs():
+    """Whether the jobs to do are, or may lead to, runs or benchmarks; not so in a job itself."""
+    starters = (rules.train, rules.benchmark_all_reduce, rules.assess_repeats)
+    names = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    return workflow.is_main_process and not names.isdisjoint(each.rule.name for each in starters)
+
+
+def refuse_beyond_budget():
+    """End with one line if the runs still to do exceed the budget, or a batch the prepared data."""
+    from tfscaling.sweep import costed_plan
+
+    refusal = costed_plan.refusal(CONFIG, Path(ROOT, "runs"), SOURCES)
+    datasets = Path(ROOT, "datasets")
+    refusal = refusal or costed_plan.batch_problem(CONFIG, GRID.runs, datasets, SOURCES)
+    if refusal:
+        sys.exit(refusal)
+
+
+def unfinished_outputs():
+    """The files that were to be made, or made anew, and were not; of plan and partial none."""
+    # jobs that have finished are not among these
+    return [Path(path) for job in workflow.dag.needrun_jobs() for path in job.output]
+
+
+def remove_outdated(paths):
+    """Remove those of the study, which the next sweep makes again; no runs, data or benchmarks."""
+    for path in paths:
+        if Path(STUDY) in path.parents:
+            path.unlink(missing_ok=True)
+
+
+def make_partial_tables():
+    """Partial tables after a sweep that failed; rows of its failed runs say why."""
+    Path(STUDY).mkdir(parents=True, exist_ok=True)
+    config, manifest = Path(STUDY, "config.json"), Path(STUDY, "manifest.json")
+    atomic.write_text(config, CONFIG_TEXT)
+    MANIFEST.write(manifest)
+    partial = [SCRIPTS / "partial.py", "--config", config, "--manifest", manifest]
+    folders = ["--runs-dir", f"{ROOT}/runs", "--output-dir", f"{STUDY}/partial"]
+    subprocess.run([sys.executable, *partial, *folders], check=True)
+
+
+# All of this lives as long as Snakemake: its garbage collector need not look at it again and again.
+gc.freeze()

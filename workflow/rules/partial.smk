@@ -1,28 +1,29 @@
 """Tables and plots from whatever has finished, while a sweep runs or after it failed.
 
-INPUTS   results/runs/** as it is now; nothing is run, nothing waited for
+INPUTS   results/{study}/config.json, results/runs/** as it is now; nothing is run, nothing waited for
 OUTPUTS  results/{study}/partial/**: manifest.json, tables, plots, report.html; nothing else changes
 """
 
-PARTIAL_COMMAND = (
-    (
-        "partial.py"
-        f" --config {shlex.quote(msgspec.json.encode(CONFIG).decode())}"
-        f" --runs-dir {shlex.quote(ROOT)}/runs"
-        f" --output-dir {shlex.quote(STUDY)}/partial"
-    )
-    .replace("{", "{{")
-    .replace("}", "}}")
-)  # the shell directive would format braces
-
 
 rule partial:
+    """Make tables, plots and the page of the runs that have finished."""
+    input:
+        config=f"{RESULTS}/config.json",
+        manifest=f"{RESULTS}/manifest.json",
     log:
         f"{RESULTS}/logs/partial.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
-    message:
-        "tables and plots of the runs that have finished"
+    params:
+        runs_dir=f"{ROOT}/runs",
+        output_dir=f"{STUDY}/partial",
     shell:
-        PARTIAL_COMMAND + " 2>&1 | tee {log}"
+        r"""
+        python3 "$SCRIPTS/partial.py" \
+            --config {input.config:q} \
+            --manifest {input.manifest:q} \
+            --runs-dir {params.runs_dir:q} \
+            --output-dir {params.output_dir:q} \
+            2>&1 | tee {log:q}
+        """

@@ -1,6 +1,6 @@
 """Plan: what a sweep would still do, how it is submitted and what it costs. Nothing is submitted.
 
-INPUTS   results/runs/** as it is now; the configuration; the executor of the profile
+INPUTS   results/{study}/config.json, results/runs/** as it is now; the executor of the profile
 OUTPUTS  results/{study}/plan.csv   one row per run still to do and per excluded point
          results/{study}/plan.md    the same to read (it is printed), with sbatch lines, sums
                                    and budget
@@ -9,24 +9,26 @@ OUTPUTS  results/{study}/plan.csv   one row per run still to do and per excluded
 
 
 rule plan:
+    """Plan the runs that are still to do, with their cost."""
+    input:
+        config=f"{RESULTS}/config.json",
     log:
         f"{RESULTS}/logs/plan.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
     params:
-        config=msgspec.json.encode(CONFIG).decode(),
         submission=plan_submission,
         runs_dir=f"{ROOT}/runs",
         csv=f"{STUDY}/plan.csv",
         md=f"{STUDY}/plan.md",
-    message:
-        "plan the runs that are still to do"
     shell:
-        "plan.py"
-        " --config {params.config:q}"
-        " --submission {params.submission:q}"
-        " --runs-dir {params.runs_dir:q}"
-        " --csv {params.csv:q}"
-        " --md {params.md:q}"
-        " 2>&1 | tee {log}"
+        r"""
+        python3 "$SCRIPTS/plan.py" \
+            --config {input.config:q} \
+            --submission /dev/stdin \
+            --runs-dir {params.runs_dir:q} \
+            --csv {params.csv:q} \
+            --md {params.md:q} \
+            <<<{params.submission:q} 2>&1 | tee {log:q}
+        """

@@ -13,10 +13,11 @@ OUTPUTS  below results/{study}/tables:
 
 
 rule collect:
+    """Collect every planned run into one row: valid, failed, stale and missing ones alike."""
     input:
-        grid=rules.write_manifest.output.grid,
-        records=wanted_records,
-        code=CODE,
+        manifest=f"{RESULTS}/manifest.json",
+        records=records_of_runs,
+        code=code_of("collect.py"),
     output:
         csv=f"{RESULTS}/tables/runs.csv",
         parquet=f"{RESULTS}/tables/runs.parquet",
@@ -28,63 +29,70 @@ rule collect:
         "../envs/environment.yaml"
     params:
         runs_dir=f"{ROOT}/runs",
-    message:
+    message:  # Snakemake would list all input files
         "collect the run records"
     shell:
-        "collect.py"
-        " --grid {input.grid}"
-        " --runs-dir {params.runs_dir:q}"
-        " --csv {output.csv}"
-        " --parquet {output.parquet}"
-        " --epochs {output.epochs}"
-        " >{log} 2>&1"
+        r"""
+        python3 "$SCRIPTS/collect.py" \
+            --grid {input.manifest:q} \
+            --runs-dir {params.runs_dir:q} \
+            --csv {output.csv:q} \
+            --parquet {output.parquet:q} \
+            --epochs {output.epochs:q} \
+            >{log:q} 2>&1
+        """
 
 
 rule compare:
+    """Compare the points of the grid with the baseline, in all formats."""
     input:
-        runs=rules.collect.output.csv,
-        code=CODE,
-        grid=rules.write_manifest.output.grid,
+        runs=f"{RESULTS}/tables/runs.csv",
+        manifest=f"{RESULTS}/manifest.json",
         published=PUBLISHED,
+        code=code_of("compare.py"),
     output:
         csv=f"{RESULTS}/tables/comparison.csv",
         md=report(
             f"{RESULTS}/tables/comparison.md",
             category="Tables",
             caption="../report/comparison.rst",
+            labels={"table": CONFIG.comparison.title, "format": "Markdown"},
         ),
         tex=f"{RESULTS}/tables/comparison.tex",
         html=report(
             f"{RESULTS}/tables/comparison.html",
             category="Tables",
             caption="../report/comparison.rst",
+            labels={"table": CONFIG.comparison.title, "format": "HTML"},
         ),
         warnings=f"{RESULTS}/tables/warnings.json",
-        platforms=[f"{RESULTS}/tables/platforms/{platform}.md" for platform in PLATFORMS],
+        platforms=expand(f"{RESULTS}/tables/platforms/{{platform}}.md", platform=PLATFORMS),
     log:
         f"{RESULTS}/logs/compare.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
     params:
-        comparison=msgspec.to_builtins(CONFIG.comparison),
-        baseline=json.dumps(CONFIG.comparison.baseline.axes),
-        published=published_flag,
-    message:
+        title=CONFIG.comparison.title,
+        columns=list(CONFIG.comparison.columns),
+        baseline=[f"{axis}={value}" for axis, value in CONFIG.comparison.baseline.axes.items()],
+    message:  # Snakemake would list all input files
         "compare the points of the grid"
     shell:
-        "compare.py"
-        " --runs {input.runs}"
-        " --grid {input.grid}"
-        " --title {params.comparison[title]:q}"
-        " --columns {params.comparison[columns]}"
-        " --baseline {params.baseline:q}"
-        " {params.published}"
-        " --csv {output.csv}"
-        " --md {output.md}"
-        " --tex {output.tex}"
-        " --html {output.html}"
-        " --warnings {output.warnings}"
-        " --platforms {output.platforms}"
-        " --remove-earlier"
-        " >{log} 2>&1"
+        r"""
+        python3 "$SCRIPTS/compare.py" \
+            --runs {input.runs:q} \
+            --grid {input.manifest:q} \
+            --published {input.published:q} \
+            --title {params.title:q} \
+            --columns {params.columns:q} \
+            --baseline {params.baseline:q} \
+            --csv {output.csv:q} \
+            --md {output.md:q} \
+            --tex {output.tex:q} \
+            --html {output.html:q} \
+            --warnings {output.warnings:q} \
+            --platforms {output.platforms:q} \
+            --remove-earlier \
+            >{log:q} 2>&1
+        """

@@ -8,25 +8,21 @@ OUTPUTS  results/runs/platform={platform}/.../repeat={repeat}/
          phases of every rank), attempt=<n>/ (the ranks' logs), failure.json (a failure's cause)
 """
 
-RUN_DIR = (
-    "results/runs/platform={platform}/model={model}/strategy={strategy}/recipe={recipe}/"
-    "nodes={nodes}/gpus_per_node={gpus_per_node}/tasks_per_node={tasks_per_node}/repeat={repeat}"
-)
-
 
 rule train:
+    """Train one run on all nodes of its job."""
     input:
         # the record carries the dataset's name and recipe; fetching it again must not cost runs
         dataset=ancient(prepared_dataset),
     output:
-        record=f"{RUN_DIR}/run.json",
+        record=f"results/runs/{RUN}/run.json",
     log:
-        f"{RUN_DIR}/launch.log",
+        f"results/runs/{RUN}/launch.log",
     priority: run_priority
     conda:
         "../envs/environment.yaml"
     resources:
-        **RESOURCES,  # nodes, tasks, gres, partition, ... as platforms.slurm_resources has them
+        **RESOURCES,
         training_runs=1,  # profiles/local allows one at a time: two would share this machine's cores
     params:
         arguments=run_arguments,
@@ -36,10 +32,12 @@ rule train:
         "tasks_per_node={wildcards.tasks_per_node} recipe={wildcards.recipe} "
         "repeat={wildcards.repeat}"
     shell:
-        "train.py"
-        " --dataset-file {input.dataset}"
-        " --record {output.record}"
-        " --stall-timeout-s {resources.stall_timeout_s}"
-        " --latency-wait-s {resources.latency_wait_s}"
-        " {params.arguments}"
-        " >{log} 2>&1"
+        r"""
+        python3 "$SCRIPTS/train.py" \
+            --dataset-file {input.dataset:q} \
+            --record {output.record:q} \
+            --stall-timeout-s {resources.stall_timeout_s} \
+            --latency-wait-s {resources.latency_wait_s} \
+            {params.arguments:q} \
+            >{log:q} 2>&1
+        """

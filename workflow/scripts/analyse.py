@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--manifest", "--grid", dest="manifest", type=Path, required=True)
     parser.add_argument("--warnings", type=Path, required=True, help="warnings.json")
-    parser.add_argument("--published", type=Path, help="published results")
+    parser.add_argument("--published", type=Path, nargs="?", help="published results")
     parser.add_argument("--tolerance", type=float, default=0.25, help="published.tolerance")
     parser.add_argument(
         "--indifference",

@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--manifest", "--grid", dest="manifest", type=Path, required=True)
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--round", type=int, required=True)
-    parser.add_argument("--previous", type=Path)
+    parser.add_argument("--previous", type=Path, nargs="?")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     before = run_record.read_json(args.previous) if args.previous else None

@@ -9,7 +9,6 @@ OUTPUTS  comparison.csv (--csv), comparison.{md,tex,html} (--md, --tex, --html),
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,10 +29,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--manifest", "--grid", dest="manifest", type=Path, required=True)
-    parser.add_argument("--published", type=Path)
+    parser.add_argument("--published", type=Path, nargs="?")
     parser.add_argument("--title", required=True)
     parser.add_argument("--columns", nargs="+", required=True, choices=list(METRICS))
-    parser.add_argument("--baseline", type=json.loads, default={}, help="axes of the baseline")
+    parser.add_argument("--baseline", type=axis_value, nargs="*", default=[], metavar="AXIS=VALUE")
     parser.add_argument("--csv", type=Path, required=True)
     parser.add_argument("--md", type=Path, required=True)
     parser.add_argument("--tex", type=Path, required=True)
@@ -45,7 +44,7 @@ def main() -> None:
     args = parser.parse_args()
     expected = manifest.as_dict(Manifest.read(args.manifest))
     runs = runs_table.read_table(args.runs)
-    table = comparison_table(runs, expected, args.baseline, published.read(args.published))
+    table = comparison_table(runs, expected, dict(args.baseline), published.read(args.published))
     table.to_csv(args.csv, index=False)
     warnings = data_warnings.find(table, runs)
     run_record.write_json(args.warnings, data_warnings.to_json(warnings))
@@ -57,6 +56,13 @@ def main() -> None:
     write_platforms(table, runs, expected["platforms"], args.platforms)
     if args.remove_earlier:
         remove_earlier(args.platforms)
+
+
+def axis_value(text: str) -> tuple[str, str | int]:
+    """An axis of the baseline and its value, from `nodes=1`."""
+    axis, _, value = text.partition("=")
+    is_number = axis in ("nodes", "gpus_per_node", "tasks_per_node") and value.isdecimal()
+    return axis, int(value) if is_number else value
 
 
 def remove_earlier(platform_files: Sequence[Path]) -> None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tables, plots and report of whatever has finished; starts no training and waits for none.
 
-INPUTS   the configuration as JSON (--config), the run records below --runs-dir and
+INPUTS   config.json (--config), manifest.json (--manifest), the run records below --runs-dir and
          the benchmarks beside them
 OUTPUTS  tables/, plots/ and report.html below --output-dir
 """
@@ -18,46 +18,38 @@ from analyse import analyse
 from collect import collect
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.analysis.evidence import Study
-from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
 from tfscaling.plots import plot_registry
 from tfscaling.records import run_record
 from tfscaling.report.page import Results
-from tfscaling.study import all_reduce_benchmark, grid, manifest
+from tfscaling.study import all_reduce_benchmark, manifest
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import Manifest
-from tfscaling.study.registries import Registries
 from tfscaling.tables import data_warnings, display, published, runs_table
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.training.models import MODELS
-from tfscaling.training.strategies import STRATEGIES
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--config", required=True, type=config_of, help="validated, as JSON")
+    parser.add_argument("--config", required=True, type=Path, help="config.json")
+    parser.add_argument("--manifest", required=True, type=Path, help="manifest.json")
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
+    config = msgspec.json.decode(args.config.read_bytes(), type=Config)
+    planned = Manifest.read(args.manifest)
     for name in ("tables", "plots"):  # of platforms and plots that are no more
         shutil.rmtree(args.output_dir / name, ignore_errors=True)
     (args.output_dir / "report.html").unlink(missing_ok=True)
-    tabulate(args.config, args.runs_dir, args.output_dir / "tables")
-    draw(args.config, args.output_dir)
+    tabulate(config, planned, args.runs_dir, args.output_dir / "tables")
+    draw(config, planned, args.output_dir)
     print(f"tables, plots and report of what has finished: {args.output_dir}")
 
 
-def config_of(text: str) -> Config:
-    """The configuration of its JSON."""
-    return msgspec.json.decode(text, type=Config)
-
-
-def tabulate(config: Config, runs_dir: Path, folder: Path) -> None:
+def tabulate(config: Config, planned: Manifest, runs_dir: Path, folder: Path) -> None:
     """All tables, as the rules collect, compare and conclude make them."""
     (folder / "platforms").mkdir(parents=True, exist_ok=True)
-    registries = Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES)
-    made = Manifest.of(config, grid.expand(config, registries), STRATEGIES)
-    made.write(folder.parent / "manifest.json")
-    expected = manifest.as_dict(made)
+    planned.write(folder.parent / "manifest.json")
+    expected = manifest.as_dict(planned)
     csv, comparison = folder / "runs.csv", folder / "comparison.csv"
     collect(expected, runs_dir, csv, csv.with_suffix(".parquet"), folder / "epochs.csv")
     runs, rows = runs_table.read_table(csv), published.read(config.published.path)
@@ -86,7 +78,7 @@ def tabulate(config: Config, runs_dir: Path, folder: Path) -> None:
     analyse(study, warnings, folder)
 
 
-def draw(config: Config, folder: Path) -> None:
+def draw(config: Config, planned: Manifest, folder: Path) -> None:
     """All plots and the report, from the tables in `folder`."""
     (folder / "plots").mkdir(parents=True, exist_ok=True)
     titles = plot_registry.titles(msgspec.to_builtins(config.plots))
@@ -97,7 +89,7 @@ def draw(config: Config, folder: Path) -> None:
     tables = plot.read_tables(csv["comparison"], csv["epochs"], warnings, csv["published"])
     plot.draw(tables, dict(zip(files, titles.values(), strict=True)))
     results = Results(
-        manifest.as_dict(Manifest.read(folder / "manifest.json")),
+        manifest.as_dict(planned),
         runs_table.read_table(csv["runs"]),
         runs_table.read_table(csv["comparison"]),
         data_warnings.from_json(run_record.read_json(warnings)),

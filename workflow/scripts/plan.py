@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 """Write and print what a sweep would still do, at what price, and how it is submitted.
 
-INPUTS   the configuration (--config) and how jobs are submitted (--submission), both as JSON; the
-         run records below --runs-dir
+INPUTS   config.json (--config), how jobs are submitted (--submission), the run records below
+         --runs-dir
 OUTPUTS  plan.csv (--csv): one row per run still to do and per excluded point; plan.md (--md): the
          same to read, with the sbatch lines, the sums and the budget
 """
 
 import argparse
 import datetime
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import pandas as pd
+from tfscaling.files import strict_json
 from tfscaling.study.config import Budget, Config
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.sweep import costed_plan, submission
@@ -36,23 +36,22 @@ DIGITS = {"node_hours": 3, "cost_usd": 4}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--config", required=True, type=config_of, help="validated, as JSON")
-    parser.add_argument("--submission", required=True, type=json.loads, help="as JSON")
+    parser.add_argument("--config", required=True, type=Path, help="config.json")
+    parser.add_argument(
+        "--submission", required=True, type=Path, help="how jobs are submitted: JSON"
+    )
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--csv", type=Path, required=True)
     parser.add_argument("--md", type=Path, required=True)
     args = parser.parse_args()
-    made = costed_plan.make(args.config, args.runs_dir)
-    submission.add(made.runs, args.config, args.submission)
+    config = msgspec.json.decode(args.config.read_bytes(), type=Config)
+    how = strict_json.loads(args.submission.read_text())
+    made = costed_plan.make(config, args.runs_dir)
+    submission.add(made.runs, config, how)
     table = pd.DataFrame(made.rows, columns=list(costed_plan.COLUMNS), dtype=object)
     table.to_csv(args.csv, index=False)
-    args.md.write_text(markdown(made, args.config))
+    args.md.write_text(markdown(made, config))
     print(args.md.read_text())
-
-
-def config_of(text: str) -> Config:
-    """The configuration of its JSON."""
-    return msgspec.json.decode(text, type=Config)
 
 
 def markdown(made: costed_plan.Plan, config: Config) -> str:

@@ -16,7 +16,7 @@ from tfscaling.study.configuration import known
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dataset", required=True, help="a name or package.module:function")
-    parser.add_argument("--path", type=Path, help="a local copy; default: fetch it")
+    parser.add_argument("--path", type=Path, nargs="?", help="a local copy; default: fetch it")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--provenance", type=Path, required=True)
     args = parser.parse_args()

@@ -8,21 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pandas as pd
+from tfscaling.files.late_import import LateModule
 
-from tfscaling.analysis import (
-    clouds,
-    communication,
-    decision,
-    decision_page,
-    findings,
-    methodology,
-    scaling_laws,
-)
-from tfscaling.analysis.evidence import Study
-from tfscaling.tables import formats, published
-from tfscaling.tables.display import TextTable
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tfscaling.analysis import (
+        clouds,
+        communication,
+        decision,
+        decision_page,
+        findings,
+        methodology,
+        scaling_laws,
+    )
+    from tfscaling.analysis.evidence import Study
+    from tfscaling.tables import formats, published
+    from tfscaling.tables.display import TextTable
+else:
+    clouds = LateModule("tfscaling.analysis.clouds")
+    communication = LateModule("tfscaling.analysis.communication")
+    decision = LateModule("tfscaling.analysis.decision")
+    decision_page = LateModule("tfscaling.analysis.decision_page")
+    findings = LateModule("tfscaling.analysis.findings")
+    methodology = LateModule("tfscaling.analysis.methodology")
+    scaling_laws = LateModule("tfscaling.analysis.scaling_laws")
+    formats = LateModule("tfscaling.tables.formats")
+    published = LateModule("tfscaling.tables.published")
 
 
 @dataclass(frozen=True)
@@ -58,7 +72,9 @@ def _clouds_text(table: pd.DataFrame, study: Study) -> str:
 
 
 def _findings_text(table: pd.DataFrame, study: Study) -> str:
-    topics = [topic for topic in findings.TOPICS if topic in set(table["topic"])]
+    from tfscaling.analysis.findings import TOPICS
+
+    topics = [topic for topic in TOPICS if topic in set(table["topic"])]
     return _joined("Findings", [findings.as_text(table, topic) for topic in topics])
 
 

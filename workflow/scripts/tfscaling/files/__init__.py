@@ -1,4 +1,5 @@
-"""Files that are whole or not there, and JSON as the standard has it.
+"""Files that are whole or not there, JSON as the standard has it, source files of a script,
+modules that are imported late.
 
 Nothing here knows what the files are about.
 """
@@ -6,5 +7,7 @@ Nothing here knows what the files are about.
 #: Modules that other packages may import.
 __all__ = [
     "atomic",
+    "late_import",
+    "source_files",
     "strict_json",
 ]

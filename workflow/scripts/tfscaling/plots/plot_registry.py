@@ -6,11 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfscaling.plots import plot_scaling, plot_tradeoffs, plot_training
-from tfscaling.plots.plot_series import Tables
+from tfscaling.files.late_import import LateModule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from tfscaling.plots import plot_scaling, plot_tradeoffs, plot_training
+    from tfscaling.plots.plot_series import Tables
+else:
+    plot_scaling = LateModule("tfscaling.plots.plot_scaling")
+    plot_tradeoffs = LateModule("tfscaling.plots.plot_tradeoffs")
+    plot_training = LateModule("tfscaling.plots.plot_training")
 
 
 @dataclass(frozen=True)

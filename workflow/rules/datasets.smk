@@ -8,6 +8,7 @@ OUTPUTS  results/datasets/{dataset}.npz    arrays that every rank reads
 
 
 rule prepare_dataset:
+    """Prepare one dataset, from its source to the file that every rank reads."""
     output:
         arrays="results/datasets/{dataset}.npz",
         provenance="results/datasets/{dataset}.json",
@@ -17,15 +18,15 @@ rule prepare_dataset:
     conda:
         "../envs/environment.yaml"
     params:
-        path=dataset_path,
+        path=local_copy,
         version=2,  # of the prepared file: files of an earlier one are made again
         checksum=dataset_checksum,  # other data under the same name is fetched anew
-    message:
-        "dataset {wildcards.dataset}"
     shell:
-        "prepare_dataset.py"
-        " --dataset {wildcards.dataset}"
-        " {params.path}"
-        " --output {output.arrays}"
-        " --provenance {output.provenance}"
-        " >{log} 2>&1"
+        r"""
+        python3 "$SCRIPTS/prepare_dataset.py" \
+            --dataset {wildcards.dataset:q} \
+            --path {params.path:q} \
+            --output {output.arrays:q} \
+            --provenance {output.provenance:q} \
+            >{log:q} 2>&1
+        """

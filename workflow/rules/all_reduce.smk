@@ -7,21 +7,17 @@ OUTPUTS  results/all_reduce/platform={platform}/.../tasks_per_node={tasks_per_no
          attempt=<n>/ (the ranks' logs), failure.json (a failure's cause)
 """
 
-BENCHMARK_DIR = (
-    "results/all_reduce/platform={platform}/model={model}/strategy={strategy}/recipe={recipe}/"
-    "nodes={nodes}/gpus_per_node={gpus_per_node}/tasks_per_node={tasks_per_node}"
-)
-
 
 rule benchmark_all_reduce:
+    """Time the all-reduces of one point on all nodes of its job."""
     output:
-        record=f"{BENCHMARK_DIR}/all_reduce.json",
+        record=f"results/all_reduce/{POINT}/all_reduce.json",
     log:
-        f"{BENCHMARK_DIR}/launch.log",
+        f"results/all_reduce/{POINT}/launch.log",
     conda:
         "../envs/environment.yaml"
     resources:
-        **RESOURCES,  # those of the point's runs
+        **RESOURCES,
         training_runs=1,  # nothing else on this machine's cores meanwhile
     params:
         arguments=benchmark_arguments,
@@ -30,9 +26,11 @@ rule benchmark_all_reduce:
         "nodes={wildcards.nodes} gpus_per_node={wildcards.gpus_per_node} "
         "tasks_per_node={wildcards.tasks_per_node} recipe={wildcards.recipe}"
     shell:
-        "benchmark_all_reduce.py"
-        " --record {output.record}"
-        " --stall-timeout-s {resources.stall_timeout_s}"
-        " --latency-wait-s {resources.latency_wait_s}"
-        " {params.arguments}"
-        " >{log} 2>&1"
+        r"""
+        python3 "$SCRIPTS/benchmark_all_reduce.py" \
+            --record {output.record:q} \
+            --stall-timeout-s {resources.stall_timeout_s} \
+            --latency-wait-s {resources.latency_wait_s} \
+            {params.arguments:q} \
+            >{log:q} 2>&1
+        """

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import SCRIPTS
+from test_packages import house_imports
+from tfscaling.files.source_files import source_files
+
+
+def names(paths: list[Path]) -> set[str]:
+    return {str(path.relative_to(SCRIPTS)) for path in paths}
+
+
+def test_what_is_imported_from_the_folder_is_found_whole(tmp_path: Path) -> None:
+    def write(name: str, text: str) -> None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    write(
+        "script.py",
+        "import os, sibling as s\nfrom library import (\n    one,  # a, b\n    two,\n)\n",
+    )
+    write("sibling.py", "")
+    write("unused.py", "import other")
+    write("other.py", "")
+    write("library/__init__.py", "")
+    write("library/one.py", "def f():\n    from library.deep import three as t  # later\n")
+    write("library/two.py", "from library import one")
+    write("library/four.py", "")
+    write("library/deep/__init__.py", "")
+    write("library/deep/three.py", "import pandas")
+    found = {str(path.relative_to(tmp_path)) for path in source_files(tmp_path / "script.py")}
+    assert found == {
+        "script.py",
+        "sibling.py",
+        "library/__init__.py",
+        "library/one.py",
+        "library/two.py",
+        "library/deep/__init__.py",
+        "library/deep/three.py",
+    }
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.name)
+def test_no_import_of_a_real_script_is_missed(script: Path) -> None:
+    found = names(source_files(script))
+    for name in found:
+        for package, module in house_imports(SCRIPTS / name):
+            path = f"tfscaling/{package}/{module}.py"
+            assert path in found or not (SCRIPTS / path).exists()
+
+
+@pytest.mark.parametrize("script", ["collect.py", "compare.py", "analyse.py", "plot.py"])
+def test_tables_and_plots_do_not_depend_on_training_or_the_page(script: str) -> None:
+    packages = {name.split("/")[1] for name in names(source_files(SCRIPTS / script)) if "/" in name}
+    assert not {"training", "jobs", "report"} & packages
+
+
+def test_of_tables_and_plots_only_the_page_depends_on_the_report() -> None:
+    assert "tfscaling/report/page.py" in names(source_files(SCRIPTS / "write_report.py"))

@@ -1,0 +1,273 @@
+"""Each row of "Where to add" in the README: one of each is added to a copy, and a sweep uses it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from project import BIN, REPOSITORY
+
+LIBRARY = "workflow/scripts/tfscaling"
+
+
+class Addition(NamedTuple):
+    """`entry` becomes the last one of a registry; `code` is the function that it names."""
+
+    file: str
+    registry: str
+    entry: str
+    code: str
+
+
+ADDITIONS = {
+    "model": Addition(
+        f"{LIBRARY}/training/models.py",
+        "MODELS",
+        '"linear": Model("One layer.", "stripes", _linear),',
+        """
+        def _linear() -> Any:
+            import keras
+
+            return keras.Sequential(
+                [keras.Input((8, 8)), keras.layers.Flatten(), keras.layers.Dense(2)]
+            )
+        """,
+    ),
+    "dataset": Addition(
+        f"{LIBRARY}/datasets/catalogue.py",
+        "DATASETS",
+        '"stripes": Dataset("Bright upper or lower halves.", None, 128, npz.read,'
+        ' generated=("made up", _stripes)),',
+        """
+        def _stripes() -> dict[str, np.ndarray]:
+            def part(examples: int) -> tuple[np.ndarray, np.ndarray]:
+                labels = np.arange(examples, dtype=np.int32) % 2
+                images = np.zeros((examples, 8, 8), np.uint8)
+                images[labels == 0, :4] = images[labels == 1, 4:] = 255
+                return images, labels
+
+            (x_train, y_train), (x_test, y_test) = part(128), part(32)
+            return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
+        """,
+    ),
+    "strategy": Addition(
+        f"{LIBRARY}/training/strategies.py",
+        "STRATEGIES",
+        '"first_device": Strategy("One device.", _first_device, one_task_only=True),',
+        """
+        def _first_device(devices: Sequence[str], parameters: Any) -> Any:
+            import tensorflow as tf
+
+            return tf.distribute.OneDeviceStrategy(devices[0])
+        """,
+    ),
+    "launcher": Addition(
+        f"{LIBRARY}/jobs/launchers.py",
+        "LAUNCHERS",
+        '"alone": alone,',
+        """
+        def alone(request: Request) -> list[Command]:
+            env = {**request.env, "STARTED_BY": "alone"}
+            return [Command(tuple(request.command), env, rank_log(request.folder, 0), 0)]
+        """,
+    ),
+    "metric": Addition(
+        f"{LIBRARY}/records/metrics.py",
+        "METRICS",
+        '"train_share": Metric("share of the training", "", "higher", 4, _train_share),',
+        """
+        def _train_share(record: RunRecord) -> float:
+            return record.phases.train_time_s / record.phases.execution_time_s
+        """,
+    ),
+    "plot": Addition(
+        f"{LIBRARY}/plots/plot_registry.py",
+        "PLOTS",
+        '"share": Plot("Share of the training", _share),',
+        """
+        def _share(tables: Tables, title: str) -> Figure:
+            from tfscaling.plots import plot_figure
+
+            figure, (axes,) = plot_figure.panels(title, "nodes", ["share"])
+            axes.plot(tables.comparison["nodes"], tables.comparison["train_share"], "o")
+            plot_figure.finish(figure, axes, tables)
+            return figure
+        """,
+    ),
+    "conclusion": Addition(
+        f"{LIBRARY}/analysis/conclusions.py",
+        "CONCLUSIONS",
+        '"slowest": Conclusion("The slowest point", "Where a run takes longest.", _slowest,'
+        " _slowest_page, _slowest_table),",
+        """
+        def _slowest(study: Study) -> pd.DataFrame:
+            return study.comparison.nlargest(1, "execution_time_s")[["platform", "nodes"]]
+
+
+        def _slowest_table(table: pd.DataFrame) -> "TextTable":
+            from tfscaling.tables.display import TextTable
+
+            return TextTable("The slowest point", table.astype(str))
+
+
+        def _slowest_page(table: pd.DataFrame, study: Study) -> str:
+            return formats.markdown(_slowest_table(table))
+        """,
+    ),
+}
+PLATFORM = """
+  attic:
+    title: "The attic"
+    launcher: alone
+    nodes_max: 1
+    cpus_per_node: 1
+"""
+CONFIG_KEY = """
+    remark: Annotated[Line | None, about("What readers of the tables should know.")] = None
+"""
+OVERLAY: dict[str, Any] = {
+    "study": "added",
+    "grid": [
+        {
+            "platform": "attic",
+            "model": "linear",
+            "strategy": "first_device",
+            "recipe": "short",
+            "nodes": [1],
+            "gpus_per_node": [0],
+            "repeats": 1,
+        }
+    ],
+    "recipes": {
+        "short": {
+            "per_replica_batch_size": 32,
+            "optimizer": "adam",
+            "learning_rate": 0.01,
+            "epochs": 2,
+        }
+    },
+    "comparison": {
+        "columns": ["execution_time_s", "accuracy", "train_share"],
+        "remark": "Under the roof.",
+    },
+    "plots": {"share": {"title": "How much of it is training"}},
+}
+
+
+def dedented(code: str) -> str:
+    return "".join(line.removeprefix(" " * 8) + "\n" for line in code.strip("\n").split("\n"))
+
+
+def add(folder: Path, addition: Addition) -> None:
+    """Add the function and the entry to the registry's file."""
+    path = folder / addition.file
+    text = path.read_text()
+    start = text.index(f"\n{addition.registry}: dict[")
+    end = text.index("}\n", start)
+    text = f"{text[:end]}    {addition.entry}\n{text[end:]}"
+    # the comment above a registry stays with it
+    while text[:start].rsplit("\n", 1)[1].startswith("#:"):
+        start = text[:start].rindex("\n")
+    path.write_text(f"{text[:start]}\n\n{dedented(addition.code)}\n{text[start:]}")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository with one more of everything, after a sweep that uses it."""
+    folder = tmp_path_factory.mktemp("copy") / "repository"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (REPOSITORY / name).is_file() and not name.startswith("tests/"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(REPOSITORY / name, folder / name)
+    for addition in ADDITIONS.values():
+        add(folder, addition)
+    with (folder / "config/platforms.yaml").open("a") as file:
+        file.write(PLATFORM)
+    config = folder / LIBRARY / "study/config.py"
+    text = config.read_text()
+    after = text.index("class Comparison(")
+    end = after + text[after:].index("\n\n\n")
+    config.write_text(text[:end] + CONFIG_KEY + text[end:])
+    (folder / "overlay.yaml").write_text(yaml.safe_dump(OVERLAY, sort_keys=False))
+    snakemake(folder, "--profile", "profiles/local")
+    return folder
+
+
+def run(folder: Path, *command: str) -> str:
+    environ = {**os.environ, "PYTHONPATH": str(folder / "workflow/scripts")}
+    done = subprocess.run(
+        command, cwd=folder, env=environ, text=True, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    logs = sorted(folder.glob("results/**/*.log"))
+    assert done.returncode == 0, done.stdout + "\n".join(log.read_text()[-1500:] for log in logs)
+    return done.stdout
+
+
+def snakemake(folder: Path, *arguments: str) -> str:
+    return run(folder, str(BIN / "snakemake"), "--configfile", "overlay.yaml", *arguments)
+
+
+def table(folder: Path, name: str) -> list[dict[str, str]]:
+    with (folder / f"results/added/tables/{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_readme_has_a_row_for_each() -> None:
+    section = (REPOSITORY / "README.md").read_text().split("## Where to add\n")[1]
+    rows = [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")]
+    for what in (*ADDITIONS, "platform", "config key"):
+        assert any(row.startswith(f"a {what}") for row in rows), what
+    for addition in ADDITIONS.values():
+        assert addition.file.removeprefix(f"{LIBRARY}/") in section
+        assert addition.registry in section
+
+
+def test_the_run_used_all_of_them(folder: Path) -> None:
+    (row,) = table(folder, "comparison")
+    axes = ("platform", "model", "strategy", "platform_title", "status")
+    assert [row[name] for name in axes] == ["attic", "linear", "first_device", "The attic", "ok"]
+    (path,) = folder.glob("results/runs/**/run.json")
+    parameters = json.loads(path.read_text())["parameters"]
+    assert (parameters["dataset"], parameters["launcher"]) == ("stripes", "alone")
+    assert 0.5 < float(row["accuracy"]) <= 1.0
+
+
+def test_tables_have_the_metric_and_the_conclusion(folder: Path) -> None:
+    (row,) = table(folder, "comparison")
+    assert 0 < float(row["train_share"]) < 1
+    tables = folder / "results/added/tables"
+    assert " train_share |" in (tables / "comparison.md").read_text()
+    assert table(folder, "slowest") == [{"platform": "attic", "nodes": "1"}]
+    assert (tables / "slowest.md").read_text().startswith("# The slowest point\n")
+
+
+def test_the_page_has_plot_conclusion_metric_and_platform(folder: Path) -> None:
+    page = (folder / "results/added/report.html").read_text()
+    assert "<summary>How much of it is training<img" in page
+    assert '<h3 id="slowest">The slowest point</h3>' in page
+    assert "Where a run takes longest." in page
+    assert "share of the training" in page  # among the definitions
+    assert "The attic" in page
+    assert "How much of it is training" in (folder / "results/added/plots/share.svg").read_text()
+
+
+def test_the_configuration_has_the_key(folder: Path) -> None:
+    snakemake(folder, "--profile", "profiles/local", "results/added/config.json")
+    config = json.loads((folder / "results/added/config.json").read_text())
+    assert config["comparison"]["remark"] == "Under the roof."
+
+
+def test_snakemake_finds_nothing_to_say_or_to_do(folder: Path) -> None:
+    assert "in a good condition" in snakemake(folder, "--lint")
+    assert "Nothing to be done" in snakemake(folder, "--profile", "profiles/local", "--dry-run")

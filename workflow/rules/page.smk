@@ -1,0 +1,49 @@
+"""The page: one self-contained HTML file that works offline, the answer first.
+
+INPUTS   results/{study}/manifest.json, results/{study}/tables/{*.csv,warnings.json},
+         results/{study}/plots/*.svg
+OUTPUTS  results/{study}/report.html; removes results/{study}/partial and plots that are no longer
+         configured
+"""
+
+
+rule write_report:
+    """Write the page of the study."""
+    input:
+        manifest=f"{RESULTS}/manifest.json",
+        runs=f"{RESULTS}/tables/runs.csv",
+        comparison=f"{RESULTS}/tables/comparison.csv",
+        warnings=f"{RESULTS}/tables/warnings.json",
+        conclusions=expand(f"{RESULTS}/tables/{{name}}.csv", name=CONCLUSIONS),
+        plots=expand(f"{RESULTS}/plots/{{plot}}.svg", plot=TITLES),
+        code=code_of("write_report.py"),
+        template=page_files(),
+    output:
+        html=f"{RESULTS}/report.html",
+    log:
+        f"{RESULTS}/logs/write_report.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        title=CONFIG.comparison.title,
+        columns=list(CONFIG.comparison.columns),
+        plot_titles=list(TITLES.values()),
+    message:  # Snakemake would list all input files
+        "write the page"
+    shell:
+        r"""
+        python3 "$SCRIPTS/write_report.py" \
+            --manifest {input.manifest:q} \
+            --runs {input.runs:q} \
+            --comparison {input.comparison:q} \
+            --warnings {input.warnings:q} \
+            --conclusions {input.conclusions:q} \
+            --plots {input.plots:q} \
+            --plot-titles {params.plot_titles:q} \
+            --title {params.title:q} \
+            --columns {params.columns:q} \
+            --output {output.html:q} \
+            --remove-earlier \
+            >{log:q} 2>&1
+        """

@@ -1,0 +1,45 @@
+"""Plots, one SVG each.
+
+INPUTS   results/{study}/tables/{comparison,epochs,published}.csv and warnings.json beside them
+OUTPUTS  results/{study}/plots/{plot}.svg    the plots that the configuration names
+"""
+
+
+rule plot:
+    """Draw all plots, in one process."""
+    input:
+        comparison=f"{RESULTS}/tables/comparison.csv",
+        epochs=f"{RESULTS}/tables/epochs.csv",
+        warnings=f"{RESULTS}/tables/warnings.json",
+        published=f"{RESULTS}/tables/published.csv",
+        code=code_of("plot.py"),
+    output:
+        svg=[
+            report(
+                f"{RESULTS}/plots/{plot}.svg",
+                category="Plots",
+                caption="../report/plot.rst",
+                labels={"plot": title},
+            )
+            for plot, title in TITLES.items()
+        ],
+    log:
+        f"{RESULTS}/logs/plot.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        titles=list(TITLES.values()),
+    message:  # Snakemake would list all input files
+        "draw the plots"
+    shell:
+        r"""
+        python3 "$SCRIPTS/plot.py" \
+            --comparison {input.comparison:q} \
+            --epochs {input.epochs:q} \
+            --warnings {input.warnings:q} \
+            --published {input.published:q} \
+            --titles {params.titles:q} \
+            --outputs {output.svg:q} \
+            >{log:q} 2>&1
+        """

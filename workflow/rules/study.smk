@@ -1,0 +1,40 @@
+"""What is asked, as files: the configuration and the manifest.
+
+INPUTS   the validated configuration and the grid that it expands to
+OUTPUTS  results/{study}/config.json     every key with its value, defaults filled in
+         results/{study}/manifest.json   every planned run with its parameters, every excluded
+                                         point with its reason
+         ROOT, STUDY   the folders results and results/{study} as Snakemake sees them
+"""
+
+
+rule write_config:
+    """Write the validated configuration, for programs that need many of its keys."""
+    output:
+        config=f"{RESULTS}/config.json",
+    log:
+        f"{RESULTS}/logs/write_config.log",
+    localrule: True
+    params:
+        config=CONFIG_TEXT,
+    run:
+        atomic.write_text(Path(output.config), params.config)
+
+
+rule write_manifest:
+    """Write the run manifest, which the tables compare with the records."""
+    output:
+        manifest=f"{RESULTS}/manifest.json",
+    log:
+        f"{RESULTS}/logs/write_manifest.log",
+    localrule: True
+    params:
+        checksum=manifest_checksum,
+    run:
+        MANIFEST.write(Path(output.manifest))
+
+
+# In a module with a `prefix`, which Snakemake sets before outputs but not before other texts, these
+# have it too: what is named by them is in the same results as the outputs.
+STUDY = os.path.dirname(rules.write_manifest.output.manifest)
+ROOT = os.path.dirname(STUDY)

@@ -1,0 +1,63 @@
+"""The source files that a script is made of: what its results depend on.
+
+Found in the text of the import statements, because a workflow asks at each start and parsing whole
+files would take most of its time.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+#: `import a.b`, `from a.b import c`, `from a.b import (c, d)`, at any depth of indentation.
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+([^\n#(]*))",
+    re.MULTILINE,
+)
+_COMMENT = re.compile(r"#[^\n]*")
+
+
+def source_files(script: Path) -> list[Path]:
+    """The script and all files that it imports, directly or not, from its folder; sorted.
+
+    Files of other packages, such as those of the environment, are not among them. An import inside
+    a function counts.
+    """
+    found: set[Path] = set()
+    ahead = {script}
+    while ahead:
+        path = ahead.pop()
+        found.add(path)
+        ahead |= _imported(path, script.parent) - found
+    return sorted(found)
+
+
+@functools.cache
+def _imported(path: Path, folder: Path) -> frozenset[Path]:
+    """The files below `folder` that a file imports itself, with their packages' `__init__`."""
+    files: set[Path] = set()
+    for module, names, modules in _IMPORT.findall(path.read_text()):
+        imported = _words(modules) or [module, *(f"{module}.{name}" for name in _words(names))]
+        for name in imported:
+            files |= _files_of(name, folder)
+    return frozenset(files)
+
+
+def _words(names: str) -> list[str]:
+    """The names of `a, b as c` or of `(a, b,)`."""
+    plain = _COMMENT.sub("", names).strip().strip("()")
+    return [part.split()[0] for part in plain.split(",") if part.strip()]
+
+
+@functools.cache
+def _files_of(module: str, folder: Path) -> frozenset[Path]:
+    """The files that an import of `module` loads, none if it is not below `folder`."""
+    files = set()
+    *packages, last = module.split(".")
+    place = folder
+    for package in packages:
+        place = place / package
+        files.add(place / "__init__.py")
+    files |= {place / f"{last}.py", place / last / "__init__.py"}
+    return frozenset(path for path in files if path.is_file())
