@@ -22,7 +22,7 @@ from tfscaling.study.geometry import Geometry
 Value = str | int | float | None | list[str] | dict[str, str]
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
+class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A point of the grid: what its runs have in common. Its identity wherever points are keys."""
 
     platform: str
