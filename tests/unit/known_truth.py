@@ -16,9 +16,9 @@ from statistics import median
 from typing import Any
 
 import generator
-from builders import raw_config
+from builders import manifest_dict, raw_config
 from tfscaling.records import run_record
-from tfscaling.study import configuration, manifest
+from tfscaling.study import configuration
 
 REPEATS = 6
 NODES = (1, 2, 3, 4)
@@ -87,7 +87,7 @@ def expected_runs() -> dict[str, Any]:
         "nodes": list(NODES), "repeats": REPEATS,
     }  # fmt: skip
     raw = raw_config((("platforms",), platforms), (("grid",), [block]))
-    return manifest.expected_runs(configuration.validate(raw))
+    return manifest_dict(configuration.validate(raw))
 
 
 def draw(number: int) -> TrueSet:

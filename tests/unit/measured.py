@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from builders import raw_config
-from tfscaling.study import configuration, costs, manifest
+from builders import manifest_dict, raw_config
+from tfscaling.study import configuration, costs
 from tfscaling.study.platforms import device_kind
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -35,7 +35,7 @@ def measured(
         (("grid",), [{"platform": names, "model": "mnist_cnn", "recipe": "weak", "nodes": nodes,
                       "repeats": repeats}]),
     )  # fmt: skip
-    expected = manifest.expected_runs(configuration.validate(raw))
+    expected = manifest_dict(configuration.validate(raw))
     rows = []
     for entry in expected["runs"]:
         axes = entry["axes"]

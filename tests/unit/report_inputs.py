@@ -9,9 +9,9 @@ from typing import Any
 
 import generator
 import pandas as pd
-from builders import raw_config, write_failure
+from builders import manifest_dict, raw_config, write_failure
 from tfscaling.report.page import Plot, Results
-from tfscaling.study import configuration, manifest
+from tfscaling.study import configuration
 from tfscaling.tables import data_warnings, runs_table
 from tfscaling.tables.comparison import comparison_table
 
@@ -48,7 +48,7 @@ def study(runs_dir: Path, fails: bool = True) -> Study:
     price = {"usd_per_node_hour": 3.5, "price_date": "2026-01", "price_source": "a list"}
     raw = raw_config((("grid",), blocks))
     raw["platforms"]["cluster"] |= {"title": "My cluster", "instance_type": "big-8", **price}
-    expected = manifest.expected_runs(configuration.validate(raw))
+    expected = manifest_dict(configuration.validate(raw))
     for entry in expected["runs"]:
         axes = entry["axes"]
         if axes["nodes"] == 8:

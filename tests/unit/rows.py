@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from builders import raw_config
-from tfscaling.study import configuration, manifest
+from builders import manifest_dict, raw_config
+from tfscaling.study import configuration
 
 
 def expected_of(*blocks: dict[str, Any], **platform: Any) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def expected_of(*blocks: dict[str, Any], **platform: Any) -> dict[str, Any]:
     raw = raw_config((("grid",), [{**usual, **block} for block in blocks or ({},)]))
     raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
     raw["platforms"]["cluster"].update(platform)
-    return manifest.expected_runs(configuration.validate(raw))
+    return manifest_dict(configuration.validate(raw))
 
 
 def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:

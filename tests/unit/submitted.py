@@ -9,11 +9,12 @@ from typing import Any
 
 import snakemake_executor_plugin_slurm as plugin
 import yaml
-from builders import REPOSITORY, raw_config
+from builders import REPOSITORY, manifest_dict, manifest_of, raw_config
 from snakemake.resources import Resources
-from tfscaling.study import configuration, manifest
+from tfscaling.study import configuration
 from tfscaling.study.config import Config
-from tfscaling.sweep import submission
+from tfscaling.study.configuration import Sources
+from tfscaling.sweep import costed_plan, submission
 
 
 def config_of(budget: dict[str, Any] | None = None, repeats: int = 1, **platform: Any) -> Config:
@@ -24,8 +25,16 @@ def config_of(budget: dict[str, Any] | None = None, repeats: int = 1, **platform
     return configuration.validate(raw)
 
 
+def plan_of(config: Config, runs_dir: Path) -> costed_plan.Plan:
+    return costed_plan.make(config, manifest_of(config), runs_dir)
+
+
+def refusal_of(config: Config, runs_dir: Path, sources: Sources = ()) -> str | None:
+    return costed_plan.refusal(config, manifest_of(config), runs_dir, sources)
+
+
 def entries(config: Config) -> list[dict[str, Any]]:
-    return manifest.expected_runs(config)["runs"]
+    return manifest_dict(config)["runs"]
 
 
 PROFILE = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())

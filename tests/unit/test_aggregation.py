@@ -9,8 +9,8 @@ from typing import Any
 import generator
 import pandas as pd
 import pytest
-from builders import raw_config
-from tfscaling.study import configuration, manifest
+from builders import manifest_dict, raw_config
+from tfscaling.study import configuration
 from tfscaling.tables import display, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.display import TextTable
@@ -37,7 +37,7 @@ def expected() -> dict[str, Any]:
     raw = raw_config((("grid",), [block]))
     raw["platforms"]["other"] = raw["platforms"]["cluster"]
     raw["recipes"]["slow"] = {**raw["recipes"]["weak"], "learning_rate": 0.01}
-    return manifest.expected_runs(configuration.validate(raw))
+    return manifest_dict(configuration.validate(raw))
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from typing import Any
 import generator
 import pandas as pd
 import pytest
-from builders import raw_config, write_failure
+from builders import manifest_dict, raw_config, write_failure
 from jsonschema import Draft202012Validator
 from tfscaling.records.metrics import METRICS
-from tfscaling.study import configuration, manifest
+from tfscaling.study import configuration
 from tfscaling.study.configuration import load_schema, properties
 from tfscaling.tables import comparison, runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -43,7 +43,7 @@ def expected_runs(repeats: int) -> dict[str, Any]:
     # the larger the batch, the less accurate: not every point reaches this
     raw["comparison"] = {"target_accuracy": 0.98}
     raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
-    return manifest.expected_runs(configuration.validate(raw))
+    return manifest_dict(configuration.validate(raw))
 
 
 def spoil(expected: dict[str, Any], runs_dir: Path) -> None:

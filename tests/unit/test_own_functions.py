@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import REGISTRIES, raw_config
+from builders import REGISTRIES, manifest_dict, raw_config
 from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.metrics import METRICS
-from tfscaling.study import configuration, grid, manifest
+from tfscaling.study import configuration, grid
 from tfscaling.study.configuration import ConfigError
 from tfscaling.training import models, user_model
 
@@ -100,7 +100,7 @@ def test_a_function_is_a_model_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_parameters_name_the_function_that_made_the_data() -> None:
     raw = raw_config((("recipes", "weak", "dataset"), "mine:data"))
-    expected = manifest.expected_runs(configuration.validate(raw))
+    expected = manifest_dict(configuration.validate(raw))
     assert expected["runs"][0]["parameters"]["dataset"] == "mine:data"
 
 

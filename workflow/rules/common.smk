@@ -239,7 +239,7 @@ def refuse_beyond_budget():
     """End with one line if the runs still to do exceed the budget, or a batch the prepared data."""
     from tfscaling.sweep import costed_plan
 
-    refusal = costed_plan.refusal(CONFIG, Path(ROOT, "runs"), SOURCES)
+    refusal = costed_plan.refusal(CONFIG, MANIFEST, Path(ROOT, "runs"), SOURCES)
     datasets = Path(ROOT, "datasets")
     refusal = refusal or costed_plan.batch_problem(CONFIG, GRID.runs, datasets, SOURCES)
     if refusal:

@@ -1,6 +1,6 @@
 """Plan: what a sweep would still do, how it is submitted and what it costs. Nothing is submitted.
 
-INPUTS   results/{study}/config.json, results/runs/** as it is now; the executor of the profile
+INPUTS   results/{study}/{config,manifest}.json, results/runs/** as it is now; the executor of the profile
 OUTPUTS  results/{study}/plan.csv   one row per run still to do and per excluded point
          results/{study}/plan.md    the same to read (it is printed), with sbatch lines, sums
                                    and budget
@@ -12,6 +12,7 @@ rule plan:
     """Plan the runs that are still to do, with their cost."""
     input:
         config=f"{RESULTS}/config.json",
+        manifest=f"{RESULTS}/manifest.json",
     log:
         f"{RESULTS}/logs/plan.log",
     localrule: True
@@ -26,6 +27,7 @@ rule plan:
         r"""
         python3 "$SCRIPTS/plan.py" \
             --config {input.config:q} \
+            --manifest {input.manifest:q} \
             --submission /dev/stdin \
             --runs-dir {params.runs_dir:q} \
             --csv {params.csv:q} \

@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def tabulate(config: Config, planned: Manifest, runs_dir: Path, folder: Path) -> None:
-    """All tables, as the rules collect, compare and conclude make them."""
+    """All tables, as the rules collect, compare and analyse make them."""
     (folder / "platforms").mkdir(parents=True, exist_ok=True)
     planned.write(folder.parent / "manifest.json")
     expected = manifest.as_dict(planned)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write and print what a sweep would still do, at what price, and how it is submitted.
 
-INPUTS   config.json (--config), how jobs are submitted (--submission), the run records below
-         --runs-dir
+INPUTS   config.json (--config), manifest.json (--manifest), how jobs are submitted (--submission),
+         the run records below --runs-dir
 OUTPUTS  plan.csv (--csv): one row per run still to do and per excluded point; plan.md (--md): the
          same to read, with the sbatch lines, the sums and the budget
 """
@@ -16,6 +16,7 @@ import msgspec
 import pandas as pd
 from tfscaling.files import strict_json
 from tfscaling.study.config import Budget, Config
+from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.sweep import costed_plan, submission
 from tfscaling.tables import formats
@@ -37,6 +38,7 @@ DIGITS = {"node_hours": 3, "cost_usd": 4}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", required=True, type=Path, help="config.json")
+    parser.add_argument("--manifest", required=True, type=Path, help="manifest.json")
     parser.add_argument(
         "--submission", required=True, type=Path, help="how jobs are submitted: JSON"
     )
@@ -46,7 +48,7 @@ def main() -> None:
     args = parser.parse_args()
     config = msgspec.json.decode(args.config.read_bytes(), type=Config)
     how = strict_json.loads(args.submission.read_text())
-    made = costed_plan.make(config, args.runs_dir)
+    made = costed_plan.make(config, Manifest.read(args.manifest), args.runs_dir)
     submission.add(made.runs, config, how)
     table = pd.DataFrame(made.rows, columns=list(costed_plan.COLUMNS), dtype=object)
     table.to_csv(args.csv, index=False)

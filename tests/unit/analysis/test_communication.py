@@ -10,10 +10,10 @@ import all_reduce_records
 import generator
 import pandas as pd
 import pytest
-from builders import raw_config, write_failure
+from builders import manifest_dict, raw_config, write_failure
 from tfscaling.analysis import communication, methodology
 from tfscaling.analysis.evidence import Study
-from tfscaling.study import configuration, manifest
+from tfscaling.study import configuration
 from tfscaling.study.all_reduce_benchmark import folder_beside
 from tfscaling.tables import formats, runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -31,7 +31,7 @@ class Timed:
             {**point, "nodes": 3, "strategy": "parameter_server"},
         ]
         raw = raw_config((("grid",), blocks), (("all_reduce_benchmark",), {"enabled": enabled}))
-        self.expected = manifest.expected_runs(configuration.validate(raw))
+        self.expected = manifest_dict(configuration.validate(raw))
         self.runs_dir = folder / "runs"
         self.folder = folder_beside(self.runs_dir)
         self.entry = {e["axes"]["nodes"]: e for e in self.expected["all_reduce_benchmarks"][::-1]}

@@ -9,13 +9,13 @@ from typing import Any
 import generator
 import pandas as pd
 import pytest
-from builders import raw_config
+from builders import manifest_dict, raw_config
 from measured import around, measured
 from report_inputs import study
 from tfscaling.analysis import methodology
 from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.methodology import FAIL, NOT_APPLICABLE, PASS, RULES
-from tfscaling.study import configuration, manifest
+from tfscaling.study import configuration
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -40,7 +40,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """Six runs on each of 1, 2 and 4 nodes and one point with GPUs, which follow every rule."""
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "repeats": 6}
     blocks = [{**usual, "nodes": [1, 2, 4]}, {**usual, "nodes": [2], "gpus_per_node": 2}]
-    expected = manifest.expected_runs(configuration.validate(raw_config((("grid",), blocks))))
+    expected = manifest_dict(configuration.validate(raw_config((("grid",), blocks))))
     folder = tmp_path_factory.mktemp("runs")
     generator.write_records(expected, folder)
     runs, _ = runs_table.run_tables(expected, folder)

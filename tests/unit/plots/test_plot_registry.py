@@ -11,12 +11,12 @@ from typing import Any
 import pandas as pd
 import plot
 import pytest
-from builders import SCRIPTS, raw_config, write_record
+from builders import SCRIPTS, manifest_dict, raw_config, write_record
 from tfscaling.plots import plot_figure
 from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.plots.plot_series import Tables
 from tfscaling.records import run_record
-from tfscaling.study import configuration, manifest
+from tfscaling.study import configuration
 from tfscaling.tables import comparison, data_warnings, runs_table
 
 FILES = ("comparison.csv", "epochs.csv", "warnings.json")
@@ -27,7 +27,7 @@ def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[P
     """Files of tables and warnings of a grid whose node counts in `times` were measured."""
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [4, 1, 2, 9]}
     raw = raw_config((("grid",), [{**usual, **block}]))
-    expected = manifest.expected_runs(configuration.validate(raw))
+    expected = manifest_dict(configuration.validate(raw))
     for entry in expected["runs"]:
         if entry["axes"]["nodes"] in times:
             write_record(folder, entry, times[entry["axes"]["nodes"]] + entry["axes"]["repeat"])

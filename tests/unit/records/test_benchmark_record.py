@@ -8,17 +8,17 @@ from typing import Any
 
 import all_reduce_records
 import pytest
-from builders import raw_config
+from builders import manifest_dict, raw_config
 from tfscaling.records import benchmark_record, run_record
 from tfscaling.records.rank_report import BenchmarkReport
-from tfscaling.study import configuration, manifest
+from tfscaling.study import configuration
 
 
 @pytest.fixture
 def entry() -> dict[str, Any]:
     """Two nodes of the cluster."""
     raw = raw_config((("all_reduce_benchmark",), {"enabled": True}))
-    return manifest.expected_runs(configuration.validate(raw))["all_reduce_benchmarks"][1]
+    return manifest_dict(configuration.validate(raw))["all_reduce_benchmarks"][1]
 
 
 def reports() -> list[BenchmarkReport]:

@@ -12,14 +12,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import a_record, rank_events, record_of, valid_config
+from builders import a_record, manifest_dict, rank_events, record_of, valid_config
 from generator import training_report as report
 from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.phases import EVENTS, PHASES, WALL_PHASES, Phases
 from tfscaling.records.rank_report import Rank, ServerReport, TrainingReport, summary
 from tfscaling.records.run_record import RecordError, RunRecord
-from tfscaling.study import manifest
 
 #: Times at which two ranks pass each boundary; neither is always the last.
 PASSED = [
@@ -487,7 +486,7 @@ DIVERGENCE = "diverged: loss is NaN from epoch 2"
 
 
 def a_diverged_record() -> dict[str, Any]:
-    entry = manifest.expected_runs(valid_config())["runs"][1]
+    entry = manifest_dict(valid_config())["runs"][1]
     return record_of(entry, divergence=DIVERGENCE)
 
 
@@ -529,7 +528,7 @@ def test_a_run_that_diverged_cannot_pose_as_one_that_counts(change: dict[str, An
 
 
 def test_the_examples_trained_are_those_that_the_chief_counted() -> None:
-    entry = manifest.expected_runs(valid_config())["runs"][1]
+    entry = manifest_dict(valid_config())["runs"][1]
     assert record_of(entry, examples_trained=700)["metrics"]["examples_trained"] == 700
 
 

@@ -10,11 +10,11 @@ import all_reduce_records
 import generator
 import plan as script
 import pytest
-from builders import REGISTRIES, raw_config, record_of, write_failure, write_record
+from builders import REGISTRIES, manifest_dict, raw_config, record_of, write_failure, write_record
 from msgspec.structs import replace
-from submitted import config_of, described, entries
+from submitted import config_of, described, entries, plan_of, refusal_of
 from tfscaling.records.phases import PHASES, WALL_PHASES
-from tfscaling.study import configuration, grid, manifest, parameters
+from tfscaling.study import configuration, grid, parameters
 from tfscaling.study.config import AllReduceBenchmark, Config
 from tfscaling.sweep import costed_plan, submission
 
@@ -35,7 +35,7 @@ def record_with(folder: Path, entry: dict[str, Any], **phases: float) -> None:
 def test_runs_without_a_record_are_to_do_and_excluded_points_have_their_reason(
     tmp_path: Path,
 ) -> None:
-    made = costed_plan.make(config_of(cpus_per_node=8), tmp_path)
+    made = plan_of(config_of(cpus_per_node=8), tmp_path)
     assert [(row["nodes"], row["feasibility"], row["reason"]) for row in made.rows] == [
         (1, "runs", "missing: not run yet"),
         (2, "runs", "missing: not run yet"),
@@ -50,7 +50,7 @@ def test_runs_without_a_record_are_to_do_and_excluded_points_have_their_reason(
 def test_finished_runs_are_left_out_and_cost_nothing(tmp_path: Path) -> None:
     config = config_of()
     write_record(tmp_path, entries(config)[1])
-    made = costed_plan.make(config, tmp_path)
+    made = plan_of(config, tmp_path)
     assert [row["nodes"] for row in made.runs] == [1]
     assert made.finished == 1
 
@@ -62,9 +62,7 @@ def test_failed_stale_and_broken_runs_are_to_do_with_the_reason(tmp_path: Path) 
     write_record(tmp_path, {**second, "parameters": {**second["parameters"], "epochs": 7},
                             "parameters_hash": "0" * 16})  # fmt: skip
     write_record(tmp_path, third).write_text("{")
-    reasons = [
-        row["reason"] for row in costed_plan.make(config, tmp_path).runs if row["nodes"] == 1
-    ]
+    reasons = [row["reason"] for row in plan_of(config, tmp_path).runs if row["nodes"] == 1]
     assert reasons[0].startswith("failed: rank_died: rank 1 on node1")
     assert reasons[1] == "stale: made with other parameters: epochs: 7, now 2"
     assert reasons[2].startswith("failed: ") and "not JSON" in reasons[2]
@@ -75,7 +73,7 @@ def test_only_the_chosen_cluster_is_planned(tmp_path: Path) -> None:
     raw["grid"][0]["nodes"] = [1, 2, 5]
     raw["platforms"]["cluster"]["cluster"] = "gcp"
     raw["cluster"] = "gcp"
-    made = costed_plan.make(configuration.validate(raw), tmp_path)
+    made = plan_of(configuration.validate(raw), tmp_path)
     assert {row["platform"] for row in made.rows} == {"cluster"}
     assert (len(made.runs), made.elsewhere) == (3, 2)
 
@@ -84,7 +82,7 @@ def test_only_the_chosen_cluster_is_planned(tmp_path: Path) -> None:
 
 
 def test_without_a_measurement_the_time_limit_is_the_estimate(tmp_path: Path) -> None:
-    row = costed_plan.make(config_of(**PRICE), tmp_path).runs[1]
+    row = plan_of(config_of(**PRICE), tmp_path).runs[1]
     assert (row["duration_s"], row["duration_from"]) == (1800.0, "time limit")
     assert row["node_hours"] == pytest.approx(1.0)
     assert row["cost_usd"] == pytest.approx(3.6)
@@ -94,7 +92,7 @@ def test_the_estimate_is_the_median_wall_time_of_the_points_valid_runs(tmp_path:
     config = config_of(repeats=4)
     for entry, extra in zip(entries(config)[:3], (0.0, 100.0, 5.0), strict=True):
         record_with(tmp_path, entry, train_time_s=10.0 + extra, queue_time_s=999.0)
-    of_one_node, *others = costed_plan.make(config, tmp_path).runs
+    of_one_node, *others = plan_of(config, tmp_path).runs
     assert of_one_node["repeat"] == 4
     assert of_one_node["duration_s"] == pytest.approx(WALL_S + 5.0)
     assert of_one_node["duration_from"] == "measured, 3 runs"
@@ -132,9 +130,9 @@ def test_one_run_is_named_in_the_singular(tmp_path: Path) -> None:
 
 
 def test_totals(tmp_path: Path) -> None:
-    runs = costed_plan.make(config_of(**PRICE), tmp_path).runs
+    runs = plan_of(config_of(**PRICE), tmp_path).runs
     assert costed_plan.total(runs) == costed_plan.Total(2, 1.5, pytest.approx(5.4), 3600.0, ())
-    unpriced = costed_plan.make(config_of(), tmp_path).runs
+    unpriced = plan_of(config_of(), tmp_path).runs
     assert costed_plan.total(unpriced) == costed_plan.Total(2, 1.5, 0.0, 3600.0, ("cluster",))
     assert costed_plan.total([]) == costed_plan.Total(0, 0.0, 0.0, 0.0, ())
 
@@ -153,7 +151,7 @@ def test_totals(tmp_path: Path) -> None:
 )
 def test_beyond_the_budget(budget: dict[str, Any], key: str, estimate: str, tmp_path: Path) -> None:
     sources = [("base.yaml", {"grid": []}), ("overlay.yaml", {"budget": budget})]
-    line = costed_plan.refusal(config_of(budget, **PRICE), tmp_path, sources)
+    line = refusal_of(config_of(budget, **PRICE), tmp_path, sources)
     assert line is not None
     assert line.startswith(f"overlay.yaml: {key} is not allowed; the 2 runs still to do")
     assert f"estimated at {estimate} (" in line
@@ -162,30 +160,30 @@ def test_beyond_the_budget(budget: dict[str, Any], key: str, estimate: str, tmp_
 
 @pytest.mark.parametrize("budget", [{"usd": 5.4}, {"node_hours": 1.5}, {"usd": 9, "node_hours": 2}])
 def test_within_the_budget(budget: dict[str, Any], tmp_path: Path) -> None:
-    assert costed_plan.refusal(config_of(budget, **PRICE), tmp_path) is None
+    assert refusal_of(config_of(budget, **PRICE), tmp_path) is None
 
 
 def test_finished_runs_leave_the_budget_to_the_others(tmp_path: Path) -> None:
     config = config_of({"usd": 2}, **PRICE)
     write_record(tmp_path, entries(config)[1])
-    assert costed_plan.refusal(config, tmp_path) is None
+    assert refusal_of(config, tmp_path) is None
     write_record(tmp_path, entries(config)[0])
-    assert costed_plan.refusal(config_of({"usd": 0, "node_hours": 0}), tmp_path) is None
+    assert refusal_of(config_of({"usd": 0, "node_hours": 0}), tmp_path) is None
 
 
 def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path) -> None:
     sources = [("platforms.yaml", {"platforms": {"cluster": {}}}), ("o.yaml", {"budget": {}})]
-    line = costed_plan.refusal(config_of({"usd": 5}), tmp_path, sources)
+    line = refusal_of(config_of({"usd": 5}), tmp_path, sources)
     assert line == (
         "platforms.yaml: platforms.cluster.usd_per_node_hour: null is not allowed; "
         "budget.usd 5 needs the price of platform cluster, which has runs to do"
     )
-    assert costed_plan.refusal(config_of({"node_hours": 5}), tmp_path) is None
+    assert refusal_of(config_of({"node_hours": 5}), tmp_path) is None
 
 
 def test_without_a_budget_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(costed_plan, "make", lambda *_: pytest.fail("read the records"))
-    assert costed_plan.refusal(config_of(), Path("anywhere")) is None
+    assert refusal_of(config_of(), Path("anywhere")) is None
 
 
 @pytest.mark.parametrize("budget", [{"usd": -1}, {"node_hours": "5"}, {"euro": 5}, {"usd": True}])
@@ -195,7 +193,7 @@ def test_the_schema_refuses(budget: dict[str, Any]) -> None:
 
 
 def page(config: dict[str, Any], folder: Path, executor: str = "slurm") -> str:
-    made = costed_plan.make(config, folder)
+    made = plan_of(config, folder)
     submission.add(made.runs, config, described(executor))
     return script.markdown(made, config)
 
@@ -226,7 +224,7 @@ def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
     block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": [2, 9],
              "gpus_per_node": [0, 2]}  # fmt: skip
     config = configuration.validate(raw_config((("grid",), [block])))
-    made = costed_plan.make(config, tmp_path)
+    made = plan_of(config, tmp_path)
     assert [row["devices"] for row in made.rows] == ["CPU", "logical"] * 2
     header, *rows = table_rows(page(config, tmp_path, "local"))
     shown = [dict(zip(header, row, strict=True)) for row in rows[:4]]
@@ -289,18 +287,18 @@ def with_benchmarks(**budget: float) -> Config:
 
 def test_benchmarks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) -> None:
     config = with_benchmarks()
-    (row,) = costed_plan.make(config, tmp_path / "runs").benchmarks
+    (row,) = plan_of(config, tmp_path / "runs").benchmarks
     assert row == {
         "platform": "cluster", "duration_s": 1800.0, "node_hours": 1.0,
         "cost_usd": pytest.approx(3.6),
     }  # fmt: skip
-    entry = manifest.expected_runs(config)["all_reduce_benchmarks"][1]
+    entry = manifest_dict(config)["all_reduce_benchmarks"][1]
     all_reduce_records.write(tmp_path / "all_reduce", entry)
-    assert costed_plan.make(config, tmp_path / "runs").benchmarks == []
+    assert plan_of(config, tmp_path / "runs").benchmarks == []
     # the record is of another one
     other = {"weak": replace(config.recipes["weak"], communication="ring")}
     config = replace(config, recipes=other)
-    assert len(costed_plan.make(config, tmp_path / "runs").benchmarks) == 1
+    assert len(plan_of(config, tmp_path / "runs").benchmarks) == 1
     laptop = replace(config.platforms["laptop"], cluster="other")
     config = replace(
         config,
@@ -308,24 +306,24 @@ def test_benchmarks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) ->
         grid=(*config.grid, replace(config.grid[0], platform="laptop", nodes=1)),
         cluster="other",
     )
-    assert costed_plan.make(config, tmp_path / "runs").benchmarks == []
+    assert plan_of(config, tmp_path / "runs").benchmarks == []
 
 
 def test_a_cluster_that_no_platform_is_on_has_no_plan(tmp_path: Path) -> None:
     with pytest.raises(configuration.ConfigError, match='cluster: "other" is not allowed'):
-        costed_plan.make(replace(config_of(), cluster="other"), tmp_path)
+        plan_of(replace(config_of(), cluster="other"), tmp_path)
 
 
 def test_the_budget_counts_benchmarks_and_the_plan_says_so(tmp_path: Path) -> None:
     """1.5 node-hours of runs, one more of a benchmark on two nodes."""
-    assert costed_plan.refusal(with_benchmarks(node_hours=2.5), tmp_path / "runs") is None
+    assert refusal_of(with_benchmarks(node_hours=2.5), tmp_path / "runs") is None
     config = with_benchmarks(node_hours=2.0)
-    refusal = costed_plan.refusal(config, tmp_path / "runs")
+    refusal = refusal_of(config, tmp_path / "runs")
     assert refusal is not None
     assert (
         "the 2 runs and the benchmarks (1) still to do are estimated at 2.50 node-hours" in refusal
     )
-    made = costed_plan.make(config, tmp_path / "runs")
+    made = plan_of(config, tmp_path / "runs")
     submission.add(made.runs, config, {"executor": "local"})
     page = script.markdown(made, config)
     assert "1 benchmarks to do, at most 1.000 node-hours and 3.60 US dollars (time" in page
@@ -371,7 +369,7 @@ def test_broken_facts_of_prepared_data_refuse_nothing(text: str, tmp_path: Path)
 def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Path) -> None:
     config = config_of(repeats=2)
     write_record(tmp_path, entries(config)[0], divergence="diverged: loss is NaN from epoch 2")
-    made = costed_plan.make(config, tmp_path)
+    made = plan_of(config, tmp_path)
     assert made.finished == 1
     assert [(row["nodes"], row["repeat"]) for row in made.runs] == [(1, 2), (2, 1), (2, 2)]
     assert {row["duration_from"] for row in made.runs} == {"time limit"}

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import snakemake_executor_plugin_slurm as plugin
 from builders import raw_config
-from submitted import DEFAULTS, PROFILE, config_of, described, entries
+from submitted import DEFAULTS, PROFILE, config_of, described, entries, plan_of
 from tfscaling.study import configuration, platforms
 from tfscaling.study.config import AXES
 from tfscaling.study.geometry import Geometry
-from tfscaling.sweep import costed_plan, submission
+from tfscaling.sweep import submission
 
 
 def submitted_by_the_plugin(
@@ -154,7 +154,7 @@ def test_what_the_plugin_refuses_is_said_in_the_plan() -> None:
 def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
     config = configuration.validate(raw)
-    made = costed_plan.make(config, tmp_path)
+    made = plan_of(config, tmp_path)
     submission.add(made.runs, config, described("local"))
     assert {row["platform"]: row["submission"] for row in made.runs} == {
         "laptop": "runs on this machine", "cluster": submission.NO_SLURM,

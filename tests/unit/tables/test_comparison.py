@@ -12,12 +12,12 @@ import compare as script
 import pandas as pd
 import pytest
 import rows
-from builders import REPOSITORY, raw_config, record_of, write_failure, write_record
+from builders import REPOSITORY, manifest_dict, raw_config, record_of, write_failure, write_record
 from rows import expected_of, point, rows_of
 from tfscaling.analysis import decision
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
-from tfscaling.study import configuration, manifest
+from tfscaling.study import configuration
 from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import comparison, display, published, runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -265,7 +265,7 @@ def test_names_that_look_like_something_else_survive_the_file(tmp_path: Path, na
     raw = raw_config((("grid", 0, "platform"), name), (("grid", 0, "recipe"), name))
     raw["platforms"][name] = raw["platforms"]["cluster"]
     raw["recipes"][name] = raw["recipes"]["weak"]
-    expected = manifest.expected_runs(configuration.validate(raw))
+    expected = manifest_dict(configuration.validate(raw))
     write_all(expected, tmp_path, 60.0, 30.0)
     runs = write_and_read(runs_table.run_tables(expected, tmp_path)[0], tmp_path)
     table = comparison_table(runs, expected)
@@ -486,7 +486,7 @@ def test_another_training_has_published_values_but_no_ratio(
 ) -> None:
     raw = raw_config((("grid", 0, "nodes"), 1))
     raw["recipes"]["weak"].update(changes if where == "recipe" else {})
-    expected = manifest.expected_runs(configuration.validate(raw))
+    expected = manifest_dict(configuration.validate(raw))
     write_all(expected, tmp_path, 40.0)
     rows = [published_row(**(changes if where == "published" else {}))]
     row = point(compare(expected, tmp_path, published_rows=rows), nodes=1)
@@ -498,7 +498,7 @@ def test_a_training_that_only_says_it_otherwise_is_the_same(tmp_path: Path) -> N
     strong = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2, "dataset": "mnist"}
     raw = raw_config((("grid", 0, "nodes"), 1), (("recipes", "weak"), strong))
     raw["recipes"]["weak"].update(test_examples_max=100, steps_per_execution=20)
-    expected = manifest.expected_runs(configuration.validate(raw))
+    expected = manifest_dict(configuration.validate(raw))
     write_all(expected, tmp_path, 40.0)
     row = point(compare(expected, tmp_path, published_rows=[published_row()]), nodes=1)
     assert row["execution_time_ratio"] == 0.5

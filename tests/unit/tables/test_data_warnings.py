@@ -13,10 +13,10 @@ import generator
 import pandas as pd
 import partial
 import pytest
-from builders import raw_config, write_failure
+from builders import manifest_dict, manifest_of, raw_config, write_failure
 from tfscaling.plots import plot_series
 from tfscaling.plots.plot_registry import PLOTS
-from tfscaling.study import configuration, manifest
+from tfscaling.study import configuration
 from tfscaling.tables import data_warnings, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
@@ -36,7 +36,7 @@ def config_of(platform: str = "cluster", repeats: int = 6, **block: Any) -> dict
 
 def written(config: Mapping[str, Any], runs_dir: Path, *changes: Change) -> dict[str, Any]:
     """Records of all runs, each on machines of its own, then changed."""
-    expected = manifest.expected_runs(config)
+    expected = manifest_dict(config)
     generator.write_records(expected, runs_dir)
     for entry in expected["runs"]:
         path = runs_dir / entry["path"] / "run.json"
@@ -87,7 +87,7 @@ def test_logical_devices_concern_the_points_that_have_them(tmp_path: Path) -> No
 
 def test_logical_devices_of_points_that_are_still_to_run_are_warned_of(tmp_path: Path) -> None:
     config = config_of("laptop", gpus_per_node=2)
-    assert found(manifest.expected_runs(config), tmp_path)["logical_devices"].runs == 0
+    assert found(manifest_dict(config), tmp_path)["logical_devices"].runs == 0
 
 
 def test_nodes_on_one_machine_concern_the_runs_on_several_nodes(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_runs_that_do_not_count_are_counted_by_status(tmp_path: Path) -> None:
 
 
 def test_where_no_run_counts_nothing_else_is_said_of_runs(tmp_path: Path) -> None:
-    (only,) = found(manifest.expected_runs(config_of()), tmp_path).values()
+    (only,) = found(manifest_dict(config_of()), tmp_path).values()
     assert (only.kind, only.runs, nodes_of(only)) == ("not_valid", 12, [1, 2])
     assert "12 missing" in only.text
 
@@ -236,7 +236,7 @@ def outputs(folder: Path) -> dict[str, str]:
 def made(config: dict[str, Any], folder: Path, *changes: Change) -> dict[str, str]:
     """All outputs about these runs."""
     written(config, folder / "runs", *changes)
-    partial.tabulate(config, folder / "runs", folder / "out" / "tables")
+    partial.tabulate(config, manifest_of(config), folder / "runs", folder / "out" / "tables")
     partial.draw(config, folder / "out")
     return outputs(folder / "out")
 

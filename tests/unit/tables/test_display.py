@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import raw_config, write_failure, write_record
-from tfscaling.study import configuration, manifest
+from builders import manifest_dict, raw_config, write_failure, write_record
+from tfscaling.study import configuration
 from tfscaling.tables import display, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.display import TextTable
@@ -30,7 +30,7 @@ def table_of(
     """
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2, 4]}
     raw = raw_config((("grid",), [{**usual, **block}]))
-    expected = manifest.expected_runs(configuration.validate(raw))
+    expected = manifest_dict(configuration.validate(raw))
     for entry in expected["runs"]:
         nodes, repeat = entry["axes"]["nodes"], entry["axes"]["repeat"]
         if nodes in (failures or {}):
@@ -257,7 +257,7 @@ def test_the_published_form_is_of_one_platform_only(tmp_path: Path) -> None:
 
 def test_the_published_form_shows_what_diverged_beside_the_time_and_why(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "repeats"), 3))
-    expected = manifest.expected_runs(configuration.validate(raw))
+    expected = manifest_dict(configuration.validate(raw))
     for entry in expected["runs"]:
         axes = entry["axes"]
         is_diverged = axes["nodes"] == 2 or axes["repeat"] == 1

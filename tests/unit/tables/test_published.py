@@ -12,10 +12,10 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from builders import REPOSITORY, raw_config, write_failure, write_record
+from builders import REPOSITORY, manifest_dict, raw_config, write_failure, write_record
 from rows import published_row
 from snakemake.utils import update_config
-from tfscaling.study import configuration, manifest
+from tfscaling.study import configuration
 from tfscaling.study.configuration import ConfigError
 from tfscaling.tables import published, runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -146,7 +146,7 @@ def expected_of(*blocks: dict[str, Any], **platform: Any) -> dict[str, Any]:
     raw = raw_config((("grid",), [{**usual, **block} for block in blocks]))
     raw["platforms"]["cluster"].update(platform)
     raw["recipes"]["longer"] = {**raw["recipes"]["weak"], "epochs": 3}
-    return manifest.expected_runs(configuration.validate(raw))
+    return manifest_dict(configuration.validate(raw))
 
 
 def table(
@@ -201,7 +201,7 @@ def test_loss_and_accuracy_are_compared_with_the_same_training_anywhere(tmp_path
     raw = raw_config((("grid", 0), {"model": "mnist_cnn", "nodes": 1, **other}))
     both = {"global_batch_size": 128, "learning_rate": 0.1, "epochs": 2}
     raw["recipes"]["both"] = both
-    expected = manifest.expected_runs(configuration.validate(raw))
+    expected = manifest_dict(configuration.validate(raw))
     for entry in expected["runs"]:
         write_record(tmp_path, entry, 40.0)
     (row,) = table(expected, tmp_path, published_row(nodes=2, global_batch_size=128))
@@ -221,7 +221,7 @@ def test_runs_that_give_another_model_do_not_count(tmp_path: Path, axes: dict[st
         {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1, "repeats": 1}
     ]
     raw["grid"][0].update(axes)
-    expected = manifest.expected_runs(configuration.validate(raw))
+    expected = manifest_dict(configuration.validate(raw))
     (entry,) = expected["runs"]
     assert entry["global_batch_size"] == 64
     write_record(tmp_path, entry, 40.0)
@@ -350,7 +350,7 @@ def study(overlay: str) -> dict[str, Any]:
         update_config(merged, yaml.safe_load((REPOSITORY / "config" / name).read_text()))
     config = configuration.validate(merged)
     assert config.published.path == str(STUDY.relative_to(REPOSITORY))
-    return manifest.expected_runs(config)
+    return manifest_dict(config)
 
 
 def points_of(expected: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -403,7 +403,7 @@ def test_the_accuracy_study_trains_all_published_global_batches() -> None:
         update_config(merged, yaml.safe_load((REPOSITORY / "config" / name).read_text()))
     trainings = [
         published.training_of(entry)
-        for entry in manifest.expected_runs(configuration.validate(merged))["runs"]
+        for entry in manifest_dict(configuration.validate(merged))["runs"]
     ]
     for row in published.read(STUDY):
         assert (

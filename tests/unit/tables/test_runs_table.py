@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import raw_config, record_of, write_failure, write_record
+from builders import manifest_dict, raw_config, record_of, write_failure, write_record
 from rows import expected_of, point, rows_of
-from tfscaling.study import configuration, manifest
+from tfscaling.study import configuration
 from tfscaling.study.config import AXES
 from tfscaling.tables import runs_table
 
@@ -176,7 +176,7 @@ def test_a_run_that_left_nothing_but_its_folder_is_unfinished(tmp_path: Path) ->
 def test_a_run_made_with_other_parameters_is_stale_and_tells_which(tmp_path: Path) -> None:
     write_all(expected_of(), tmp_path, 40.0, 30.0)
     now = raw_config((("recipes", "weak", "epochs"), 3))
-    expected = manifest.expected_runs(configuration.validate(now))
+    expected = manifest_dict(configuration.validate(now))
     row = point(runs_of(expected, tmp_path), nodes=2)
     assert row["status"] == "stale"
     assert row["reason"] == "made with other parameters: epochs: 2, now 3"
@@ -233,7 +233,7 @@ def test_every_epoch_of_a_valid_run_is_a_row_with_its_axes(tmp_path: Path) -> No
 def test_epochs_of_runs_that_do_not_count_are_left_out(tmp_path: Path) -> None:
     write_all(expected_of(), tmp_path, 40.0, 30.0)
     now = raw_config((("recipes", "weak", "epochs"), 3))
-    expected = manifest.expected_runs(configuration.validate(now))
+    expected = manifest_dict(configuration.validate(now))
     runs, epochs = runs_table.run_tables(expected, tmp_path)
     assert runs["status"].tolist() == ["stale", "stale"]
     assert len(epochs) == 0

@@ -164,27 +164,6 @@ def _benchmarks(
     return tuple(benchmarks.values())
 
 
-class Plain(dict[str, Any]):
-    """A manifest as plain dictionaries, with the manifest itself."""
-
-    manifest: Manifest
-
-
-def expected_runs(config: Config) -> Plain:
-    """The manifest as plain dictionaries, for readers that have not moved yet."""
-    from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
-    from tfscaling.study import grid as grids
-    from tfscaling.study.registries import Registries
-    from tfscaling.training.models import MODELS
-    from tfscaling.training.strategies import STRATEGIES
-
-    registries = Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES)
-    made = Manifest.of(config, grids.expand(config, registries), STRATEGIES)
-    plain = Plain(as_dict(made))
-    plain.manifest = made
-    return plain
-
-
 def as_dict(manifest: Manifest) -> dict[str, Any]:
     """The same of a manifest."""
     from tfscaling.study import platforms

@@ -78,17 +78,15 @@ class Total:
     unpriced: tuple[str, ...]
 
 
-def make(config: Config, runs_dir: Path, planned: Manifest | None = None) -> Plan:
+def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     """The plan of a validated configuration; `submission` is left to `submission.add`.
 
-    `planned` is the configuration's manifest, where it was made already.
-
-    A run is still to do unless it has a record, valid or diverged, made with the expected
-    parameters.
+    `planned` is the manifest of the configuration. A run is still to do unless it has a record,
+    valid or diverged, made with the expected parameters.
     Raises ConfigError if no platform is on the cluster that was chosen.
     """
     platforms.check_cluster(config)
-    expected = manifest.as_dict(planned) if planned else manifest.expected_runs(config)
+    expected = manifest.as_dict(planned)
     selected = [e for e in expected["runs"] if is_selected(config, e["axes"]["platform"])]
     table, _ = runs_table.run_tables(
         {"runs": [{**e, "further": False} for e in selected]}, runs_dir
@@ -195,17 +193,14 @@ def total(runs: Sequence[Row]) -> Total:
     )
 
 
-def refusal(
-    config: Config, runs_dir: Path, sources: Sources = (), planned: Manifest | None = None
-) -> str | None:
+def refusal(config: Config, planned: Manifest, runs_dir: Path, sources: Sources = ()) -> str | None:
     """Why the runs still to do may not be started: the budget's first problem, or None.
 
-    `planned` is the configuration's manifest, where it was made already. Without a budget no
-    record is read.
+    `planned` is the manifest of the configuration. Without a budget no record is read.
     """
     if config.budget == Budget():
         return None
-    made = make(config, runs_dir, planned)
+    made = make(config, planned, runs_dir)
     return next(iter(budget_problems(config, made.runs, made.benchmarks, sources)), None)
 
 
