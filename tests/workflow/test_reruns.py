@@ -135,15 +135,15 @@ def test_edited_code_makes_again_what_it_makes(copied: Project, tmp_path: Path) 
     copied.snakemake("--touch", snakefile=str(snakefile))  # the code is elsewhere, and the same
     assert rules_to_do(copied, snakefile) == set()
 
-    def edit(package: str) -> set[str]:
-        modules = sorted((workflow / "scripts/tfscaling" / package).glob("*.py"))
-        assert modules
-        for module in modules:
-            module.write_text(module.read_text() + "# edited\n")
+    def edit(*packages: str) -> set[str]:
+        for package in packages:
+            modules = sorted((workflow / "scripts/tfscaling" / package).glob("*.py"))
+            assert modules
+            for module in modules:
+                module.write_text(module.read_text() + "# edited\n")
         return rules_to_do(copied, snakefile)
 
-    for package in ("training", "jobs", "cluster", "datasets"):
-        assert edit(package) == set(), package
+    assert edit("training", "jobs", "cluster", "datasets") == set()
     assert edit("report") == {"write_report"}
     assert edit("plots") == {"plot", "write_report"}
     assert edit("analysis") == {"analyse", "plot", "write_report"}
