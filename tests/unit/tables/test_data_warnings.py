@@ -237,7 +237,7 @@ def made(config: dict[str, Any], folder: Path, *changes: Change) -> dict[str, st
     """All outputs about these runs."""
     written(config, folder / "runs", *changes)
     partial.tabulate(config, manifest_of(config), folder / "runs", folder / "out" / "tables")
-    partial.draw(config, folder / "out")
+    partial.draw(config, manifest_of(config), folder / "out")
     return outputs(folder / "out")
 
 
