@@ -126,7 +126,7 @@ def test_a_benchmark_that_fails_leaves_its_cause(swept: Project) -> None:
         if each.point.strategy == "multi_worker_mirrored"
     ]
     assert benchmark.spec is not None
-    measured = replace(benchmark.spec.measured, setup="exit 3")
+    measured = replace(benchmark.spec.measured, setup=("exit 3",))
     broken = replace(benchmark, spec=replace(benchmark.spec, measured=measured))
     failed = swept.folder / "failed"
     failed.mkdir()
