@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from project import BIN, REPOSITORY, TINY, Project
+from tfscaling.study.manifest import Manifest
 
 SIZES = [4, 1024, 65536, 262144, 4194304]
 
@@ -116,26 +118,33 @@ def test_a_step_stands_beside_computation_plus_all_reduce(swept: Project) -> Non
 
 
 def test_a_benchmark_that_fails_leaves_its_cause(swept: Project) -> None:
-    record = benchmarks(swept)["multi_worker_mirrored"]
-    (log,) = swept.folder.glob("results/all_reduce/**/strategy=multi*/**/launch.log")
-    flags = [w for w in log.read_text().splitlines()[0].split() if w.startswith("--")]
-    flags = [flag for flag in flags if flag != "--folder"]
-    script, failed = (
-        REPOSITORY / "workflow/scripts/benchmark_all_reduce.py",
-        swept.folder / "failed",
-    )
-    words = [*flags, "--setup=exit 3", "--record", str(failed / "all_reduce.json")]
-    done = subprocess.run([str(BIN / "python"), str(script), *words], check=False)
+    """Its platform's setup ends the rank before it starts."""
+    planned = Manifest.read(swept.folder / "results/main/manifest.json")
+    (benchmark,) = [
+        each
+        for each in planned.all_reduce_benchmarks
+        if each.point.strategy == "multi_worker_mirrored"
+    ]
+    assert benchmark.spec is not None
+    measured = replace(benchmark.spec.measured, setup=("exit 3",))
+    broken = replace(benchmark, spec=replace(benchmark.spec, measured=measured))
+    failed = swept.folder / "failed"
+    failed.mkdir()
+    replace(planned, all_reduce_benchmarks=(broken,)).write(failed / "manifest.json")
+    script = REPOSITORY / "workflow/scripts/benchmark_all_reduce.py"
+    words = ["--manifest", failed / "manifest.json", "--point", benchmark.point.path]
+    words += ["--record", failed / "all_reduce.json"]
+    done = subprocess.run([str(BIN / "python"), str(script), *map(str, words)], check=False)
     assert done.returncode == 1
     failure = json.loads((failed / "failure.json").read_text())
-    assert (failure["cause"]["kind"], failure["axes"]) == ("rank_died", record["axes"])
+    assert (failure["cause"]["kind"], failure["axes"]) == ("rank_died", benchmark.point.axes)
     assert not (failed / "all_reduce.json").exists()
 
 
 def test_coordinator_servers_and_workers_have_ended(swept: Project) -> None:
     logs = [path.read_text() for path in swept.folder.glob("results/runs/**/launch.log")]
     assert len(logs) == 5
-    assert all("train_rank.py" in log and "--recipe=strong" in log for log in logs)
+    assert all("train_rank.py --spec " in log and "/recipe=strong/" in log for log in logs)
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-    left = [line for line in running.stdout.splitlines() if "--recipe=strong" in line]
-    assert left == []
+    ranks = [line for line in running.stdout.splitlines() if "train_rank.py --spec " in line]
+    assert [line for line in ranks if "/recipe=strong/" in line] == []

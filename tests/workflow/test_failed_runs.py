@@ -90,7 +90,7 @@ def test_after_a_failure_the_sweep_before_it_is_there_again_without_a_run(copied
     assert (names(copied), copied.table()) == before
 
 
-def test_before_a_round_of_further_repeats_too(copied: Project) -> None:
+def test_before_a_round_of_extra_repeats_too(copied: Project) -> None:
     """The tables' inputs are not known yet when the sweep fails."""
     content = copy.deepcopy(SWEEP)
     content["recipes"]["bad"] = BAD
@@ -98,7 +98,7 @@ def test_before_a_round_of_further_repeats_too(copied: Project) -> None:
     content["grid"].append({**POINT, "nodes": 2, "repeat_until": until})
     copied.overlay(content)
     assert copied.snakemake(check=False).returncode != 0
-    assert names(copied) == ["manifest.json", "logs", "partial", "plots", "tables"]
+    assert names(copied) == ["logs", "manifest.json", "partial", "plots", "tables"]
     assert not (copied.folder / "results/main/tables/runs.csv").exists()
 
 

@@ -21,7 +21,7 @@ OWN: dict[str, Any] = {
     "recipes": {"own": TINY},
     "plots": {},
 }
-#: The same study below a prefix, with published results, plots and rounds of further repeats.
+#: The same study below a prefix, with published results, plots and rounds of extra repeats.
 OTHER: dict[str, Any] = {
     "grid": [
         {**POINT, "recipe": "other", "repeats": 6,
@@ -94,7 +94,7 @@ def both(new_project: Callable[[str], Project]) -> Both:
 
 @pytest.fixture(scope="module")
 def swept(both: Both) -> Both:
-    """After the module's sweep: six runs are made up, the further one is trained."""
+    """After the module's sweep: six runs are made up, the extra repeat is trained."""
     shutil.copytree(both.own / "datasets", both.other / "datasets")
     both.make(str((both.other / "main/manifest.json").relative_to(both.folder)))
     expected = manifest.as_dict(Manifest.read(both.other / "main/manifest.json"))

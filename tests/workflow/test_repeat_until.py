@@ -1,4 +1,4 @@
-"""`repeat_until` on the real workflow: further runs where the interval is wide, nowhere else."""
+"""`repeat_until` on the real workflow: extra repeats where the interval is wide, nowhere else."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import generator
 from project import TINY, Project
+from tfscaling.study import manifest
+from tfscaling.study.manifest import Manifest
 
 CONTENT: dict[str, Any] = {
     "grid": [
@@ -20,10 +22,10 @@ CONTENT: dict[str, Any] = {
 def test_the_wide_point_is_repeated_until_its_limit_and_the_narrow_one_is_not(
     project: Project,
 ) -> None:
-    """The first six runs are made up; the further one trains for real."""
+    """The first six runs are made up; the extra repeat trains for real."""
     project.overlay(CONTENT)
     project.snakemake("results/main/manifest.json")
-    expected = json.loads((project.folder / "results/main/manifest.json").read_text())
+    expected = manifest.as_dict(Manifest.read(project.folder / "results/main/manifest.json"))
     first = {"runs": [entry for entry in expected["runs"] if not entry["further"]]}
     generator.write_records(
         first,

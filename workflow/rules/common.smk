@@ -261,12 +261,14 @@ def remove_outdated(paths):
 
 def make_partial_tables():
     """Partial tables after a sweep that failed; rows of its failed runs say why."""
-    Path(STUDY).mkdir(parents=True, exist_ok=True)
-    config, manifest = Path(STUDY, "config.json"), Path(STUDY, "manifest.json")
+    folder = Path(STUDY, "partial")
+    folder.mkdir(parents=True, exist_ok=True)
+    # not the outputs of the rules: Snakemake would not notice that they are outdated
+    config, manifest = folder / "config.json", folder / "manifest.json"
     atomic.write_text(config, CONFIG_TEXT)
     MANIFEST.write(manifest)
     partial = [SCRIPTS / "partial.py", "--config", config, "--manifest", manifest]
-    folders = ["--runs-dir", f"{ROOT}/runs", "--output-dir", f"{STUDY}/partial"]
+    folders = ["--runs-dir", f"{ROOT}/runs", "--output-dir", folder]
     subprocess.run([sys.executable, *partial, *folders], check=True)
 
 
