@@ -10,6 +10,7 @@ import gc
 import hashlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -259,17 +260,22 @@ def remove_outdated(paths):
             path.unlink(missing_ok=True)
 
 
-def make_partial_tables():
-    """Partial tables after a sweep that failed; rows of its failed runs say why."""
+def make_partial_tables(log=()):
+    """Tables of what has finished, of this configuration; rows of failed runs say why.
+
+    What they print goes to the log, too, if there is one.
+    """
     folder = Path(STUDY, "partial")
     folder.mkdir(parents=True, exist_ok=True)
-    # not the outputs of the rules: Snakemake would not notice that they are outdated
+    # not the outputs of rules: without its memory Snakemake would not notice that they are outdated
     config, manifest = folder / "config.json", folder / "manifest.json"
     atomic.write_text(config, CONFIG_TEXT)
     MANIFEST.write(manifest)
     partial = [SCRIPTS / "partial.py", "--config", config, "--manifest", manifest]
     folders = ["--runs-dir", f"{ROOT}/runs", "--output-dir", folder]
-    subprocess.run([sys.executable, *partial, *folders], check=True)
+    command = map(str, [sys.executable, *partial, *folders])
+    tee = f"2>&1 | tee {shlex.quote(str(log))}" if log else ""
+    subprocess.run(["bash", "-euo", "pipefail", "-c", f"{shlex.join(command)} {tee}"], check=True)
 
 
 # All of this lives as long as Snakemake: its garbage collector need not look at it again and again.
