@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from project import REPOSITORY, TINY, Project
-from tfscaling.study import configuration, grid, parameters
+from tfscaling.study import configuration, grid
+from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
@@ -21,8 +22,8 @@ from virtual_cluster import Cluster
 NODES = 2
 
 
-def flags() -> list[str]:
-    """train.py's flags for a training on two nodes that takes minutes."""
+def planned(path: Path) -> str:
+    """Write a manifest with a training on two nodes that takes minutes; returns the run's path."""
     block = {"platform": "cluster", "model": "mnist_cnn", "recipe": "long", "nodes": NODES}
     platform = {"launcher": "srun", "nodes_max": NODES, "cpus_per_node": 2}
     raw = {
@@ -31,8 +32,10 @@ def flags() -> list[str]:
         "platforms": {"cluster": platform},
     }
     config = configuration.validate(raw)
-    (run,) = grid.expand(config, Registries(MODELS, STRATEGIES)).runs
-    return parameters.to_arguments(run.spec.axes, run.spec.parameters)
+    expanded = grid.expand(config, Registries(MODELS, STRATEGIES))
+    Manifest.of(config, expanded, STRATEGIES).write(path)
+    (run,) = expanded.runs
+    return run.spec.path
 
 
 class Launch:
@@ -42,8 +45,10 @@ class Launch:
         self.cluster, self.folder = cluster, project.folder / "run"
         launch = str(REPOSITORY / "workflow/scripts/train.py")
         dataset = project.folder / "results/datasets/mnist.npz"
-        words = [sys.executable, launch, "--dataset-file", str(dataset)]
-        words += ["--record", str(self.folder / "run.json"), *arguments, *flags()]
+        manifest = project.folder / "manifest.json"
+        words = [sys.executable, launch, "--manifest", str(manifest), "--run", planned(manifest)]
+        words += ["--dataset-file", str(dataset), "--record", str(self.folder / "run.json")]
+        words += arguments
         script = f"{shlex.join(words)} & echo $! >{project.folder}/pid; wait; sleep 600"
         shape = (f"--nodes={NODES}", f"--ntasks={NODES}", "--ntasks-per-node=1")
         options = (*shape, "--cpus-per-task=2", "--partition=cpu", "--parsable")
