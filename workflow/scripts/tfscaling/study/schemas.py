@@ -30,11 +30,15 @@ def of(kind: type[msgspec.Struct]) -> Schema:
     _, found = msgspec.json.schema_components((kind,), ref_template=_REFERENCE + "{name}")
     parts = {name: _tidy(part, found) for name, part in found.items()}
     for struct in _structs(kind):
+        properties = parts[struct.__name__]["properties"]
         for field in msgspec.structs.fields(struct):
             choice = typing.get_args(field.type)[:1]
             if choice and typing.get_origin(choice[0]) is Literal:
-                properties = parts[struct.__name__]["properties"]
                 properties[field.encode_name]["enum"] = list(typing.get_args(choice[0]))
+            if choice and typing.get_origin(choice[0]) is dict:
+                # msgspec leaves out the rules of a key that has further words, such as a form
+                key = msgspec.json.schema(typing.get_args(choice[0])[0])
+                properties[field.encode_name]["propertyNames"] = key
     if config.Platform.__name__ in parts:
         for key in config.Measured.__struct_fields__:
             parts[config.Platform.__name__]["properties"][key]["measured"] = True
