@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from project import Project
+from shared import made_once
 
 #: Files of tests that take minutes; xdist gives whole files to its workers.
 LONGEST = ("test_oracle.py", "test_failed_runs.py", "test_all_strategies.py", "test_supervisor.py")
@@ -18,24 +18,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
+def datasets(factory: pytest.TempPathFactory, *names: str) -> Path:
+    """The folder with the datasets, fetched once in a session."""
+    targets = [f"results/datasets/{name}.npz" for name in names]
+
+    def fetch(folder: Path) -> None:
+        Project(folder).snakemake(*targets, config=["config/demo.yaml"])
+
+    return made_once(factory, "-".join(names), fetch) / "results/datasets"
+
+
 @pytest.fixture(scope="session")
 def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Genuine MNIST, prepared by the workflow's own rule."""
-    project = Project(tmp_path_factory.mktemp("dataset"))
-    project.snakemake("results/datasets/mnist.npz", config=["config/demo.yaml"])
-    return project.folder / "results/datasets"
+    return datasets(tmp_path_factory, "mnist")
 
 
 @pytest.fixture(scope="session")
 def new_project(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Project]:
-    """Makes a folder with the repository's config and the dataset, but no results."""
+    """Makes a folder with the repository's config, two plots, and the dataset, but no results."""
 
     def make(name: str) -> Project:
         project = Project(tmp_path_factory.mktemp(name))
-        datasets = project.folder / "results/datasets"
-        datasets.mkdir(parents=True)
-        for file in mnist.iterdir():
-            os.link(file, datasets / file.name)
+        project.link_datasets(mnist)
+        project.draw_few_plots()
         return project
 
     return make
@@ -50,7 +56,4 @@ def project(new_project: Callable[[str], Project], request: pytest.FixtureReques
 @pytest.fixture(scope="session")
 def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """CIFAR-10 and Fashion-MNIST, as `snakemake results/datasets/<name>.npz` prepares them."""
-    project = Project(tmp_path_factory.mktemp("datasets"))
-    targets = [f"results/datasets/{name}.npz" for name in ("cifar10", "fashion_mnist")]
-    project.snakemake(*targets, config=["config/demo.yaml"])
-    return project.folder / "results/datasets"
+    return datasets(tmp_path_factory, "cifar10", "fashion_mnist")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import snakemake_server
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -34,6 +35,20 @@ class Project:
         for name in ("config", "resources"):
             if not (self.folder / name).exists():
                 shutil.copytree(REPOSITORY / name, self.folder / name)
+
+    def link_datasets(self, datasets: Path, names: str = "*") -> None:
+        """Hard links to the prepared datasets whose names match."""
+        own = self.folder / "results/datasets"
+        own.mkdir(parents=True, exist_ok=True)
+        for file in datasets.glob(f"{names}.*"):
+            (own / file.name).hardlink_to(file)
+
+    def draw_few_plots(self) -> None:
+        """Two plots instead of all of them, which test_sweep.py looks at."""
+        path = self.folder / "config/config.yaml"
+        config = yaml.safe_load(path.read_text())
+        config["plots"] = {name: config["plots"][name] for name in ("speedup", "epochs")}
+        path.write_text(yaml.safe_dump(config, sort_keys=False))
 
     def copy(self, folder: Path) -> Project:
         """The project with its results and Snakemake's memory of them, mtimes included."""
@@ -59,18 +74,15 @@ class Project:
         """Run snakemake here; stdout has its whole output."""
         files = ["overlay.yaml"] if config is None else config
         # `--configfile` takes any number of files: it stands before another option
-        command = [
-            str(BIN / "snakemake"), "--snakefile", str(REPOSITORY / snakefile),
+        words = [
+            "--snakefile", str(REPOSITORY / snakefile),
             "--configfile", *files, "--profile", str(REPOSITORY / "profiles" / profile),
             *arguments,
         ]  # fmt: skip
-        done = subprocess.run(
-            command, cwd=self.folder, env={**os.environ, **(environ or {})}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-        )  # fmt: skip
+        code, output = snakemake_server.call(words, self.folder, {**os.environ, **(environ or {})})
         if check:
-            assert done.returncode == 0, done.stdout[-6000:] + self.logs()
-        return done
+            assert code == 0, output[-6000:] + self.logs()
+        return subprocess.CompletedProcess(["snakemake", *words], code, output)
 
     def logs(self) -> str:
         """The ends of the runs' logs, for the message of a failed test."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ def swept(
     new_project: Callable[[str], Project], fetched: Path, submit: Callable[..., Any]
 ) -> Project:
     project = new_project("strategies")
-    for file in fetched.glob("cifar10.*"):
-        os.link(file, project.folder / "results/datasets" / file.name)
+    project.link_datasets(fetched, "cifar10")
     cifar = {**TINY, "per_replica_batch_size": 64, "learning_rate": 0.002, "epochs": 4,
              "evaluation_interval_epochs": 3, "train_examples_max": 6400,
              "test_examples_max": 1000}  # fmt: skip

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from project import Project
+from shared import made_once
 from sweep import SWEEP
 
 
 @pytest.fixture(scope="session")
-def finished(new_project: Callable[[str], Project]) -> Project:
-    """A finished sweep of six runs; not to be changed."""
-    project = new_project("finished")
-    project.overlay(SWEEP)
-    project.snakemake()
-    return project
+def finished(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A finished sweep of six runs with all plots; not to be changed."""
+
+    def sweep(folder: Path) -> None:
+        project = Project(folder)
+        project.link_datasets(mnist)
+        project.overlay(SWEEP)
+        project.snakemake()
+
+    return Project(made_once(tmp_path_factory, "finished", sweep))
 
 
 @pytest.fixture
 def copied(finished: Project, tmp_path: Path) -> Project:
-    """A copy of the finished sweep, to be changed."""
-    return finished.copy(tmp_path / "project")
+    """A copy of the finished sweep, to be changed; what is drawn anew has two plots."""
+    project = finished.copy(tmp_path / "project")
+    project.draw_few_plots()
+    return project

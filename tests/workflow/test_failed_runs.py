@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 from project import TINY, Project
@@ -24,6 +25,9 @@ def model():
 POINT = {"platform": "laptop", "model": "broken:model", "recipe": "bad"}
 BAD = {**TINY, "dataset": "mnist", "train_examples_max": 640}
 TEXT = "ValueError: two workers are too many"
+#: A point whose ranks end before they start.
+ENDING_POINT = {"platform": "ending", "model": "mnist_cnn", "recipe": "bad", "nodes": 2}
+ENDING = {"launcher": "local", "nodes_max": 2, "cpus_per_node": 1, "setup": ["exit 3"]}
 
 
 def names(project: Project) -> list[str]:
@@ -31,14 +35,17 @@ def names(project: Project) -> list[str]:
     return sorted(path.name for path in (project.folder / "results/main").iterdir())
 
 
-@pytest.fixture
-def copied(copied: Project) -> Project:
-    """The copy of a finished sweep, with the module of the model that fails."""
-    (copied.folder / "broken.py").write_text(BROKEN)
-    return copied
+def with_ending_point(**changes: Any) -> dict[str, Any]:
+    """The finished sweep's configuration with one more point, which fails."""
+    content = copy.deepcopy(SWEEP)
+    content["recipes"]["bad"] = BAD
+    content["platforms"]["ending"] = ENDING
+    content["grid"].append({**ENDING_POINT, **changes})
+    return content
 
 
 def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Project) -> None:
+    (copied.folder / "broken.py").write_text(BROKEN)
     before = names(copied)
     content = copy.deepcopy(SWEEP)
     content["recipes"]["bad"] = BAD
@@ -79,10 +86,7 @@ def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Pr
 
 def test_after_a_failure_the_sweep_before_it_is_there_again_without_a_run(copied: Project) -> None:
     before = names(copied), copied.table()
-    content = copy.deepcopy(SWEEP)
-    content["recipes"]["bad"] = BAD
-    content["grid"].append({**POINT, "nodes": 2})
-    copied.overlay(content)
+    copied.overlay(with_ending_point())
     assert copied.snakemake(check=False).returncode != 0
     copied.overlay(copy.deepcopy(SWEEP))
     assert copied.planned() == set()
@@ -92,11 +96,8 @@ def test_after_a_failure_the_sweep_before_it_is_there_again_without_a_run(copied
 
 def test_before_a_round_of_extra_repeats_too(copied: Project) -> None:
     """The tables' inputs are not known yet when the sweep fails."""
-    content = copy.deepcopy(SWEEP)
-    content["recipes"]["bad"] = BAD
     until = {"relative_interval": 0.05, "repeats_max": 7}
-    content["grid"].append({**POINT, "nodes": 2, "repeat_until": until})
-    copied.overlay(content)
+    copied.overlay(with_ending_point(repeat_until=until))
     assert copied.snakemake(check=False).returncode != 0
     assert names(copied) == ["logs", "manifest.json", "partial", "plots", "tables"]
     assert not (copied.folder / "results/main/tables/runs.csv").exists()
@@ -105,8 +106,8 @@ def test_before_a_round_of_extra_repeats_too(copied: Project) -> None:
 @pytest.fixture
 def failing(project: Project) -> Project:
     """A project whose only run fails."""
-    (project.folder / "broken.py").write_text(BROKEN)
-    project.overlay({"grid": [{**POINT, "nodes": 2}], "recipes": {"bad": BAD}})
+    content = {"grid": [dict(ENDING_POINT)], "recipes": {"bad": BAD}}
+    project.overlay({**content, "platforms": {"ending": ENDING}})
     return project
 
 
@@ -119,13 +120,13 @@ def test_the_shim_makes_the_partial_tables_too(failing: Project) -> None:
 
 def test_the_snakemake_of_a_job_leaves_the_tables_alone(failing: Project) -> None:
     """On a node many of them fail side by side, each for its own run."""
-    axes = {**POINT, "strategy": "multi_worker_mirrored", "nodes": 2, "gpus_per_node": 0}
+    axes = {**ENDING_POINT, "strategy": "multi_worker_mirrored", "gpus_per_node": 0}
     job = ",".join(f"{k}={v}" for k, v in {**axes, "tasks_per_node": 1, "repeat": 1}.items())
     options = ["--mode", "subprocess", "--cores", "1", "--allowed-rules", "train"]
     done = failing.snakemake(*options, "--target-jobs", f"train:{job}", check=False)
     assert done.returncode != 0
     (failure,) = failing.failures()
-    assert TEXT in failure["cause"]["message"]
+    assert failure["cause"]["message"] == "exit code 3"
     assert not (failing.folder / "results/main/partial").exists()
 
 

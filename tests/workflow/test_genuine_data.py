@@ -97,10 +97,7 @@ def test_arrays_are_byte_for_byte_those_of_the_published_files(fetched: Path, mn
 
 
 def test_cifar10_cnn_and_mnist_cnn_learn_from_them(fetched: Path, project: Project) -> None:
-    folder = project.folder / "results/datasets"
-    for name in GENUINE:
-        for file in fetched.glob(f"{name}.*"):
-            (folder / file.name).hardlink_to(file)
+    project.link_datasets(fetched)
     some = {**TINY, "train_examples_max": 6400}
     project.overlay(
         {

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import snakemake_server
 import yaml
-from project import BIN, REPOSITORY
+from project import REPOSITORY
 
 LIBRARY = "workflow/scripts/tfscaling"
 
@@ -203,19 +204,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *command: str) -> str:
-    environ = {**os.environ, "PYTHONPATH": str(folder / "workflow/scripts")}
-    done = subprocess.run(
-        command, cwd=folder, env=environ, text=True, check=False,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    logs = sorted(folder.glob("results/**/*.log"))
-    assert done.returncode == 0, done.stdout + "\n".join(log.read_text()[-1500:] for log in logs)
-    return done.stdout
-
-
 def snakemake(folder: Path, *arguments: str) -> str:
-    return run(folder, str(BIN / "snakemake"), "--configfile", "overlay.yaml", *arguments)
+    environ = {**os.environ, "PYTHONPATH": str(folder / "workflow/scripts")}
+    words = ("--configfile", "overlay.yaml", *arguments)
+    code, output = snakemake_server.call(words, folder, environ)
+    logs = sorted(folder.glob("results/**/*.log"))
+    assert code == 0, output + "\n".join(log.read_text()[-1500:] for log in logs)
+    return output
 
 
 def table(folder: Path, name: str) -> list[dict[str, str]]:

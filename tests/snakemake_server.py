@@ -1,0 +1,102 @@
+"""Calls of the program snakemake, each in a fork of one process that has imported it.
+
+Three quarters of a short call's CPU time is this import, and the tests make hundreds of calls.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import socket
+import socketserver
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+PROGRAM = Path(sys.executable).with_name("snakemake")
+
+
+def call(arguments: Sequence[str], folder: Path, environ: Mapping[str, str]) -> tuple[int, str]:
+    """Run `snakemake ARGUMENTS` in `folder`; returns exit code, and stdout with stderr."""
+    with tempfile.NamedTemporaryFile("r", errors="replace") as output:
+        call = [list(arguments), str(folder), dict(environ), output.name]
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(_started())
+            client.sendall(json.dumps(call).encode() + b"\n")
+            code = client.makefile().read()
+        assert code, f"snakemake was killed: {output.read()}"
+        return int(code), output.read()
+
+
+@cache
+def _started() -> str:
+    """The address of this process's server, which ends with it."""
+    folder = tempfile.TemporaryDirectory()
+    address = f"{folder.name}/socket"
+    server = subprocess.Popen(
+        [sys.executable, __file__, address], stdout=subprocess.PIPE, cwd="/", text=True
+    )
+
+    def end() -> None:
+        server.kill()
+        server.wait()
+        folder.cleanup()
+
+    atexit.register(end)
+    assert server.stdout
+    assert server.stdout.readline() == "ready\n"
+    return address
+
+
+class _Call(socketserver.StreamRequestHandler):
+    """One call, in a process of its own."""
+
+    def handle(self) -> None:
+        from snakemake.cli import main
+
+        arguments, folder, environ, output = json.loads(self.rfile.readline())
+        file = os.open(output, os.O_WRONLY)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environ)
+        sys.argv = [str(PROGRAM), *arguments]
+        sys.path[0] = str(PROGRAM.parent)  # in place of the tests
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+        if isinstance(code, str):  # as Python does at the end of a program
+            print(code, file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.wfile.write(str(1 if isinstance(code, str) else code or 0).encode())
+
+
+class _Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
+    max_children = 100
+    parent = os.getppid()
+
+    def service_actions(self) -> None:
+        super().service_actions()
+        if os.getppid() != self.parent:  # killed, it could not end this one
+            sys.exit()
+
+
+def serve(address: str) -> None:
+    import snakemake.cli  # noqa: F401
+
+    with _Server(address, _Call) as server:
+        gc.freeze()
+        print("ready", flush=True)
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
