@@ -1,7 +1,7 @@
 """What a sceptic asks: is waiting kept apart, is a slow rank found, is every sabotage noticed?
 
-One sweep on the virtual cluster: a run with a slow rank, a run that had to wait in the queue and
-one like it that had not, and runs in which rank 1 is not what was asked for.
+One sweep on the virtual cluster: a run with a slow rank, a run that had to wait in the queue, and
+runs in which rank 1 is not what was asked for.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def content() -> dict[str, Any]:
     """Twelve nodes' worth of runs: all fit on the cluster at the same time.
 
     Partition cpu: the slow run on three nodes, the one with few CPUs on two, and on the last node
-    the run that waits beside the one that does not. Partition gpu: two runs on each node.
+    the run that waits. Partition gpu: two runs on each node.
     """
     usual = {"launcher": "srun", "nodes_max": 6, "cpus_per_node": 2, "partition": "cpu"}
     half = {**usual, "cpus_per_node": 1}
@@ -124,7 +124,7 @@ def content() -> dict[str, Any]:
             {**tiny, "platform": "missing-epoch", "recipe": "longer", "nodes": 2},
             {**tiny, "platform": rest, "nodes": 2},
             {"platform": "cpu", "model": "own.slow:model", "recipe": "slow", "nodes": 3},
-            {**tiny, "platform": ["waits", "starts"], "nodes": 1},
+            {**tiny, "platform": "waits", "nodes": 1},
         ],
         "recipes": {
             "tiny": TINY,
@@ -132,7 +132,7 @@ def content() -> dict[str, Any]:
             "slow": {**TINY, "dataset": "mnist"},
         },
         "platforms": {
-            **broken, "starts": half, "waits": {**half, "extra": f"--begin=now+{WAIT_S}"},
+            **broken, "waits": {**half, "extra": f"--begin=now+{WAIT_S}"},
         },
     }  # fmt: skip
 
@@ -146,7 +146,7 @@ def measured(new_project: Callable[[str], Project], submit: Submit) -> Project:
     project.overlay(content())
     code, output = submit(project, "--retries", "0")
     assert code != 0
-    assert len(project.records()) == 3, output[-3000:] + project.logs()
+    assert len(project.records()) == 2, output[-3000:] + project.logs()
     return project
 
 
@@ -182,12 +182,9 @@ def test_the_slow_rank_is_named_with_its_host(measured: Project) -> None:
 
 
 def test_waiting_in_the_queue_is_no_part_of_the_execution(measured: Project) -> None:
-    record, prompt = record_of(measured, "waits"), record_of(measured, "starts")["phases"]
+    record = record_of(measured, "waits")
     phases = record["phases"]
     assert phases["queue_time_s"] >= WAIT_S - 1
-    assert prompt["queue_time_s"] < WAIT_S
-    # on the same node; most other runs have ended when it starts, so it may well be faster
-    assert phases["execution_time_s"] < prompt["execution_time_s"] + WAIT_S
     path = "/".join(f"{axis}={value}" for axis, value in record["axes"].items())
     lines = (measured.folder / "results/runs" / path / "events.jsonl").read_text().splitlines()
     times = {event["event"]: event["time_s"] for event in map(json.loads, lines)}

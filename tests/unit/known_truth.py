@@ -6,7 +6,6 @@ set's kind says what is wrong with its records; the truth of every run stands be
 
 from __future__ import annotations
 
-import copy
 import json
 import random
 from collections.abc import Mapping
@@ -138,9 +137,14 @@ class Writer:
     def __init__(self) -> None:
         self.expected = expected_runs()
         self._records = [
-            generator.content(
-                generator.scattered(
-                    generator.spec_of(entry), 100.0, random.Random(0), generator.prepared("mnist")
+            json.dumps(
+                generator.content(
+                    generator.scattered(
+                        generator.spec_of(entry),
+                        100.0,
+                        random.Random(0),
+                        generator.prepared("mnist"),
+                    )
                 )
             )
             for entry in self.expected["runs"]
@@ -160,7 +164,7 @@ class Writer:
                 content = {"axes": axes, "attempt": 1, "cause": cause}
                 (folder / run_record.FAILURE).write_text(json.dumps(content))
                 continue
-            record = _changed(copy.deepcopy(usual), run)
+            record = _changed(json.loads(usual), run)
             (folder / run_record.RECORD).write_text(json.dumps(record, allow_nan=False))
 
 
