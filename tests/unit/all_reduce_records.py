@@ -13,6 +13,7 @@ from tfscaling.records.benchmark_record import BenchmarkEnvironment, BenchmarkRe
 from tfscaling.records.rank_report import AllReduces, BenchmarkReport, Rank, summary
 from tfscaling.study.config import Measured
 from tfscaling.study.geometry import Geometry
+from tfscaling.study.manifest import PlannedBenchmark
 from tfscaling.study.run_spec import BenchmarkSpec
 
 SIZES = (4, 1024, 65536, 1048576, 16777216)
@@ -39,8 +40,11 @@ def rank_report(
     )
 
 
-def spec_of(entry: Mapping[str, Any]) -> BenchmarkSpec:
-    """The specification of a planned benchmark."""
+def spec_of(entry: PlannedBenchmark | Mapping[str, Any]) -> BenchmarkSpec:
+    """The specification of a planned benchmark that has one."""
+    if isinstance(entry, PlannedBenchmark):
+        assert entry.spec is not None, entry.refusal
+        return entry.spec
     axes, settings = entry["axes"], entry["parameters"]
     jobs = {"worker": Geometry.of(axes).tasks}
     measured = {key: settings[key] for key in Measured.__struct_fields__}
@@ -50,7 +54,7 @@ def spec_of(entry: Mapping[str, Any]) -> BenchmarkSpec:
 
 
 def record_of(
-    entry: Mapping[str, Any],
+    entry: PlannedBenchmark | Mapping[str, Any],
     latency_s: float = 1e-3,
     bandwidth_bytes_per_s: float = 5e8,
     scatter: Sequence[float] = (0.9, 1.0, 1.1),
@@ -68,8 +72,8 @@ def record_of(
     return benchmark_record.build(spec, 1, reports, 20.0, where)
 
 
-def write(folder: Path, entry: Mapping[str, Any], **shape: Any) -> Path:
-    path = folder / entry["path"] / benchmark_record.RECORD
+def write(folder: Path, entry: PlannedBenchmark | Mapping[str, Any], **shape: Any) -> Path:
+    path = folder / spec_of(entry).path / benchmark_record.RECORD
     path.parent.mkdir(parents=True, exist_ok=True)
     run_record.write_json(path, record_of(entry, **shape))
     return path
