@@ -22,7 +22,7 @@ from tfscaling.records.rank_report import (
     RankReport,
     TrainingReport,
 )
-from tfscaling.records.run_record import Environment, PreparedData, RunRecord
+from tfscaling.records.run_record import Environment, PreparedData, RunRecord, SlurmJob
 from tfscaling.study.config import POINT_AXES, Measured, Recipe
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.manifest import PlannedRun
@@ -245,7 +245,7 @@ def scattered(
         launcher_host="node0",
         git_commit="0" * 40,
         started="2026-01-01T00:00:00Z",
-        slurm_job={"id": "1"},
+        slurm_job=SlurmJob(id="1"),
     )
 
 
