@@ -23,6 +23,7 @@ from tfscaling.records.rank_report import (
     TrainingReport,
 )
 from tfscaling.records.run_record import Environment, PreparedData, RunRecord
+from tfscaling.study.config import POINT_AXES, Measured, Recipe
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import RunSpec
@@ -60,9 +61,14 @@ def spec_of(entry: PlannedRun | Entry) -> RunSpec:
     strategy, geometry = STRATEGIES[entry["axes"]["strategy"]], Geometry.of(entry["axes"])
     sizes = (entry["per_replica_batch_size"], entry["global_batch_size"])
     jobs = strategy.jobs(geometry, entry["parameters"]["parameter_servers"])
-    return RunSpec.from_parameters(
-        entry["axes"], entry["parameters"], entry["replicas"], sizes, jobs
-    )
+    point = {axis: entry["axes"][axis] for axis in POINT_AXES}
+    given = {"point": point, "repeat": entry["axes"]["repeat"], "replicas": entry["replicas"]}
+    given |= dict(zip(("per_replica_batch_size", "global_batch_size"), sizes, strict=True))
+    for name in ("dataset", "seed", "trainer_version"):
+        given[name] = entry["parameters"][name]
+    for name, kind in (("recipe", Recipe), ("measured", Measured)):
+        given[name] = {key: entry["parameters"][key] for key in kind.__struct_fields__}
+    return msgspec.convert({**given, "jobs": jobs}, RunSpec)
 
 
 def training_report(rank: int = 0, **changes: Any) -> TrainingReport:
