@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import all_reduce_records
+import msgspec
 import pytest
 from builders import manifest_dict, raw_config
 from tfscaling.records import benchmark_record, run_record
@@ -59,3 +60,10 @@ def test_another_file_is_no_record(
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(run_record.RecordError):
         benchmark_record.read(path)
+
+
+def test_a_time_that_cannot_be_is_named(entry: dict[str, Any]) -> None:
+    record = msgspec.to_builtins(all_reduce_records.record_of(entry))
+    record["all_reduces"][0]["slowest_s"] = [1.0, 0.0]
+    with pytest.raises(run_record.RecordError, match=r"all_reduces\[0\].slowest_s\[1\]: Expected"):
+        run_record.from_content(record, "all_reduce.json", benchmark_record.BenchmarkRecord)

@@ -331,11 +331,11 @@ def from_content(content: Mapping[str, Any], where: object, kind: type[_T]) -> _
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
-        raise RecordError(f"{where}: {_problem(content, SCHEMA_VERSION, error)}") from error
+        raise RecordError(f"{where}: {_place(error)}") from error
 
 
 def _problem(content: Mapping[str, Any], version: int, error: Exception) -> str:
-    """`key: what is wrong`, from the message of msgspec; or that it is of another version."""
+    """What is wrong with a file; first of all that it is of another version."""
     found = content.get("schema_version")
     if isinstance(found, int) and found != version:
         age = "an earlier" if found < version else "a later"
@@ -343,6 +343,11 @@ def _problem(content: Mapping[str, Any], version: int, error: Exception) -> str:
             f"schema_version {found}, where {version} is read: made by {age} version of this "
             "workflow; run it again, or tabulate it with that version (docs/records.md)"
         )
+    return _place(error)
+
+
+def _place(error: Exception) -> str:
+    """`key: what is wrong`, from the message of msgspec."""
     text, _, place = str(error).partition(" - at `$")
     place = place.rstrip("`").removeprefix(".")
     if named := re.fullmatch(r"Object (missing required|contains unknown) field `(.+)`", text):
