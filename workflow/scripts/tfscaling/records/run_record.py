@@ -363,6 +363,11 @@ def _problem(content: bytes, version: int, error: Exception) -> str:
             f"schema_version {found}, where {version} is read: made by {age} version of this "
             "workflow; run it again, or tabulate it with that version (docs/records.md)"
         )
+    return _place(error)
+
+
+def _place(error: Exception) -> str:
+    """`key: what is wrong`, from the message of msgspec."""
     text, _, place = str(error).partition(" - at `$")
     place = place.rstrip("`").removeprefix(".")
     if named := re.fullmatch(r"Object (missing required|contains unknown) field `(.+)`", text):
@@ -373,7 +378,10 @@ def _problem(content: bytes, version: int, error: Exception) -> str:
 
 def checked(record: _R, where: str) -> _R:
     """The record, if it is one that `read` would take. Raises RecordError with the key."""
-    parse(msgspec.json.encode(record), where, msgspec.json.Decoder(type(record)))
+    try:
+        msgspec.json.decode(msgspec.json.encode(record), type=type(record))
+    except msgspec.ValidationError as error:
+        raise RecordError(f"{where}: {_place(error)}") from error
     return record
 
 

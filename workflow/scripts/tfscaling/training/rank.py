@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import asdict as fields_of
 
 from tfscaling.cluster import resolver
+from tfscaling.cluster.gpu_allocation import GpuRequest
 from tfscaling.cluster.resolver import Cluster
 from tfscaling.cluster.slurm_environment import gpus_given
 from tfscaling.datasets import catalogue
@@ -74,9 +75,8 @@ def process(
 
     `started_s` is when the process began, by `time.monotonic()`; `folder` is shared by all ranks.
     """
-    cluster = resolver.resolve(
-        os.environ, jobs=spec.jobs, gpus_per_node=None if on_gpus(spec) else 0
-    )
+    gpus = GpuRequest() if on_gpus(spec) else GpuRequest(gpus_per_node=0)
+    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=gpus)
     given = gpus_given(os.environ)
     os.environ.update(cluster.environment())
     events = EventLog(rank_files.events_path(folder, cluster.rank), cluster.rank)
