@@ -11,6 +11,7 @@ from generator import training_report
 from tfscaling.records import benchmark_record, run_record
 from tfscaling.records.benchmark_record import BenchmarkEnvironment, BenchmarkRecord
 from tfscaling.records.rank_report import AllReduces, BenchmarkReport, Rank, summary
+from tfscaling.study.config import Measured
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.manifest import PlannedBenchmark
 from tfscaling.study.run_spec import BenchmarkSpec
@@ -46,7 +47,10 @@ def spec_of(entry: PlannedBenchmark | Mapping[str, Any]) -> BenchmarkSpec:
         return entry.spec
     axes, settings = entry["axes"], entry["parameters"]
     jobs = {"worker": Geometry.of(axes).tasks}
-    return BenchmarkSpec.from_parameters(axes, settings, entry["replicas"], jobs)
+    measured = {key: settings[key] for key in Measured.__struct_fields__}
+    own = {key: value for key, value in settings.items() if key not in measured}
+    place = {"point": axes, "replicas": entry["replicas"], "jobs": jobs}
+    return msgspec.convert({**place, "measured": measured, **own}, BenchmarkSpec)
 
 
 def record_of(

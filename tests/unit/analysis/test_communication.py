@@ -13,8 +13,8 @@ import pytest
 from builders import manifest_of, raw_config, write_failure
 from tfscaling.analysis import communication, methodology
 from tfscaling.analysis.evidence import Study
+from tfscaling.records.benchmark_record import folder_beside
 from tfscaling.study import configuration
-from tfscaling.study.all_reduce_benchmark import folder_beside
 from tfscaling.tables import formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 

@@ -18,10 +18,9 @@ from tfscaling.analysis import latency_bandwidth
 from tfscaling.analysis.evidence import Study
 from tfscaling.records import benchmark_record, run_record
 from tfscaling.records.benchmark_record import BenchmarkRecord
-from tfscaling.study import parameters
-from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE, SINGLE
+from tfscaling.study import run_spec
 from tfscaling.study.config import POINT_AXES
-from tfscaling.study.manifest import PlannedBenchmark
+from tfscaling.study.manifest import NO_ALL_REDUCE, SINGLE, PlannedBenchmark
 from tfscaling.study.run_spec import BenchmarkSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import TextTable, cell, one_line, rounded
@@ -118,7 +117,7 @@ def read(spec: BenchmarkSpec, folder: Path) -> Benchmark:
         return Benchmark(*runs_table.why_no_record(path.parent))
     if record.parameters_hash != spec.parameters_hash:
         planned = {**spec.axes, **spec.parameters}
-        changes = parameters.differences(planned, {**record.axes.axes, **record.parameters})
+        changes = run_spec.differences(planned, {**record.axes.axes, **record.parameters})
         return Benchmark(STALE, f"made with other parameters: {changes}")
     return Benchmark(OK, "", record)
 

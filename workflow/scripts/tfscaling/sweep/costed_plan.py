@@ -15,16 +15,8 @@ from typing import Any
 import msgspec
 
 from tfscaling.analysis import communication
-from tfscaling.records import prepared_data, run_record, run_states
-from tfscaling.study import (
-    all_reduce_benchmark,
-    costs,
-    grid,
-    manifest,
-    parameters,
-    platforms,
-    user_code,
-)
+from tfscaling.records import benchmark_record, prepared_data, run_record, run_states
+from tfscaling.study import costs, grid, manifest, platforms, user_code
 from tfscaling.study.config import AXES, BATCH_SIZE_KEYS, POINT_AXES, Budget, Config
 from tfscaling.study.configuration import Sources, problem
 from tfscaling.study.geometry import Geometry
@@ -116,7 +108,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
             )
             rows.append({**dict.fromkeys(COLUMNS), **out["axes"], **why})
     benchmarks = communication.to_do(
-        planned.all_reduce_benchmarks, all_reduce_benchmark.folder_beside(runs_dir)
+        planned.all_reduce_benchmarks, benchmark_record.folder_beside(runs_dir)
     )
     elsewhere = len(expected["runs"]) - len(selected)
     return Plan(rows, finished, elsewhere, _benchmarks(config, benchmarks))
@@ -150,7 +142,7 @@ def _row(entry: Mapping[str, Any], reason: str, duration_s: float, source: str) 
         "reason": reason,
         "tasks": shape.tasks,
         "gpus": shape.gpus,
-        "cpus_per_task": parameters.cpus_per_task(axes, entry["parameters"]),
+        "cpus_per_task": entry["parameters"]["cpus_per_node"] // shape.tasks_per_node_max,
         "duration_s": duration_s,
         "duration_from": source,
         "node_hours": shape.nodes * duration_s / 3600.0,
@@ -227,7 +219,7 @@ def batch_problem(
             continue
         if name not in known:
             facts = prepared_data.facts(datasets_dir / f"{name}.npz")
-            known[name] = facts["examples"].get("x_train") if facts else None
+            known[name] = facts.examples.x_train if facts else None
         why = grid.beyond_dataset(spec.global_batch_size, name, recipe, known[name])
         if why is not None:
             shape = f"nodes {point.nodes}, gpus_per_node {point.gpus_per_node}"

@@ -18,7 +18,7 @@ from tfscaling.records.metrics import METRICS
 from tfscaling.records.rank_report import Epoch
 from tfscaling.records.run_record import PreparedData, RunRecord
 from tfscaling.records.run_states import RunState
-from tfscaling.study import costs, parameters, platforms
+from tfscaling.study import costs, platforms, run_spec
 from tfscaling.study.config import AXES
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import environments
@@ -137,7 +137,7 @@ def _read_run(run: PlannedRun, runs_dir: Path, target_accuracy: float | None) ->
     if record.parameters_hash != row["parameters_hash"]:
         planned = {**run.spec.axes, **run.spec.parameters}
         found = {**record.axes.axes, **record.parameters}
-        reason = f"made with other parameters: {parameters.differences(planned, found)}"
+        reason = f"made with other parameters: {run_spec.differences(planned, found)}"
         return _Run({**row, "status": RunState.STALE, "reason": reason})
     row |= {"status": record.validity.status, "reason": record.validity.reason}
     row["warnings"] = environments.SEPARATOR.join(record.warnings)
