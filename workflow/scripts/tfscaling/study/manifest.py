@@ -13,14 +13,13 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from tfscaling.files import atomic
+from tfscaling import BENCHMARK_VERSION
+from tfscaling.files import atomic, strict_json
 from tfscaling.study.config import Config, Platform
 from tfscaling.study.registries import Strategy
 from tfscaling.study.run_spec import BenchmarkSpec, Point, RunSpec
 
 SCHEMA_VERSION = 2
-#: Raised when a change of the benchmark makes earlier ones incomparable: every one is made again.
-BENCHMARK_VERSION = 1
 #: Why a point has no all-reduce benchmark.
 SINGLE, NO_ALL_REDUCE = "single replica", "no all-reduce"
 
@@ -106,9 +105,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
     def write(self, path: Path) -> None:
-        """Write the whole file or nothing."""
-        with atomic.whole(path) as temporary:
-            temporary.write_bytes(msgspec.json.encode(self))
+        """Write the whole file or nothing.
+
+        Raises strict_json.NotFiniteError if a number is NaN or infinite.
+        """
+        atomic.write_text(path, strict_json.encode(self).decode())
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
@@ -170,6 +171,7 @@ def as_dict(manifest: Manifest) -> dict[str, Any]:
 
     return {
         "schema_version": manifest.schema_version,
+        "planned": manifest.runs,
         "order_seed": manifest.order_seed,
         "target_accuracy": manifest.target_accuracy,
         "synchronous_strategies": manifest.synchronous_strategies,
