@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from builders import SCRIPTS
+from shared import made_once
 from tfscaling.jobs.launchers import LAUNCHERS, Request
 from tfscaling.jobs.ports import ReservedPorts
 from tfscaling.study.geometry import Geometry
@@ -29,22 +30,31 @@ TRAININGS = {
 
 @pytest.fixture(scope="session")
 def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """Name of a training → what each of its ranks found; all processes run at the same time."""
+    """Name of a training → what each of its ranks found."""
+    folder = made_once(tmp_path_factory, "trainings", train)
+    return {
+        name: [json.loads(path.read_text()) for path in sorted((folder / name).glob("[0-9].json"))]
+        for name in TRAININGS
+    }
+
+
+def train(folder: Path) -> None:
+    """All processes of all trainings at the same time; each rank writes into `folder`/<name>."""
     import strategy_rank
 
     tasks = sum(geometry.tasks for _, geometry in TRAININGS.values())
-    processes: list[tuple[str, Path, subprocess.Popen[bytes]]] = []
+    processes: list[tuple[Path, subprocess.Popen[bytes]]] = []
     with ReservedPorts(tasks) as ports:
         free = iter(ports.numbers)
         for name, (strategy, geometry) in TRAININGS.items():
-            folder = tmp_path_factory.mktemp(name)
+            (folder / name).mkdir()
             spec, servers = STRATEGIES[strategy], strategy_rank.PARAMETERS["parameter_servers"]
             batch = strategy_rank.GLOBAL_BATCH // spec.replicas(geometry, servers)
             own = [next(free) for _ in range(geometry.tasks)]
             jobs = spec.jobs(geometry, servers)
-            request = Request([], geometry, jobs, 1, folder, gpus=False, ports=own)
+            request = Request([], geometry, jobs, 1, folder / name, gpus=False, ports=own)
             for command in LAUNCHERS["local"](request):
-                output = folder / f"result-{command.rank}.json"
+                output = folder / name / f"{command.rank}.json"
                 words = [strategy, str(geometry.gpus_per_task), str(batch), str(output)]
                 own_env = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1"}
                 with output.with_suffix(".log").open("w") as log:
@@ -54,15 +64,12 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[s
                         stdout=log,
                         stderr=subprocess.STDOUT,
                     )
-                processes.append((name, output, process))
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in TRAININGS}
+                processes.append((output, process))
         try:
-            for name, output, process in processes:
+            for output, process in processes:
                 ended = process.wait(timeout=900)
                 assert ended == 0, output.with_suffix(".log").read_text()
-                found[name].append(json.loads(output.read_text()))
         finally:
-            for *_, process in processes:
+            for _, process in processes:
                 process.kill()
                 process.wait()
-    return found
