@@ -9,13 +9,17 @@ import pytest
 from project import Project
 from shared import made_once
 
-#: Files of tests that take minutes; xdist gives whole files to its workers.
-LONGEST = ("test_oracle.py", "test_failed_runs.py", "test_all_strategies.py", "test_supervisor.py")
+#: Files of tests that take minutes, the longest first; xdist gives whole files to its workers.
+LONGEST = [
+    *("test_oracle.py", "test_genuine_data.py", "test_failed_runs.py", "test_all_strategies.py"),
+    *("test_module.py", "test_known_truth.py", "test_supervisor.py"),
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, so that no worker begins one when the others have finished."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    place = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
 
 def datasets(factory: pytest.TempPathFactory, *names: str) -> Path:
