@@ -13,6 +13,7 @@ rule analyse:
         comparison=f"{RESULTS}/tables/comparison.csv",
         runs=f"{RESULTS}/tables/runs.csv",
         manifest=f"{RESULTS}/manifest.json",
+        config=f"{RESULTS}/config.json",
         warnings=f"{RESULTS}/tables/warnings.json",
         published=PUBLISHED,
         benchmarks=records_of_benchmarks,

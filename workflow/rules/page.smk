@@ -11,6 +11,7 @@ rule write_report:
     """Write the page of the study."""
     input:
         manifest=f"{RESULTS}/manifest.json",
+        config=f"{RESULTS}/config.json",
         runs=f"{RESULTS}/tables/runs.csv",
         comparison=f"{RESULTS}/tables/comparison.csv",
         warnings=f"{RESULTS}/tables/warnings.json",

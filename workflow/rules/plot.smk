@@ -12,6 +12,7 @@ rule plot:
         epochs=f"{RESULTS}/tables/epochs.csv",
         warnings=f"{RESULTS}/tables/warnings.json",
         published=f"{RESULTS}/tables/published.csv",
+        config=f"{RESULTS}/config.json",
         code=code_of("plot.py"),
     output:
         svg=[

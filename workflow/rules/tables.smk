@@ -48,6 +48,7 @@ rule compare:
     input:
         runs=f"{RESULTS}/tables/runs.csv",
         manifest=f"{RESULTS}/manifest.json",
+        config=f"{RESULTS}/config.json",
         published=PUBLISHED,
         code=code_of("compare.py"),
     output:

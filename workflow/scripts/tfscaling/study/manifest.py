@@ -105,10 +105,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             all_reduce_benchmarks=_benchmarks(config, grid.runs, strategies),
         )
 
+    def encode(self) -> bytes:
+        """The content of its file."""
+        return msgspec.json.encode(self)
+
     def write(self, path: Path) -> None:
         """Write the whole file or nothing."""
         with atomic.whole(path) as temporary:
-            temporary.write_bytes(msgspec.json.encode(self))
+            temporary.write_bytes(self.encode())
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
