@@ -164,7 +164,8 @@ def test_without_snakemakes_memory_the_tables_are_those_of_the_configuration(
     shutil.rmtree(copied.folder / ".snakemake")
     study = copied.folder / "results/main"
     before = {path: path.stat().st_mtime_ns for path in study.rglob("*.json")}
-    copied.overlay(changed(platforms={"laptop": {"nodes_max": 8, **PRICE}}))
+    content = changed(platforms={"laptop": {"nodes_max": 8, **PRICE}})
+    copied.overlay(content)
     assert {"write_config", "write_manifest", "collect", "compare"} <= rules_to_do(
         copied, REPOSITORY / "Snakefile"
     )
@@ -174,7 +175,9 @@ def test_without_snakemakes_memory_the_tables_are_those_of_the_configuration(
     assert {bool(row["cost_usd"]) for row in copied.table() if row["status"] == "ok"} == {True}
     assert rules_to_do(copied, REPOSITORY / "Snakefile") == set()
 
-    copied.overlay(changed(comparison={"indifference": 0.1}))  # the manifest stays the same
+    # of this key the manifest knows nothing
+    content["comparison"] = {"indifference": 0.1}
+    copied.overlay(content)
     shutil.rmtree(copied.folder / ".snakemake")
     to_do = rules_to_do(copied, REPOSITORY / "Snakefile")
     assert {"write_config", "compare", "analyse", "plot", "write_report"} == to_do

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tfscaling.study import schemas
-from tfscaling.study.config import AllReduceBenchmark
-from tfscaling.study.configuration import properties
+from tfscaling.study.config import AllReduceBenchmark, Platform, Recipe
 from tfscaling.study.manifest import BENCHMARK_VERSION as BENCHMARK_VERSION
 from tfscaling.study.manifest import NO_ALL_REDUCE as NO_ALL_REDUCE
 from tfscaling.study.manifest import SINGLE as SINGLE
@@ -24,11 +23,12 @@ RECIPE_KEYS = ("precision", "communication")
 @functools.cache
 def definitions() -> dict[str, dict[str, Any]]:
     """Parameter → its schema."""
+    recipe, platform = (schemas.of(kind)["properties"] for kind in (Recipe, Platform))
     own = schemas.of(AllReduceBenchmark)["properties"]
     version = {"type": "integer", "description": "Version of the benchmark's meaning."}
     return {
-        **{key: properties("recipe")[key] for key in RECIPE_KEYS},
-        **{key: schema for key, schema in properties("platform").items() if schema.get("measured")},
+        **{key: recipe[key] for key in RECIPE_KEYS},
+        **{key: schema for key, schema in platform.items() if schema.get("measured")},
         "sizes_bytes": own["sizes_bytes"],
         "repetitions": own["repetitions"],
         "benchmark_version": version,

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 
 import yaml
 
-from tfscaling.study.configuration import ConfigError, key_of
+from tfscaling.study.configuration import ConfigError, RawConfig, key_of
 
 #: The parser of libyaml where PyYAML has it: ten times as quick.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -27,7 +27,7 @@ _FLOAT = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+
 _Path = tuple[str | int, ...]
 
 
-def read(name: str) -> dict[str, Any]:
+def read(name: str) -> RawConfig:
     """The content of a configuration file, {} if it is empty.
 
     Raises ConfigError for the first value that YAML reads as something else than it looks, and for
@@ -49,8 +49,8 @@ class _NotStrictError(Exception):
     """A JSON file has a key twice, or a number that is none."""
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
     for key, value in pairs:
         if key in found:
             rule = "it stands in its mapping already"

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from tfscaling.study.config import AXES, Recipe
-from tfscaling.study.configuration import properties
+from tfscaling.study import schemas as json_schemas
+from tfscaling.study.config import AXES, Platform, Recipe
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.run_spec import parameters_hash as parameters_hash
 
@@ -27,12 +27,13 @@ _INTEGER_AXES = {"nodes", "gpus_per_node", "repeat"}
 @functools.cache
 def definitions() -> dict[str, dict[str, Any]]:
     """Parameter → its schema: all of a recipe, and what of a platform can change a measurement."""
-    platform = {key: sub for key, sub in properties("platform").items() if sub.get("measured")}
+    recipe, platform = (json_schemas.of(kind)["properties"] for kind in (Recipe, Platform))
+    measured = {key: sub for key, sub in platform.items() if sub.get("measured")}
     general = {
         "seed": {"type": "integer", "description": "Seed of weights and of the order of examples."},
         "trainer_version": {"type": "integer", "description": "Version of the trainer's meaning."},
     }
-    return {**properties("recipe"), **platform, **general}
+    return {**recipe, **measured, **general}
 
 
 def recipe_of(parameters: Mapping[str, Any]) -> Recipe:

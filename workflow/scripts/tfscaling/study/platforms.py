@@ -103,7 +103,13 @@ def device_kind(gpus_per_node: int, devices: str) -> str:
     return LOGICAL if devices == "logical" else GPU
 
 
-def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Any]:
+#: What a job asks of Slurm, under the name of a Snakemake resource.
+Resource = str | int
+#: The same by the job's wildcards; None where the job does not ask.
+ResourceFunction = Callable[[Any], Resource | None]
+
+
+def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resource]:
     """Snakemake resources with which the Slurm executor plugin asks for exactly this geometry.
 
     A run by the local launcher is one task on one node: its ranks are processes there. `tasks` is
@@ -121,7 +127,7 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Any]:
     extra += ["--exclusive"] if platform.exclusive else []
     extra += [platform.extra] if platform.extra else []
     gres = geometry.gpus_per_node > 0 and platform.gpu_gres
-    resources: dict[str, Any] = {
+    resources: dict[str, Resource | None] = {
         "nodes": requested.nodes,
         "tasks": requested.tasks,
         "cpus_per_task": platform.cpus_per_node // requested.tasks_per_node_max,
@@ -144,7 +150,7 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Any]:
 
 def resource_functions(
     platforms: Mapping[str, Platform], points: Iterable[Point], point_of: Callable[[Any], Point]
-) -> dict[str, Any]:
+) -> dict[str, Resource | ResourceFunction]:
     """Resource → what each job asks of Slurm, of those that the jobs of these points ask for.
 
     A value that all jobs share is given as it is, others as a function of the job's wildcards, of
@@ -153,15 +159,16 @@ def resource_functions(
     """
 
     @functools.cache
-    def resources_of(point: Point) -> dict[str, Any]:
+    def resources_of(point: Point) -> dict[str, Resource]:
         return slurm_resources(platforms[point.platform], point.geometry)
 
-    def function(name: str) -> Callable[[Any], Any]:
+    def function(name: str) -> ResourceFunction:
         return lambda wildcards: resources_of(point_of(wildcards)).get(name)
 
     jobs = [resources_of(point) for point in dict.fromkeys(points)]
-    functions: dict[str, Any] = {}
+    functions: dict[str, Resource | ResourceFunction] = {}
     for name in dict.fromkeys(name for resources in jobs for name in resources):
         values = {resources.get(name) for resources in jobs}
-        functions[name] = function(name) if len(values) > 1 else values.pop()
+        (value, *others) = values
+        functions[name] = function(name) if others or value is None else value
     return functions
