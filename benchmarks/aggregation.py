@@ -170,7 +170,7 @@ def make(folder: Path, runs: int) -> None:
     expanded = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
     made = manifest.Manifest.of(config, expanded, STRATEGIES)
     made.write(folder / "manifest.json")
-    generator.write_records(manifest.as_dict(made), folder / "runs")
+    generator.write_records(made.runs, folder / "runs")
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ from tfscaling.records.rank_report import (
     TrainingReport,
 )
 from tfscaling.records.run_record import Environment, PreparedData, RunRecord
+from tfscaling.study.config import POINT_AXES, Measured, Recipe
 from tfscaling.study.geometry import Geometry
+from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.training.strategies import STRATEGIES
 
@@ -52,14 +54,21 @@ def prepared(name: str, sha256: str = DATA_SHA256) -> PreparedData:
     )
 
 
-def spec_of(entry: Entry) -> RunSpec:
+def spec_of(entry: PlannedRun | Entry) -> RunSpec:
     """The specification of a planned run."""
+    if isinstance(entry, PlannedRun):
+        return entry.spec
     strategy, geometry = STRATEGIES[entry["axes"]["strategy"]], Geometry.of(entry["axes"])
     sizes = (entry["per_replica_batch_size"], entry["global_batch_size"])
     jobs = strategy.jobs(geometry, entry["parameters"]["parameter_servers"])
-    return RunSpec.from_parameters(
-        entry["axes"], entry["parameters"], entry["replicas"], sizes, jobs
-    )
+    point = {axis: entry["axes"][axis] for axis in POINT_AXES}
+    given = {"point": point, "repeat": entry["axes"]["repeat"], "replicas": entry["replicas"]}
+    given |= dict(zip(("per_replica_batch_size", "global_batch_size"), sizes, strict=True))
+    for name in ("dataset", "seed", "trainer_version"):
+        given[name] = entry["parameters"][name]
+    for name, kind in (("recipe", Recipe), ("measured", Measured)):
+        given[name] = {key: entry["parameters"][key] for key in kind.__struct_fields__}
+    return msgspec.convert({**given, "jobs": jobs}, RunSpec)
 
 
 def training_report(rank: int = 0, **changes: Any) -> TrainingReport:
@@ -157,31 +166,31 @@ def content(record: msgspec.Struct) -> dict[str, Any]:
     return read
 
 
-def usual_time_s(entry: Entry) -> float:
+def usual_time_s(spec: RunSpec) -> float:
     """More replicas compute less each and communicate more: faster at first, then slower."""
-    replicas = entry["replicas"]
-    return 400.0 / replicas + 6.0 * (replicas - 1) ** 0.5 + 10.0
+    return 400.0 / spec.replicas + 6.0 * (spec.replicas - 1) ** 0.5 + 10.0
 
 
 def write_records(
-    expected: Mapping[str, Any],
+    planned: Iterable[PlannedRun] | Mapping[str, Any],
     runs_dir: Path,
-    time_s: Callable[[Entry], float] = usual_time_s,
+    time_s: Callable[[RunSpec], float] = usual_time_s,
     noise: float = 0.02,
 ) -> None:
-    """Write a record for every expected run; times scatter by `noise`, a fraction.
+    """Write a record for every planned run; times scatter by `noise`, a fraction.
 
-    The runs are of the data that is prepared beside them, if there is any.
+    The runs are of the data that is prepared next to `runs_dir`, if there is any.
     """
-    for number, entry in enumerate(expected["runs"]):
+    runs = planned["runs"] if isinstance(planned, Mapping) else planned
+    for number, spec in enumerate(map(spec_of, runs)):
         random_numbers = random.Random(number)
-        folder = runs_dir / entry["path"]
+        folder = runs_dir / spec.path
         folder.mkdir(parents=True, exist_ok=True)
-        name = entry["parameters"]["dataset"]
-        beside = runs_dir.with_name("datasets") / f"{name}.json"
-        sha256 = json.loads(beside.read_text())["sha256"] if beside.exists() else DATA_SHA256
-        execution_time_s = time_s(entry) * random_numbers.gauss(1.0, noise)
-        made = scattered(spec_of(entry), execution_time_s, random_numbers, prepared(name, sha256))
+        facts = runs_dir.with_name("datasets") / f"{spec.dataset}.json"
+        sha256 = json.loads(facts.read_text())["sha256"] if facts.exists() else DATA_SHA256
+        execution_time_s = time_s(spec) * random_numbers.gauss(1.0, noise)
+        data = prepared(spec.dataset, sha256)
+        made = scattered(spec, execution_time_s, random_numbers, data)
         run_record.write_json(folder / run_record.RECORD, made)
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from project import REPOSITORY, TINY, Project
-from tfscaling.study import configuration, grid
-from tfscaling.study.manifest import Manifest
+from tfscaling.study import configuration, grid, run_spec
 from tfscaling.study.registries import Registries
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
@@ -22,8 +21,8 @@ from virtual_cluster import Cluster
 NODES = 2
 
 
-def planned(path: Path) -> str:
-    """Write a manifest with a training on two nodes that takes minutes; returns the run's path."""
+def specified(path: Path) -> None:
+    """Write the specification of a training on two nodes that takes minutes."""
     block = {"platform": "cluster", "model": "mnist_cnn", "recipe": "long", "nodes": NODES}
     platform = {"launcher": "srun", "nodes_max": NODES, "cpus_per_node": 2}
     raw = {
@@ -32,10 +31,8 @@ def planned(path: Path) -> str:
         "platforms": {"cluster": platform},
     }
     config = configuration.validate(raw)
-    expanded = grid.expand(config, Registries(MODELS, STRATEGIES))
-    Manifest.of(config, expanded, STRATEGIES).write(path)
-    (run,) = expanded.runs
-    return run.spec.path
+    (run,) = grid.expand(config, Registries(MODELS, STRATEGIES)).runs
+    path.write_text(run_spec.encode(run.spec))
 
 
 class Launch:
@@ -45,8 +42,9 @@ class Launch:
         self.cluster, self.folder = cluster, project.folder / "run"
         launch = str(REPOSITORY / "workflow/scripts/train.py")
         dataset = project.folder / "results/datasets/mnist.npz"
-        manifest = project.folder / "manifest.json"
-        words = [sys.executable, launch, "--manifest", str(manifest), "--run", planned(manifest)]
+        specification = project.folder / "spec.json"
+        specified(specification)
+        words = [sys.executable, launch, "--spec", str(specification)]
         words += ["--dataset-file", str(dataset), "--record", str(self.folder / "run.json")]
         words += arguments
         script = f"{shlex.join(words)} & echo $! >{project.folder}/pid; wait; sleep 600"

@@ -47,7 +47,7 @@ ONLY_RANK_1 = "if [[ $SLURM_PROCID == 1 ]]; then {}; fi"
 BY_NUMBER = f"""export TF_CONFIG=$(cd {REPOSITORY}/workflow/scripts && {sys.executable} -c '
 import json, os, socket
 from tfscaling.cluster import resolver as cluster
-spec = json.loads(cluster.resolve(os.environ, jobs={{"worker": 2}}, gpus_per_node=0).tf_config())
+spec = json.loads(cluster.resolve(os.environ, jobs={{"worker": 2}}, gpus=None).tf_config())
 pairs = [address.split(":") for address in spec["cluster"]["worker"]]
 spec["cluster"]["worker"] = [socket.gethostbyname(host) + ":" + port for host, port in pairs]
 print(json.dumps(spec))')"""

@@ -11,7 +11,9 @@ from generator import training_report
 from tfscaling.records import benchmark_record, run_record
 from tfscaling.records.benchmark_record import BenchmarkEnvironment, BenchmarkRecord
 from tfscaling.records.rank_report import AllReduces, BenchmarkReport, Rank, summary
+from tfscaling.study.config import Measured
 from tfscaling.study.geometry import Geometry
+from tfscaling.study.manifest import PlannedBenchmark
 from tfscaling.study.run_spec import BenchmarkSpec
 
 SIZES = (4, 1024, 65536, 1048576, 16777216)
@@ -38,15 +40,21 @@ def rank_report(
     )
 
 
-def spec_of(entry: Mapping[str, Any]) -> BenchmarkSpec:
-    """The specification of a planned benchmark."""
+def spec_of(entry: PlannedBenchmark | Mapping[str, Any]) -> BenchmarkSpec:
+    """The specification of a planned benchmark that has one."""
+    if isinstance(entry, PlannedBenchmark):
+        assert entry.spec is not None, entry.refusal
+        return entry.spec
     axes, settings = entry["axes"], entry["parameters"]
     jobs = {"worker": Geometry.of(axes).tasks}
-    return BenchmarkSpec.from_parameters(axes, settings, entry["replicas"], jobs)
+    measured = {key: settings[key] for key in Measured.__struct_fields__}
+    own = {key: value for key, value in settings.items() if key not in measured}
+    place = {"point": axes, "replicas": entry["replicas"], "jobs": jobs}
+    return msgspec.convert({**place, "measured": measured, **own}, BenchmarkSpec)
 
 
 def record_of(
-    entry: Mapping[str, Any],
+    entry: PlannedBenchmark | Mapping[str, Any],
     latency_s: float = 1e-3,
     bandwidth_bytes_per_s: float = 5e8,
     scatter: Sequence[float] = (0.9, 1.0, 1.1),
@@ -64,8 +72,8 @@ def record_of(
     return benchmark_record.build(spec, 1, reports, 20.0, where)
 
 
-def write(folder: Path, entry: Mapping[str, Any], **shape: Any) -> Path:
-    path = folder / entry["path"] / benchmark_record.RECORD
+def write(folder: Path, entry: PlannedBenchmark | Mapping[str, Any], **shape: Any) -> Path:
+    path = folder / spec_of(entry).path / benchmark_record.RECORD
     path.parent.mkdir(parents=True, exist_ok=True)
     run_record.write_json(path, record_of(entry, **shape))
     return path

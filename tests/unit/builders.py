@@ -20,6 +20,7 @@ from tfscaling.records.rank_report import Epoch
 from tfscaling.study import configuration, grid
 from tfscaling.study import manifest as manifests
 from tfscaling.study.config import Config
+from tfscaling.study.manifest import PlannedBenchmark, PlannedRun
 from tfscaling.study.registries import Registries
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.training.models import MODELS
@@ -108,7 +109,7 @@ def write_events(folder: Path, rank: int, events: Sequence[Mapping[str, Any]]) -
 
 
 def record_of(
-    entry: Mapping[str, Any],
+    entry: PlannedRun | Mapping[str, Any],
     execution_time_s: float = 17.75,
     divergence: str = "",
     **of_ranks: Any,
@@ -131,29 +132,36 @@ def record_of(
 
 def a_record() -> dict[str, Any]:
     """The content of a record of the minimal configuration's run on two nodes."""
-    return record_of(manifest_dict(valid_config())["runs"][1])
+    return record_of(manifest_of(valid_config()).runs[1])
 
 
 def write_record(
     runs_dir: Path,
-    entry: Mapping[str, Any],
+    entry: PlannedRun | Mapping[str, Any],
     execution_time_s: float = 17.75,
     divergence: str = "",
     **of_ranks: Any,
 ) -> Path:
-    folder = runs_dir / entry["path"]
+    folder = runs_dir / spec_of(entry).path
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / run_record.RECORD
     path.write_text(json.dumps(record_of(entry, execution_time_s, divergence, **of_ranks)))
     return path
 
 
-def write_failure(runs_dir: Path, entry: Mapping[str, Any], **cause: Any) -> None:
+def write_failure(
+    folder: Path, entry: PlannedRun | PlannedBenchmark | Mapping[str, Any], **cause: Any
+) -> None:
+    """Write the failure report of a run or a benchmark, below the folder of all of them."""
     usual = {"kind": "rank_died", "message": "exit code 3", "rank": 1, "host": "node1"}
-    folder = runs_dir / entry["path"]
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {"axes": entry["axes"], "attempt": 1, "cause": {**usual, **cause}}
-    (folder / run_record.FAILURE).write_text(json.dumps(content))
+    if isinstance(entry, Mapping):
+        path, axes = entry["path"], entry["axes"]
+    else:
+        assert entry.spec is not None
+        path, axes = entry.spec.path, entry.spec.axes
+    (folder / path).mkdir(parents=True, exist_ok=True)
+    content = {"axes": axes, "attempt": 1, "cause": {**usual, **cause}}
+    (folder / path / run_record.FAILURE).write_text(json.dumps(content))
 
 
 def python_rank(folder: Path, rank: int, code: str, *arguments: str) -> Command:

@@ -316,7 +316,7 @@ def main() -> None:
         devices.configure(0, "logical", 1)
         output.write_text(json.dumps(references()))
         return
-    spec, own = STRATEGIES[name], resolver.resolve(os.environ, gpus_per_node=0)
+    spec, own = STRATEGIES[name], resolver.resolve(os.environ, gpus=None)
     names = devices.configure(count, "logical", 1)
     events = EventLog(output.parent / f"rank-{own.rank}.events.jsonl", own.rank)
     if spec.coordinated and not own.is_chief:

@@ -100,7 +100,7 @@ def small_model() -> Any:
 
 def main() -> None:
     name, count, batch, output = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
-    spec, own = STRATEGIES[name], resolver.resolve(os.environ, gpus_per_node=0)
+    spec, own = STRATEGIES[name], resolver.resolve(os.environ, gpus=None)
     names = devices.configure(count, "logical", 1)
     events = EventLog(output.parent / f"rank-{own.rank}.events.jsonl", own.rank)
     if spec.coordinated and not own.is_chief:

@@ -81,7 +81,7 @@ def test_every_point_is_a_row_with_all_its_runs_and_an_interval(comparison: pd.D
 def test_times_are_near_those_that_were_made_up(
     expected: dict[str, Any], comparison: pd.DataFrame
 ) -> None:
-    usual = [generator.usual_time_s(entry) for entry in expected["runs"][::REPEATS]]
+    usual = [generator.usual_time_s(generator.spec_of(run)) for run in expected["runs"][::REPEATS]]
     assert comparison["execution_time_s"].tolist() == pytest.approx(usual, rel=0.05)
 
 

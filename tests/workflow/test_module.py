@@ -11,7 +11,6 @@ import generator
 import pytest
 import yaml
 from project import REPOSITORY, TINY, Project
-from tfscaling.study import manifest
 from tfscaling.study.manifest import Manifest
 
 LAPTOP = {"launcher": "local", "devices": "logical", "nodes_max": 2, "cpus_per_node": 2}
@@ -97,11 +96,9 @@ def swept(both: Both) -> Both:
     """After the module's sweep: six runs are made up, the extra repeat is trained."""
     shutil.copytree(both.own / "datasets", both.other / "datasets")
     both.make(str((both.other / "main/manifest.json").relative_to(both.folder)))
-    expected = manifest.as_dict(Manifest.read(both.other / "main/manifest.json"))
-    first = {"runs": [entry for entry in expected["runs"] if not entry["further"]]}
-    generator.write_records(
-        first, both.other / "runs", lambda entry: 10.0 + entry["axes"]["repeat"], noise=0.0
-    )
+    planned = Manifest.read(both.other / "main/manifest.json")
+    first = [run for run in planned.runs if not run.extra_repeat]
+    generator.write_records(first, both.other / "runs", lambda spec: 10.0 + spec.repeat, noise=0.0)
     before = files(both.own)
     both.make("tfs_all")
     assert files(both.own) == before

@@ -7,7 +7,6 @@ from typing import Any
 
 import generator
 from project import TINY, Project
-from tfscaling.study import manifest
 from tfscaling.study.manifest import Manifest
 
 CONTENT: dict[str, Any] = {
@@ -25,12 +24,12 @@ def test_the_wide_point_is_repeated_until_its_limit_and_the_narrow_one_is_not(
     """The first six runs are made up; the extra repeat trains for real."""
     project.overlay(CONTENT)
     project.snakemake("results/main/manifest.json")
-    expected = manifest.as_dict(Manifest.read(project.folder / "results/main/manifest.json"))
-    first = {"runs": [entry for entry in expected["runs"] if not entry["further"]]}
+    planned = Manifest.read(project.folder / "results/main/manifest.json")
+    first = [run for run in planned.runs if not run.extra_repeat]
     generator.write_records(
         first,
         project.folder / "results/runs",
-        lambda entry: 10.0 + (entry["axes"]["repeat"] if "wide" in entry["path"] else 0.0),
+        lambda spec: 10.0 + (spec.repeat if spec.point.recipe == "wide" else 0.0),
         noise=0.0,
     )
     project.snakemake()

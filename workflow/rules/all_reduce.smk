@@ -20,7 +20,7 @@ rule benchmark_all_reduce:
         **RESOURCES,
         training_runs=1,  # nothing else on this machine's cores meanwhile
     params:
-        arguments=benchmark_arguments,
+        spec=specification_of_benchmark,
     message:
         "time all-reduces of {wildcards.model} by {wildcards.strategy} on {wildcards.platform}: "
         "nodes={wildcards.nodes} gpus_per_node={wildcards.gpus_per_node} "
@@ -28,9 +28,9 @@ rule benchmark_all_reduce:
     shell:
         r"""
         python3 "$SCRIPTS/benchmark_all_reduce.py" \
+            --spec /dev/stdin \
             --record {output.record:q} \
             --stall-timeout-s {resources.stall_timeout_s} \
             --latency-wait-s {resources.latency_wait_s} \
-            {params.arguments:q} \
-            >{log:q} 2>&1
+            <<<{params.spec:q} >{log:q} 2>&1
         """

@@ -33,11 +33,10 @@ from tfscaling.files.source_files import source_files
 from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.records.metrics import METRICS
-from tfscaling.study import config_files, configuration, grid, order, parameters, platforms
+from tfscaling.study import config_files, configuration, grid, order, platforms, run_spec
 from tfscaling.study.config import AXES
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries
-from tfscaling.study.run_spec import run_path
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
 
@@ -74,7 +73,7 @@ RESULTS = f"results/{CONFIG.study}"
 CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1)
 MANIFEST = Manifest.of(CONFIG, GRID, STRATEGIES)
 #: The folder of a run below results/runs, and of a point below results/all_reduce.
-RUN = run_path({axis: f"{{{axis}}}" for axis in AXES})
+RUN = run_spec.run_path({axis: f"{{{axis}}}" for axis in AXES})
 POINT = os.path.dirname(RUN)
 #: Runs by their folder, in the order in which they are to start; points and benchmarks by theirs.
 RUNS = {run.spec.path: run for run in order.randomised(GRID.runs, CONFIG.seed)}
@@ -160,16 +159,14 @@ def prepared_dataset(wildcards):
     return f"results/datasets/{run_of(wildcards).spec.dataset}.npz"
 
 
-def run_arguments(wildcards):
-    """Axes and parameters of a run as flags; any change of a value reruns exactly this run."""
-    spec = run_of(wildcards).spec
-    return parameters.to_arguments(spec.axes, spec.parameters)
+def specification_of_run(wildcards):
+    """The run's specification as JSON; any change of a value reruns exactly this run."""
+    return run_spec.encode(run_of(wildcards).spec)
 
 
-def benchmark_arguments(wildcards):
+def specification_of_benchmark(wildcards):
     """The same of a benchmark: a change of what cannot change an all-reduce reruns none."""
-    spec = BENCHMARKS[POINT.format(**wildcards)]
-    return parameters.to_arguments(spec.axes, spec.parameters)
+    return run_spec.encode(BENCHMARKS[POINT.format(**wildcards)])
 
 
 def local_copy(wildcards):

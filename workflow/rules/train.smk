@@ -25,7 +25,7 @@ rule train:
         **RESOURCES,
         training_runs=1,  # profiles/local allows one at a time: two would share this machine's cores
     params:
-        arguments=run_arguments,
+        spec=specification_of_run,
     message:
         "train {wildcards.model} by {wildcards.strategy} on {wildcards.platform}: "
         "nodes={wildcards.nodes} gpus_per_node={wildcards.gpus_per_node} "
@@ -34,10 +34,10 @@ rule train:
     shell:
         r"""
         python3 "$SCRIPTS/train.py" \
+            --spec /dev/stdin \
             --dataset-file {input.dataset:q} \
             --record {output.record:q} \
             --stall-timeout-s {resources.stall_timeout_s} \
             --latency-wait-s {resources.latency_wait_s} \
-            {params.arguments:q} \
-            >{log:q} 2>&1
+            <<<{params.spec:q} >{log:q} 2>&1
         """

@@ -19,9 +19,9 @@ from collect import collect
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.analysis.evidence import Study
 from tfscaling.plots import plot_registry
-from tfscaling.records import run_record
+from tfscaling.records import benchmark_record, run_record
 from tfscaling.report.page import Results
-from tfscaling.study import all_reduce_benchmark, manifest
+from tfscaling.study import manifest
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, display, published, runs_table
@@ -73,7 +73,7 @@ def tabulate(config: Config, planned: Manifest, runs_dir: Path, folder: Path) ->
         rows,
         config.published.tolerance,
         shown.indifference,
-        all_reduce_benchmark.folder_beside(runs_dir),
+        benchmark_record.folder_beside(runs_dir),
     )
     analyse(study, warnings, folder)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run one training run: start its ranks, watch them, check what they got, write the record.
 
-INPUTS   the prepared dataset (--dataset-file), the manifest (--manifest) with the run (--run)
+INPUTS   the prepared dataset (--dataset-file), the run's specification (--spec)
 OUTPUTS  run.json (--record), steps.csv and events.jsonl beside it; attempt=<n>/ with every rank's
          log; after a failure failure.json with the cause, and no run.json
 """
@@ -11,17 +11,13 @@ import os
 from pathlib import Path
 
 from msgspec.structs import asdict
-from tfscaling import TRAINER_VERSION
 from tfscaling.jobs import attempt as launching
 from tfscaling.jobs import provenance, rank_files, slurm_job
 from tfscaling.jobs.attempt import Attempt
 from tfscaling.records import checks, clock, events, prepared_data, run_record
 from tfscaling.records.failure_report import Cause
 from tfscaling.records.run_record import Environment, PreparedData
-from tfscaling.study import parameters
-from tfscaling.study.geometry import Geometry, batch_sizes
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training.strategies import STRATEGIES
 
 LAUNCH_S = clock.now()
 SCRIPTS = Path(__file__).resolve().parent
@@ -29,21 +25,11 @@ SCRIPTS = Path(__file__).resolve().parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    launching.add_manifest_arguments(parser, "run", "the run's folder below results/runs")
+    launching.add_arguments(parser, RunSpec)
     parser.add_argument("--dataset-file", type=Path, required=True, help="file of prepare_dataset")
     parser.add_argument("--record", type=Path, required=True, help="the run.json to write")
-    launching.add_arguments(parser)
-    args, _ = parser.parse_known_args()
-    if args.manifest:
-        spec = launching.planned(
-            parser, args, args.run, lambda manifest: (run.spec for run in manifest.runs)
-        )
-    else:
-        spec = spec_of(parser)
-    if spec.trainer_version != TRAINER_VERSION:
-        parser.error(
-            f"{args.manifest}: trainer_version {spec.trainer_version}, this is {TRAINER_VERSION}"
-        )
+    args = parser.parse_args()
+    spec: RunSpec = args.spec
 
     def work(attempt: Attempt) -> Cause | None:
         data = prepared_data.describe(args.dataset_file, spec.recipe)
@@ -53,18 +39,6 @@ def main() -> None:
         return cause or finish(args.record, spec, attempt, data)
 
     launching.run(args.record.parent, spec, work)
-
-
-def spec_of(parser: argparse.ArgumentParser) -> RunSpec:
-    """The specification that axes and parameters as flags give, without a manifest."""
-    parameters.add_arguments(parser)
-    axes, settings = parameters.from_namespace(parser.parse_args())
-    geometry, strategy = Geometry.of(axes), STRATEGIES[axes["strategy"]]
-    servers = settings["parameter_servers"]
-    replicas = strategy.replicas(geometry, servers)
-    sizes = batch_sizes(parameters.recipe_of(settings), geometry, replicas)
-    jobs = strategy.jobs(geometry, servers)
-    return RunSpec.from_parameters(axes, settings, replicas, sizes, jobs)
 
 
 def finish(path: Path, spec: RunSpec, attempt: Attempt, data: PreparedData) -> Cause | None:

@@ -9,30 +9,21 @@ import time
 
 STARTED_S = time.monotonic()  # execution_time_s begins with the trainer's first line
 
-import argparse  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-from tfscaling import TRAINER_VERSION  # noqa: E402
-from tfscaling.study import run_spec  # noqa: E402
+from tfscaling.study.run_spec import RunSpec  # noqa: E402
 from tfscaling.training import rank  # noqa: E402
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--spec", type=Path, required=True, help="spec.json of the attempt")
+    parser = rank.parser(__doc__, RunSpec)
     parser.add_argument("--dataset-file", type=Path, required=True, help="file of prepare_dataset")
-    parser.add_argument("--folder", type=Path, required=True, help="where to leave the report")
     args = parser.parse_args()
-    try:
-        spec = run_spec.read(args.spec, run_spec.RunSpec)
-    except run_spec.SpecError as error:
-        parser.error(str(error))
-    if spec.trainer_version != TRAINER_VERSION:
-        parser.error(
-            f"{args.spec}: trainer_version {spec.trainer_version}, this is {TRAINER_VERSION}"
-        )
     rank.process(
-        spec, args.folder, STARTED_S, lambda context: rank.run(context, spec, args.dataset_file)
+        args.spec,
+        args.folder,
+        STARTED_S,
+        lambda context: rank.run(context, args.spec, args.dataset_file),
     )
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tfscaling.cluster.gpu_allocation import GpuRequest
 from tfscaling.cluster.nodelist import expand_task_counts
 from tfscaling.cluster.resolver import Cluster, ClusterError, assemble, resolve
+from tfscaling.cluster.task_layout import place_tasks
 
 # No nvidia-smi, whatever this machine has.
 NO_GPU_TOOLS = {"PATH": "/nonexistent"}
@@ -56,12 +58,20 @@ def read_cases() -> dict[str, Case]:
         pairs = [argument.split("=") for argument in arguments.split() if argument != "-"]
         cases[name] = Case(
             environ,
-            {key: ast.literal_eval(value) for key, value in pairs},
+            with_gpu_request({key: ast.literal_eval(value) for key, value in pairs}),
             read_jobs(jobs),
             task,
             {"None": None, "none": ()}.get(gpus, tuple(gpus.split(","))),
         )
     return cases
+
+
+def with_gpu_request(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments for `resolve`: what is about GPUs is one of them."""
+    assign = arguments.pop("auto_set_gpu", True)
+    names = [name for name in arguments if name.startswith("gpus_")]
+    request = GpuRequest(**{name: arguments.pop(name) for name in names})
+    return {**arguments, "gpus": request if assign else None}
 
 
 def read_jobs(text: str) -> dict[str, tuple[str, ...]]:
@@ -140,7 +150,8 @@ ERRORS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "broken_job_number": (OK | {"SLURM_JOB_ID": "x"}, {}, "SLURM_JOB_ID is 'x'"),
     "other_node": (OK | {"SLURM_NODEID": "1"}, {}, "SLURM_NODEID is '1'.*0 was expected"),
     "other_position": (OK | {"SLURM_LOCALID": "1"}, {}, "SLURM_LOCALID is '1'.*0 was expected"),
-    "too_many_gpus": (OK | {"CUDA_VISIBLE_DEVICES": "0,1"}, {"gpus_per_task": 2}, "gpus_per_task"),
+    "too_many_gpus": (OK | {"CUDA_VISIBLE_DEVICES": "0,1"}, {"gpus": GpuRequest(gpus_per_task=2)},
+        "gpus_per_task"),
     "shared_gpu": (
         OK | {"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1"}, {}, "2 tasks run on a node"),
     "gpus_of_several_tasks": (
@@ -208,15 +219,14 @@ def test_chief(jobs: Any, task: tuple[str, int], is_chief: bool) -> None:
     assert Cluster(jobs, *task, 0, None, "slurm").is_chief is is_chief
 
 
-def test_assemble_without_slurm_ranks_ignores_how_srun_deals() -> None:
+def test_assemble_takes_the_places_that_it_is_given() -> None:
     cluster, allocation = assemble(
         {"SLURM_DISTRIBUTION": "cyclic"},
         rank=1,
         jobs={"worker": 4},
-        tasks_on_host={"a": 2, "b": 2},
+        slots=place_tasks({"a": 2, "b": 2}),
         port_base=1,
         gpus=None,
-        slurm_ranks=False,
     )
     assert cluster.jobs == {"worker": ("a:1", "a:2", "b:1", "b:2")}
     assert allocation.gpus_per_task == 0

@@ -143,12 +143,12 @@ def test_plane_without_a_size_is_refused() -> None:
 
 
 def test_check_place() -> None:
-    slot = Slot("b", 1, 0)
+    slots = [Slot("a", 0, 0), Slot("b", 1, 0)]
     for agreeing in ({}, {"SLURM_NODEID": "1"}, {"SLURM_NODEID": "1", "SLURM_LOCALID": "0"}):
-        slurm.check_place(agreeing, slot)
+        slurm.check_place(agreeing, slots, 1)
     for name, value in (("SLURM_NODEID", "0"), ("SLURM_LOCALID", "1")):
         with pytest.raises(ClusterError, match=f"{name} is '{value}'.*--distribution=block"):
-            slurm.check_place({name: value}, slot)
+            slurm.check_place({name: value}, slots, 1)
 
 
 @pytest.mark.parametrize(

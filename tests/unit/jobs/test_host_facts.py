@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from fake_programs import fake_nvidia_smi, listing
 from tfscaling.jobs import host_facts
 from tfscaling.records.rank_report import COMPARED
 
@@ -56,14 +57,19 @@ def test_what_the_system_does_not_tell_is_null(tmp_path: Path) -> None:
 def test_gpus_and_driver_come_from_nvidia_smi(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho 'Tesla V100-SXM2-16GB, GPU-8932f937, 535.104.05'\n" * 2)
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path, listing(2))["PATH"])
     facts = host_facts.describe()
-    assert facts.gpus == ("Tesla V100-SXM2-16GB",) * 2
-    assert facts.gpu_uuids == ("GPU-8932f937",) * 2
+    assert facts.gpus == ("Tesla T4",) * 2
+    assert facts.gpu_uuids == ("GPU-0", "GPU-1")
     assert facts.gpu_driver == "535.104.05"
+
+
+def test_a_driver_that_does_not_answer_is_no_fact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path, "exit 9")["PATH"])
+    facts = host_facts.describe()
+    assert (facts.gpus, facts.gpu_uuids, facts.gpu_driver) == ((), (), None)
 
 
 def test_a_host_without_nvidia_smi_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

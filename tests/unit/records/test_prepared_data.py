@@ -16,7 +16,7 @@ from builders import SCRIPTS, local_spec
 from tfscaling.records import prepared_data
 from tfscaling.records.prepared_data import PreparedDataError
 from tfscaling.records.run_record import PreparedData
-from tfscaling.study import parameters
+from tfscaling.study import run_spec
 from tfscaling.study.config import Recipe
 
 ALL = Recipe(per_replica_batch_size=1, learning_rate=0.1, epochs=1)
@@ -87,10 +87,11 @@ def test_no_rank_is_started_for_data_without_a_checksum(tmp_path: Path) -> None:
     spec = local_spec()
     file = prepared(tmp_path, {"dataset": "made by an earlier version"})
     folder = tmp_path / "run"
-    flags = parameters.to_arguments(spec.axes, spec.parameters)
+    (tmp_path / "spec.json").write_text(run_spec.encode(spec))
     script = [sys.executable, str(SCRIPTS / "train.py")]
     paths = ["--dataset-file", str(file), "--record", str(folder / "run.json")]
-    done = subprocess.run([*script, *paths, *flags], capture_output=True, text=True, check=False)
+    paths += ["--spec", str(tmp_path / "spec.json")]
+    done = subprocess.run([*script, *paths], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     cause = json.loads((folder / "failure.json").read_text())["cause"]
     assert cause["kind"] == "launch_failed"

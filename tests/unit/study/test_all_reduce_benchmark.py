@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import REGISTRIES, raw_config
-from tfscaling.study import all_reduce_benchmark, configuration, grid
+from tfscaling.study import configuration, grid
 from tfscaling.study.manifest import Manifest, PlannedBenchmark
 from tfscaling.study.run_spec import BenchmarkSpec
 
@@ -91,10 +90,6 @@ def test_only_what_can_change_an_all_reduce_makes_it_another(
     path: list[str], value: Any, is_another: bool
 ) -> None:
     assert (spec_of().parameters_hash != spec_of((path, value)).parameters_hash) == is_another
-
-
-def test_it_lies_beside_the_runs() -> None:
-    assert all_reduce_benchmark.folder_beside(Path("results/runs")) == Path("results/all_reduce")
 
 
 @pytest.mark.parametrize(

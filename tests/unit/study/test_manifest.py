@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, raw_config, valid_config
+from msgspec.structs import replace
+from tfscaling.files.strict_json import NotFiniteError
 from tfscaling.study import configuration, grid
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import Manifest, ManifestError
@@ -63,6 +65,13 @@ def test_the_target_accuracy_is_passed_on_and_changes_no_run() -> None:
     with_target = manifest_of(valid_config((("comparison",), {"target_accuracy": 0.97})))
     assert (without.target_accuracy, with_target.target_accuracy) == (None, 0.97)
     assert with_target.runs == without.runs
+
+
+def test_a_number_that_is_none_is_not_written(tmp_path: Path) -> None:
+    made = replace(manifest_of(valid_config()), target_accuracy=float("nan"))
+    with pytest.raises(NotFiniteError):
+        made.write(tmp_path / "manifest.json")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("target", [0, 1, 97, -0.5, "0.97"])

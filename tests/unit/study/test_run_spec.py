@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+import shlex
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from builders import REGISTRIES, valid_config
+from msgspec.structs import replace
 from tfscaling import TRAINER_VERSION
-from tfscaling.study import grid
+from tfscaling.files.strict_json import NotFiniteError
+from tfscaling.study import grid, run_spec
 from tfscaling.study.config import AXES
-from tfscaling.study.run_spec import Point, RunSpec, parameters_hash, run_path
+from tfscaling.study.run_spec import Point, RunSpec, SpecError, parameters_hash, run_path
 
 Change = tuple[Sequence[str | int], Any]
 PLATFORM = ("platforms", "cluster")
@@ -67,11 +73,52 @@ def test_whole_numbers_where_fractions_are_meant_are_the_same_run() -> None:
     assert type(whole.parameters["learning_rate"]) is float
 
 
-def test_a_specification_survives_its_way_through_a_file() -> None:
-    changes = [((*PLATFORM, "setup"), ["a", "b"]), ((*PLATFORM, "env"), {"B": "1", "A": ""})]
+def test_a_specification_survives_the_shell_and_a_file(tmp_path: Path) -> None:
+    lines = ["module load cuda/12.1", "export A='b c'; echo \"$A\" `x` \\\\ {braces}", "ä\t\n"]
+    changes = [((*PLATFORM, "setup"), lines), ((*PLATFORM, "env"), {"B": "--a='1'", "A": ""})]
+    numbers = [((*RECIPE, "learning_rate"), 0.1 + 0.2), ((*RECIPE, "momentum"), 1e-07)]
     uneven = [(("grid", 0, "tasks_per_node"), "2+1"), (("grid", 0, "nodes"), 2)]
-    spec = spec_of(*changes, *uneven)
-    assert msgspec.json.decode(msgspec.json.encode(spec), type=RunSpec) == spec
+    spec = spec_of(*changes, *numbers, *uneven)
+    path = tmp_path / "spec.json"
+    script = f"cat >{shlex.quote(str(path))} <<<{shlex.quote(run_spec.encode(spec))}"
+    subprocess.run(["bash", "-c", script], check=True)
+    assert run_spec.read(path, RunSpec) == spec
+
+
+def test_the_text_of_a_specification_does_not_depend_on_the_order_of_keys() -> None:
+    one = spec_of(((*PLATFORM, "env"), {"A": "1", "B": "2"}))
+    assert run_spec.encode(one) == run_spec.encode(
+        spec_of(((*PLATFORM, "env"), {"B": "2", "A": "1"}))
+    )
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_is_none_is_no_specification(number: float) -> None:
+    spec = spec_of()
+    with pytest.raises(NotFiniteError):
+        run_spec.encode(replace(spec, recipe=replace(spec.recipe, learning_rate=number)))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"trainer_version": TRAINER_VERSION - 1}, f"trainer_version {TRAINER_VERSION - 1}, this"),
+        ({"replicas": 0}, "`int` >= 1"),
+        ({"more": 1}, "unknown field `more`"),
+    ],
+)
+def test_a_file_that_is_no_specification_is_named(
+    change: dict[str, Any], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps({**json.loads(run_spec.encode(spec_of())), **change}))
+    with pytest.raises(SpecError, match=f"spec.json: .*{problem}"):
+        run_spec.read(path, RunSpec)
+    parser = argparse.ArgumentParser()
+    run_spec.add_argument(parser, RunSpec)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--spec", str(path)])
+    assert problem in capsys.readouterr().err
 
 
 def test_a_point_is_a_key() -> None:
@@ -167,6 +214,19 @@ def test_tasks_share_the_cpus_of_their_node(cpus: int, tasks: int | str, share: 
         (("grid", 0, "nodes"), 2),
     )
     assert spec.cpus_per_task == share
+
+
+def test_the_hash_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of()
+    first = spec.parameters_hash
+    monkeypatch.setattr(run_spec, "parameters_hash", lambda *_: pytest.fail("computed again"))
+    assert spec.parameters_hash == first
+    assert replace(spec) == spec
+
+
+def test_differences_name_what_was_and_what_is() -> None:
+    text = run_spec.differences({"a": 1, "b": 2, "new": 3}, {"a": 1, "b": 5, "old": 4})
+    assert text == "b: 5, now 2; new: None, now 3; old: 4, now None"
 
 
 @pytest.mark.parametrize(

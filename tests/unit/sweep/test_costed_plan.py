@@ -14,7 +14,7 @@ from builders import REGISTRIES, manifest_dict, raw_config, record_of, write_fai
 from msgspec.structs import replace
 from submitted import config_of, described, entries, plan_of, refusal_of
 from tfscaling.records.phases import PHASES, WALL_PHASES
-from tfscaling.study import configuration, grid, parameters
+from tfscaling.study import configuration, grid, run_spec
 from tfscaling.study.config import AllReduceBenchmark, Config
 from tfscaling.sweep import costed_plan, submission
 
@@ -272,7 +272,7 @@ def test_the_page_says_that_the_budget_is_exceeded(tmp_path: Path) -> None:
 def test_records_of_the_builders_follow_what_the_plan_expects() -> None:
     """The fixtures of this file are valid records."""
     (entry, _) = entries(config_of())
-    assert record_of(entry)["parameters_hash"] == parameters.parameters_hash(
+    assert record_of(entry)["parameters_hash"] == run_spec.parameters_hash(
         entry["axes"], entry["parameters"]
     )
 

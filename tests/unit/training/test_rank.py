@@ -25,7 +25,7 @@ from tfscaling.records.events import EventLog
 from tfscaling.study import run_spec
 import msgspec
 spec, folder = run_spec.read(pathlib.Path(sys.argv[1]), run_spec.RunSpec), pathlib.Path(sys.argv[2])
-own = cluster.resolve(os.environ, gpus_per_node=0)
+own = cluster.resolve(os.environ, gpus=None)
 log = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
 report = rank.run(rank.RankContext(own, folder, log, 1.0, None), spec, folder / "data.npz")
 policy = __import__("keras").mixed_precision.dtype_policy().name

@@ -18,9 +18,9 @@ from tfscaling.analysis import latency_bandwidth
 from tfscaling.analysis.evidence import Study
 from tfscaling.records import benchmark_record, run_record
 from tfscaling.records.benchmark_record import BenchmarkRecord
-from tfscaling.study import parameters
-from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE, SINGLE
+from tfscaling.study import run_spec
 from tfscaling.study.config import POINT_AXES
+from tfscaling.study.manifest import NO_ALL_REDUCE, SINGLE
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import TextTable, cell, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, median_interval
@@ -115,7 +115,7 @@ def read(entry: Mapping[str, Any], folder: Path) -> tuple[str, str, BenchmarkRec
         return why["status"], why["reason"], None
     if record.parameters_hash != entry["parameters_hash"]:
         asked = {**entry["axes"], **entry["parameters"]}
-        changes = parameters.differences(asked, {**record.axes.axes, **record.parameters})
+        changes = run_spec.differences(asked, {**record.axes.axes, **record.parameters})
         return STALE, f"made with other parameters: {changes}", None
     return OK, "", record
 

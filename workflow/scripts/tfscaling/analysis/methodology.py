@@ -20,8 +20,8 @@ from scipy.special import ndtri
 
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.rank_report import PACKAGES
-from tfscaling.study.all_reduce_benchmark import NO_ALL_REDUCE
 from tfscaling.study.config import LINE_AXES
+from tfscaling.study.manifest import NO_ALL_REDUCE
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import data_warnings, environments
 from tfscaling.tables.comparison import all_at_target

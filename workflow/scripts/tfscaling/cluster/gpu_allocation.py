@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tfscaling.cluster import nvidia_smi
 from tfscaling.cluster.task_layout import ClusterError, is_count
 
 #: The variable in which CUDA is told which GPUs there are for a process.
@@ -93,28 +92,14 @@ def count_with_nvidia_smi(environ: Mapping[str, str]) -> int | None:
     Raises:
         ClusterError: nvidia-smi is there, but fails.
     """
-    program = shutil.which("nvidia-smi", path=environ.get("PATH"))
-    if program is None:
-        return None
     try:
-        done = subprocess.run(
-            [program, "--list-gpus"], capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise _nvidia_smi_error(str(error)) from error
-    output = (done.stdout + done.stderr).strip()
-    if done.returncode == 0:
-        return sum(line.startswith("GPU ") for line in done.stdout.splitlines())
-    if "No devices were found" in output:
-        return 0
-    raise _nvidia_smi_error(f"exit status {done.returncode}: {output}")
-
-
-def _nvidia_smi_error(reason: str) -> ClusterError:
-    return ClusterError(
-        f"{VISIBLE_GPUS} is not set and nvidia-smi --list-gpus failed ({reason});"
-        " expected a list of GPUs: set gpus_per_node, 0 for a node without GPUs"
-    )
+        found = nvidia_smi.gpus(environ)
+    except nvidia_smi.NvidiaSmiError as error:
+        raise ClusterError(
+            f"{VISIBLE_GPUS} is not set and nvidia-smi failed ({error});"
+            " expected a list of GPUs: set gpus_per_node, 0 for a node without GPUs"
+        ) from error
+    return None if found is None else len(found)
 
 
 def allocate(

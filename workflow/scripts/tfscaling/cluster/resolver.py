@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfscaling.cluster import slurm_environment as slurm
 from tfscaling.cluster import task_layout
 from tfscaling.cluster.gpu_allocation import GpuAllocation, GpuRequest, allocate, visible_gpus
-from tfscaling.cluster.task_layout import ClusterError
+from tfscaling.cluster.task_layout import ClusterError, Slot
 from tfscaling.cluster.tf_config import read_tf_config
 
 __all__ = ["Cluster", "ClusterError", "assemble", "resolve"]
+
+_ALL_GPUS = GpuRequest()
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,7 @@ def resolve(
     jobs: Mapping[str, int] | None = None,
     port_base: int | None = None,
     tasks_per_node: int | Mapping[str, int] | None = None,
-    gpus_per_node: int | None = None,
-    gpus_per_task: int | None = None,
-    auto_set_gpu: bool = True,
+    gpus: GpuRequest | None = _ALL_GPUS,
 ) -> Cluster:
     """Find out which cluster this process belongs to, and which task of it it is.
 
@@ -96,9 +97,8 @@ def resolve(
         port_base: port of the first task of each node, with one more per further task; default:
             the step's reserved ports, or else a base that follows from the job's number.
         tasks_per_node: overrides Slurm's, as one number or ``{node: number}``.
-        gpus_per_node: overrides the number of GPUs that was found.
-        gpus_per_task: overrides ``gpus_per_node // tasks_per_node``.
-        auto_set_gpu: False leaves the GPUs alone, ``gpus`` is None.
+        gpus: numbers of GPUs that override what is found; None leaves the GPUs alone, and those
+            of the cluster are None.
 
     The arguments on nodes and GPUs are for a Slurm step; TF_CONFIG says all that itself.
 
@@ -110,17 +110,18 @@ def resolve(
         return Cluster(config.jobs, config.job, config.index, config.rank, None, "TF_CONFIG")
     if not slurm.is_slurm(environ):
         return _single(jobs, port_base)
-    hosts = slurm.step_hosts(environ)
+    hosts, rank = slurm.step_hosts(environ), slurm.own_rank(environ)
+    if tasks_per_node is None:
+        tasks_on_host = slurm.step_tasks_on_host(environ, hosts)
+    else:
+        tasks_on_host = task_layout.repeat_tasks(tasks_per_node, hosts)
+    slots = task_layout.place_tasks(tasks_on_host, *slurm.distribution(environ))
+    if tasks_per_node is None:
+        slurm.check_place(environ, slots, rank)
+    if jobs is None:
+        jobs = {"worker": slurm.num_tasks(environ)}
     cluster, _ = assemble(
-        environ,
-        rank=slurm.own_rank(environ),
-        jobs={"worker": slurm.num_tasks(environ)} if jobs is None else jobs,
-        tasks_on_host=slurm.step_tasks_on_host(environ, hosts)
-        if tasks_per_node is None
-        else task_layout.repeat_tasks(tasks_per_node, hosts),
-        port_base=port_base,
-        gpus=GpuRequest(gpus_per_node, gpus_per_task) if auto_set_gpu else None,
-        check_place=tasks_per_node is None,
+        environ, rank=rank, jobs=jobs, slots=slots, port_base=port_base, gpus=gpus
     )
     return cluster
 
@@ -130,35 +131,27 @@ def assemble(
     *,
     rank: int,
     jobs: Mapping[str, int],
-    tasks_on_host: Mapping[str, int],
+    slots: Sequence[Slot],
     port_base: int | None,
     gpus: GpuRequest | None,
-    slurm_ranks: bool = True,
-    check_place: bool = False,
 ) -> tuple[Cluster, GpuAllocation]:
     """Put a cluster together from its geometry, wherever that comes from.
 
     Args:
-        environ: the environment, for ports, GPUs, and how Slurm dealt ranks to nodes.
+        environ: the environment, for ports and GPUs.
         rank: rank of this task.
         jobs: number of tasks of each job.
-        tasks_on_host: number of tasks of each node, in the order of the ranks.
+        slots: the place of each rank, shape [tasks].
         port_base: as for `resolve`.
         gpus: numbers of GPUs that override what is found; None: have nothing to do with GPUs.
-        slurm_ranks: False if the ranks are not Slurm's: they fill node after node then.
-        check_place: compare the node and position of this task with what Slurm says.
 
     Raises:
         ClusterError: the numbers contradict each other.
     """
-    dealt = slurm.distribution(environ) if slurm_ranks else ("block", 1)
-    slots = task_layout.place_tasks(tasks_on_host, *dealt)
     jobs = task_layout.check_jobs(jobs, len(slots))
     job, index = task_layout.task_of_rank(rank, jobs)
-    slot = slots[rank]
-    if check_place:
-        slurm.check_place(environ, slot)
-    most_tasks = max(tasks_on_host.values())
+    tasks_on_host = Counter(slot.host for slot in slots)
+    most_tasks, slot = max(tasks_on_host.values()), slots[rank]
     addresses = task_layout.addresses(slots, _ports(environ, port_base, most_tasks))
     allocation = GpuAllocation(0, None)
     if gpus is not None:

@@ -7,7 +7,7 @@ Source of the variables: the manual pages of ``srun`` ("output environment varia
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tfscaling.cluster.gpu_allocation import visible_gpus
 from tfscaling.cluster.nodelist import NodeListError, expand, expand_task_counts
@@ -121,14 +121,18 @@ def distribution(environ: Mapping[str, str]) -> tuple[str, int]:
     return ("cyclic", 1) if method == "cyclic" else ("block", 1)
 
 
-def check_place(environ: Mapping[str, str], slot: Slot) -> None:
+def check_place(environ: Mapping[str, str], slots: Sequence[Slot], rank: int) -> None:
     """Check the place that was worked out for this task against what Slurm says about it.
 
-    A rank on another node than its address says would wait for its peers without end.
+    A rank on another node than its address says would wait for its peers without end. Of a rank
+    that has no slot nothing is said here.
 
     Raises:
         ClusterError: SLURM_NODEID or SLURM_LOCALID is set and differs.
     """
+    if rank >= len(slots):
+        return
+    slot = slots[rank]
     places = {"SLURM_NODEID": slot.node_index, "SLURM_LOCALID": slot.local_index}
     for name, worked_out in places.items():
         if environ.get(name) and _number(environ, name) != worked_out:

@@ -16,7 +16,7 @@ from typing import Any
 from tfscaling.cluster import slurm_environment as slurm
 from tfscaling.cluster.gpu_allocation import GpuRequest
 from tfscaling.cluster.resolver import Cluster, assemble
-from tfscaling.cluster.task_layout import ClusterError, repeat_tasks
+from tfscaling.cluster.task_layout import ClusterError, place_tasks, repeat_tasks
 
 _EXTENSION_POINTS = (
     "_resolve_own_rank",
@@ -73,15 +73,19 @@ class SlurmClusterResolver:
         rank = self._resolve_own_rank()
         if jobs is None:
             jobs = {"worker": self._resolve_num_tasks()}
+        tasks_on_host = self._tasks_on_host(tasks_per_node)
+        # ranks that are not Slurm's fill node after node
+        dealt = slurm.distribution(os.environ) if slurm_only else ("block", 1)
+        slots = place_tasks(tasks_on_host, *dealt)
+        if slurm_only and tasks_per_node is None:
+            slurm.check_place(os.environ, slots, rank)
         cluster, allocation = assemble(
             os.environ,
             rank=rank,
             jobs=jobs,
-            tasks_on_host=self._tasks_on_host(tasks_per_node),
+            slots=slots,
             port_base=port_base,
             gpus=GpuRequest(gpus_per_node, gpus_per_task, auto_set_gpu),
-            slurm_ranks=slurm_only,
-            check_place=slurm_only and tasks_per_node is None,
         )
         self._cluster = cluster
         self._gpus_per_task = allocation.gpus_per_task

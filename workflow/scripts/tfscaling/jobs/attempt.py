@@ -12,12 +12,10 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, NoReturn, TypeVar
-
-import msgspec
+from typing import NamedTuple, NoReturn
 
 from tfscaling.cluster.gpu_allocation import gpus_here
 from tfscaling.cluster.task_layout import ClusterError
@@ -28,10 +26,9 @@ from tfscaling.jobs.ports import ReservedPorts
 from tfscaling.records import clock, run_record
 from tfscaling.records.failure_report import Cause, FailureReport
 from tfscaling.records.prepared_data import PreparedDataError
-from tfscaling.study.manifest import Manifest, ManifestError
-from tfscaling.study.run_spec import BenchmarkSpec, RunSpec
+from tfscaling.study import run_spec
+from tfscaling.study.run_spec import JobSpec
 
-_S = TypeVar("_S", RunSpec, BenchmarkSpec)
 #: In an attempt's folder: the specification, as all ranks read it.
 SPEC = "spec.json"
 
@@ -64,7 +61,7 @@ class Attempt:
         return self.folder / f"attempt={self.number}"
 
     def run_ranks(
-        self, script: Path, arguments: Sequence[str], spec: RunSpec | BenchmarkSpec, limits: Limits
+        self, script: Path, arguments: Sequence[str], spec: JobSpec, limits: Limits
     ) -> Cause | None:
         """Run `script` on all ranks until they have ended and their files are here.
 
@@ -72,7 +69,7 @@ class Attempt:
         failure, or None. Raises rank_files.IncompleteError if files do not come.
         """
         specification = self.scratch / SPEC
-        atomic.write_text(specification, msgspec.json.encode(spec).decode())
+        atomic.write_text(specification, run_spec.encode(spec))
         words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
         cause = self._start(trainer_command(script, words), spec, limits.stall_timeout_s)
         if cause is None:
@@ -80,9 +77,7 @@ class Attempt:
             rank_files.wait(self.scratch, ranks, limits.latency_wait_s)
         return cause
 
-    def _start(
-        self, command: Sequence[str], spec: RunSpec | BenchmarkSpec, stall_timeout_s: float
-    ) -> Cause | None:
+    def _start(self, command: Sequence[str], spec: JobSpec, stall_timeout_s: float) -> Cause | None:
         geometry, settings = spec.geometry, spec.measured
         is_local = settings.launcher == "local"
         on_gpus = geometry.gpus > 0 and settings.devices == "physical"
@@ -115,7 +110,7 @@ class Attempt:
             print("$", " ".join(commands[0].argv), flush=True)
             return supervisor.Supervisor(commands, self.scratch, stall_timeout_s).run()
 
-    def fail(self, spec: RunSpec | BenchmarkSpec, cause: Cause) -> NoReturn:
+    def fail(self, spec: JobSpec, cause: Cause) -> NoReturn:
         """Say the cause, leave failure.json with it, and end with exit status 1."""
         print(f"FAILED: {cause.kind}: {cause.message}", file=sys.stderr)
         print("\n".join(f"    {line}" for line in cause.last_lines), file=sys.stderr)
@@ -133,28 +128,6 @@ class Attempt:
         sys.exit(1)
 
 
-def add_manifest_arguments(parser: argparse.ArgumentParser, name: str, meaning: str) -> None:
-    """Add the flags that say what of the manifest is to be made."""
-    parser.add_argument("--manifest", type=Path, help="results/<study>/manifest.json")
-    parser.add_argument(f"--{name}", metavar="PATH", help=meaning)
-
-
-def planned(
-    parser: argparse.ArgumentParser,
-    args: argparse.Namespace,
-    path: str,
-    specs: Callable[[Manifest], Iterable[_S]],
-) -> _S:
-    """The specification with this path; ends with an error if the manifest has none."""
-    try:
-        found = [spec for spec in specs(Manifest.read(args.manifest)) if spec.path == path]
-    except (OSError, ManifestError) as error:
-        parser.error(str(error))
-    if not found:
-        parser.error(f"{args.manifest}: {path} is not planned")
-    return found[0]
-
-
 class Limits(NamedTuple):
     """How long the launcher waits for its ranks."""
 
@@ -167,8 +140,9 @@ def limits_of(args: argparse.Namespace) -> Limits:
     return Limits(args.stall_timeout_s, args.latency_wait_s)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that all launchers of ranks have: the limits of waiting."""
+def add_arguments(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
+    """Add the flags that all launchers of ranks have: the specification, the limits of waiting."""
+    run_spec.add_argument(parser, kind)
     parser.add_argument(
         "--stall-timeout-s", type=float, default=600.0, help="no sign of life so long: fail"
     )
@@ -180,9 +154,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(
-    folder: Path, spec: RunSpec | BenchmarkSpec, work: Callable[[Attempt], Cause | None]
-) -> None:
+def run(folder: Path, spec: JobSpec, work: Callable[[Attempt], Cause | None]) -> None:
     """An attempt at the job: `work`, which returns the cause if it failed.
 
     Whatever goes wrong, a signal included, its cause is left in failure.json, and the exit status

@@ -9,15 +9,15 @@ import importlib.metadata
 import os
 import platform
 import re
-import subprocess
 from pathlib import Path
 
+from tfscaling.cluster import nvidia_smi
 from tfscaling.records.rank_report import PACKAGES, HostFacts
 
 
 def describe(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> HostFacts:
     """The facts of this host."""
-    gpus, uuids, driver = _gpus()
+    gpus = _gpus()
     return HostFacts(
         machine=_text(proc / "sys/kernel/random/boot_id"),
         cpu_model=_cpu(proc, "model name") or platform.processor() or None,
@@ -25,9 +25,9 @@ def describe(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> HostFacts:
         cpus_online=os.cpu_count(),
         memory_gb=_memory_gb(proc),
         network_mbit_per_s=_network(sys),
-        gpus=gpus,
-        gpu_uuids=uuids,
-        gpu_driver=driver,
+        gpus=tuple(gpu.name for gpu in gpus),
+        gpu_uuids=tuple(gpu.uuid for gpu in gpus),
+        gpu_driver=gpus[0].driver_version if gpus else None,
         kernel=platform.release(),
         python=platform.python_version(),
         packages={name: _version(name) for name in PACKAGES},
@@ -96,16 +96,12 @@ def _quota(group: Path) -> float | None:
     return quota / period if quota and period and quota > 0 else None
 
 
-def _gpus() -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
-    """(names, UUIDs, driver version) of the GPUs that nvidia-smi lists, in its order."""
-    query = ["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"]
+def _gpus() -> tuple[nvidia_smi.Gpu, ...]:
+    """The GPUs that nvidia-smi lists; none where it fails."""
     try:
-        shown = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return (), (), None
-    rows = [row for line in shown.stdout.splitlines() if len(row := line.split(", ")) == 3]
-    names, uuids, drivers = zip(*rows, strict=True) if rows else ((), (), (None,))
-    return names, uuids, drivers[0]
+        return nvidia_smi.gpus(os.environ) or ()
+    except nvidia_smi.NvidiaSmiError:
+        return ()
 
 
 def _version(package: str) -> str | None:

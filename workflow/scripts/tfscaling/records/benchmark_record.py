@@ -96,6 +96,11 @@ class BenchmarkRecord(Part, frozen=True, kw_only=True):
 _DECODER = msgspec.json.Decoder(BenchmarkRecord)
 
 
+def folder_beside(runs_dir: Path) -> Path:
+    """Where the benchmarks lie, given where the runs do."""
+    return runs_dir.with_name("all_reduce")
+
+
 def read(path: Path) -> BenchmarkRecord | None:
     """A record, or None if there is no file. Raises RecordError."""
     return run_record.decoded(path, _DECODER, SCHEMA_VERSION)

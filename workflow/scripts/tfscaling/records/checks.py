@@ -15,16 +15,14 @@ from msgspec import UNSET
 from tfscaling.records import gpu_models
 from tfscaling.records.rank_report import BenchmarkedRank, Rank, TrainedRank, TrainingReport
 from tfscaling.records.run_record import PreparedData
-from tfscaling.study.run_spec import BenchmarkSpec, RunSpec
-
-Spec = RunSpec | BenchmarkSpec
+from tfscaling.study.run_spec import JobSpec, RunSpec
 
 
 class PlaceCheck(NamedTuple):
     """`description` says what holds where `problem` finds nothing wrong with the ranks of a job."""
 
     description: str
-    problem: Callable[[Spec, Sequence[Rank]], str | None]
+    problem: Callable[[JobSpec, Sequence[Rank]], str | None]
 
 
 class TrainingCheck(NamedTuple):
@@ -34,12 +32,12 @@ class TrainingCheck(NamedTuple):
     problem: Callable[[RunSpec, PreparedData, Sequence[TrainingReport]], str | None]
 
 
-def _tasks(spec: Spec, reports: Sequence[Rank]) -> str | None:
+def _tasks(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     ranks, expected = sorted(r.rank for r in reports), list(range(spec.geometry.tasks))
     return None if ranks == expected else f"requested ranks {expected}, got {ranks}"
 
 
-def _nodes(spec: Spec, reports: Sequence[Rank]) -> str | None:
+def _nodes(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     if spec.measured.launcher == "local":
         return None  # all "nodes" are this machine, and the record says so
     geometry, on_host = spec.geometry, Counter(report.host for report in reports)
@@ -50,12 +48,12 @@ def _nodes(spec: Spec, reports: Sequence[Rank]) -> str | None:
     return None
 
 
-def _jobs(spec: Spec, reports: Sequence[Rank]) -> str | None:
+def _jobs(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     jobs = Counter(r.job for r in reports)
     return None if jobs == spec.jobs else f"requested jobs {spec.jobs}, got {dict(jobs)}"
 
 
-def _devices(spec: Spec, reports: Sequence[Rank]) -> str | None:
+def _devices(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     """What TensorFlow computes on; of workers of a coordinator as the coordinator sees them."""
     kind = "GPU" if _on_gpus(spec) else "CPU"
     expected = tuple(f"{kind}:{index}" for index in range(max(1, spec.geometry.gpus_per_task)))
@@ -71,11 +69,11 @@ def _devices(spec: Spec, reports: Sequence[Rank]) -> str | None:
     return f"requested devices {list(expected)} on each worker, got {wrong}" if wrong else None
 
 
-def _on_gpus(spec: Spec) -> bool:
+def _on_gpus(spec: JobSpec) -> bool:
     return spec.geometry.gpus_per_task > 0 and spec.measured.devices == "physical"
 
 
-def _gpu_type(spec: Spec, reports: Sequence[Rank]) -> str | None:
+def _gpu_type(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     gpu_type = spec.measured.gpu_type
     if not _on_gpus(spec) or not gpu_type:
         return None
@@ -101,7 +99,7 @@ def _gpu_models(reports: Sequence[Rank]) -> dict[int, list[str]]:
     return models
 
 
-def _gpu_sharing(spec: Spec, reports: Sequence[Rank]) -> str | None:
+def _gpu_sharing(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     """Each physical GPU is used by one rank only, wherever its ranks run."""
     if not _on_gpus(spec):
         return None
@@ -127,7 +125,7 @@ def _gpus_of(report: Rank) -> list[str]:
     return gpus
 
 
-def _gpus(spec: Spec, reports: Sequence[Rank]) -> str | None:
+def _gpus(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     """Also with logical devices: a rank without its GPUs would go unnoticed there."""
     if spec.measured.launcher == "local":
         return None  # inside a Slurm job its processes share all the job's GPUs
@@ -143,7 +141,7 @@ def _gpus(spec: Spec, reports: Sequence[Rank]) -> str | None:
     )
 
 
-def _cpus(spec: Spec, reports: Sequence[Rank]) -> str | None:
+def _cpus(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     if spec.measured.launcher == "local":
         return None  # processes on one machine share its CPUs
     least = spec.cpus_per_task
@@ -155,13 +153,13 @@ def _cpus(spec: Spec, reports: Sequence[Rank]) -> str | None:
     return text if quotas else None
 
 
-def _threads(spec: Spec, reports: Sequence[Rank]) -> str | None:
+def _threads(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     threads = {r.rank: r.intra_op_threads for r in reports}
     wrong = {rank: count for rank, count in threads.items() if count != spec.cpus_per_task}
     return f"requested {spec.cpus_per_task} threads per task, got {wrong}" if wrong else None
 
 
-def _replicas(spec: Spec, reports: Sequence[Rank]) -> str | None:
+def _replicas(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     """As the ranks that made a strategy have it: those that trained or timed all-reduces."""
     replicas = {r.rank: r.replicas for r in reports if isinstance(r, TrainedRank | BenchmarkedRank)}
     if not replicas:
@@ -182,21 +180,21 @@ def _disagreement(name: str, values: dict[int, Any]) -> str | None:
     return f"ranks disagree on {name}: {values}"
 
 
-def _cluster(_: Spec, reports: Sequence[Rank]) -> str | None:
+def _cluster(_: JobSpec, reports: Sequence[Rank]) -> str | None:
     return _disagreement("the cluster", {r.rank: r.cluster_hash for r in reports})
 
 
-def _cluster_source(_: Spec, reports: Sequence[Rank]) -> str | None:
+def _cluster_source(_: JobSpec, reports: Sequence[Rank]) -> str | None:
     sources = {r.rank: r.cluster_source for r in reports}
     return _disagreement("where the cluster is told", sources)
 
 
-def _tensorflow_version(_: Spec, reports: Sequence[Rank]) -> str | None:
+def _tensorflow_version(_: JobSpec, reports: Sequence[Rank]) -> str | None:
     versions = {r.rank: r.tensorflow_version for r in reports}
     return _disagreement("the TensorFlow version", versions)
 
 
-def _packages(_: Spec, reports: Sequence[Rank]) -> str | None:
+def _packages(_: JobSpec, reports: Sequence[Rank]) -> str | None:
     versions = {r.rank: r.host_facts.packages for r in reports}
     for name in dict.fromkeys(name for packages in versions.values() for name in packages):
         of_ranks = {rank: packages.get(name) for rank, packages in versions.items()}
@@ -387,7 +385,7 @@ CHECKS: dict[str, str] = {
 }
 
 
-def place_violations(spec: Spec, reports: Sequence[Rank]) -> list[str]:
+def place_violations(spec: JobSpec, reports: Sequence[Rank]) -> list[str]:
     """What is wrong with the places and devices of the ranks; empty if nothing is."""
     return [wrong for check in PLACE_CHECKS.values() if (wrong := check.problem(spec, reports))]
 
@@ -411,7 +409,7 @@ def divergence(spec: RunSpec, data: PreparedData, reports: Sequence[Rank]) -> st
     return _finite(spec, data, trained) or ""
 
 
-def unchecked(spec: Spec, reports: Sequence[Rank]) -> tuple[str, ...]:
+def unchecked(spec: JobSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
     """What a check could not compare, so that a pass says nothing of it."""
     texts, gpu_type = [], spec.measured.gpu_type
     if _on_gpus(spec) and gpu_type:

@@ -30,7 +30,7 @@ from tfscaling.records.rank_report import (
     TrainingReport,
     summary,
 )
-from tfscaling.study.run_spec import BenchmarkSpec, Point, RunSpec
+from tfscaling.study.run_spec import JobSpec, Point, RunSpec
 
 SCHEMA_VERSION: Final = 3
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
@@ -500,7 +500,7 @@ def metrics(reports: Sequence[RankReport], train_time_s: float) -> Metrics:
     )
 
 
-def place_of(spec: RunSpec | BenchmarkSpec) -> Place:
+def place_of(spec: JobSpec) -> Place:
     """What follows from the specification about ranks and devices."""
     return Place(
         tasks=spec.geometry.tasks,

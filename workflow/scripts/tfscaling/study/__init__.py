@@ -5,7 +5,6 @@ What is known before anything runs belongs here. Nothing here imports TensorFlow
 
 #: Modules that other packages may import.
 __all__ = [
-    "all_reduce_benchmark",
     "config",
     "config_files",
     "configuration",
@@ -14,7 +13,6 @@ __all__ = [
     "grid",
     "manifest",
     "order",
-    "parameters",
     "platforms",
     "registries",
     "run_spec",

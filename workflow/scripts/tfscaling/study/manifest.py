@@ -13,14 +13,13 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from tfscaling.files import atomic
+from tfscaling import BENCHMARK_VERSION
+from tfscaling.files import atomic, strict_json
 from tfscaling.study.config import Config, Platform
 from tfscaling.study.registries import Strategy
 from tfscaling.study.run_spec import BenchmarkSpec, Point, RunSpec
 
 SCHEMA_VERSION = 2
-#: Raised when a change of the benchmark makes earlier ones incomparable: every one is made again.
-BENCHMARK_VERSION = 1
 #: Why a point has no all-reduce benchmark.
 SINGLE, NO_ALL_REDUCE = "single replica", "no all-reduce"
 
@@ -106,13 +105,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
     def encode(self) -> bytes:
-        """The content of its file."""
-        return msgspec.json.encode(self)
+        """The content of its file; raises strict_json.NotFiniteError for NaN and infinity."""
+        return strict_json.encode(self)
 
     def write(self, path: Path) -> None:
-        """Write the whole file or nothing."""
-        with atomic.whole(path) as temporary:
-            temporary.write_bytes(self.encode())
+        """Write the whole file or nothing; raises as `encode` does."""
+        atomic.write_text(path, self.encode().decode())
 
     @classmethod
     def read(cls, path: Path) -> Manifest:

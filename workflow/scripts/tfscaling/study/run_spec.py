@@ -6,20 +6,26 @@ the ranks and to the tables. Only the run record holds its `parameters` as a fla
 
 from __future__ import annotations
 
+import argparse
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from tfscaling import BENCHMARK_VERSION, TRAINER_VERSION
+from tfscaling.files import strict_json
 from tfscaling.study.config import AXES, POINT_AXES, Measured, Recipe
 from tfscaling.study.geometry import Geometry
 
 #: The value of a parameter, as JSON has it.
-Value = str | int | float | None | list[str] | dict[str, str]
+Value = str | int | float | None | list[str] | list[int] | dict[str, str]
+#: Parameter → its value.
+Parameters = Mapping[str, Value]
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,119 +58,16 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return Geometry(self.nodes, self.tasks_per_node, self.gpus_per_node)
 
 
-class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One run: its point, its repeat, how it is made, and the sizes that follow from these."""
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """What the ranks of a job are to do at a point; a run and a benchmark have it in common."""
 
     point: Point
-    repeat: int
-    recipe: Recipe
-    measured: Annotated[Measured, Meta(description="Of the platform what can change the run.")]
-    dataset: Annotated[str, Meta(description="The recipe's dataset, or else the model's own.")]
-    seed: Annotated[int, Meta(description="Seed of weights and of the order of examples.")]
-    trainer_version: Annotated[int, Meta(description="Version of the trainer's meaning.")]
-    replicas: Annotated[int, Meta(ge=1, description="Copies of the model that train.")]
-    per_replica_batch_size: Annotated[int, Meta(ge=1, description="Examples per step.")]
-    global_batch_size: Annotated[int, Meta(ge=1, description="Examples per step of all replicas.")]
-    jobs: Annotated[dict[str, int], Meta(description="Job of the cluster → number of its tasks.")]
-
-    @classmethod
-    def from_parameters(
-        cls,
-        axes: Mapping[str, Any],
-        parameters: Mapping[str, Any],
-        replicas: int,
-        batch_sizes: tuple[int, int],
-        jobs: Mapping[str, int],
-    ) -> RunSpec:
-        """From the flat dictionary of parameters; `batch_sizes` are per replica and global."""
-        point = {axis: axes[axis] for axis in POINT_AXES}
-        rest = {name: parameters[name] for name in ("dataset", "seed", "trainer_version")}
-        return cls(
-            point=Point(**point),
-            repeat=axes["repeat"],
-            recipe=msgspec.convert(_part(parameters, Recipe), Recipe),
-            measured=msgspec.convert(_part(parameters, Measured), Measured),
-            replicas=replicas,
-            per_replica_batch_size=batch_sizes[0],
-            global_batch_size=batch_sizes[1],
-            jobs=dict(jobs),
-            **rest,
-        )
-
-    @property
-    def axes(self) -> dict[str, str | int]:
-        """Axis → value, in the order of the result folders; the last is the repeat."""
-        return {**self.point.axes, "repeat": self.repeat}
-
-    @property
-    def path(self) -> str:
-        """The run's folder below results/runs."""
-        return f"{self.point.path}/repeat={self.repeat}"
-
-    @property
-    def geometry(self) -> Geometry:
-        return self.point.geometry
-
-    @property
-    def cpus_per_task(self) -> int:
-        """CPUs of one rank: the node's, shared evenly by its tasks."""
-        return self.measured.cpus_per_node // self.geometry.tasks_per_node_max
-
-    @property
-    def batch_scaling(self) -> Literal["strong", "weak"]:
-        return self.recipe.batch_scaling
-
-    @property
-    def parameters(self) -> dict[str, Value]:
-        """All that can change the run, flat, as its record holds it."""
-        return {
-            **flat(self.recipe),
-            "dataset": self.dataset,
-            **flat(self.measured),
-            "seed": self.seed,
-            "trainer_version": self.trainer_version,
-        }
-
-    @property
-    def parameters_hash(self) -> str:
-        return parameters_hash(self.axes, self.parameters)
-
-
-class BenchmarkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The all-reduce benchmark of a point: what of it can change the time of an all-reduce."""
-
-    point: Point
-    measured: Annotated[Measured, Meta(description="Of the platform what can change the times.")]
-    precision: str
-    communication: str
-    sizes_bytes: Annotated[tuple[int, ...], Meta(description="Sizes of the sweep.")]
-    repetitions: Annotated[int, Meta(ge=1, description="Timed all-reduces of each size.")]
-    benchmark_version: Annotated[int, Meta(description="Version of the benchmark's meaning.")]
+    measured: Annotated[Measured, Meta(description="Of the platform what can change the job.")]
     replicas: Annotated[int, Meta(ge=1, description="Copies of the model that take part.")]
     jobs: Annotated[dict[str, int], Meta(description="Job of the cluster → number of its tasks.")]
 
-    @classmethod
-    def from_parameters(
-        cls,
-        axes: Mapping[str, Any],
-        parameters: Mapping[str, Any],
-        replicas: int,
-        jobs: Mapping[str, int],
-    ) -> BenchmarkSpec:
-        """From the flat dictionary of parameters."""
-        point = {axis: axes[axis] for axis in POINT_AXES}
-        rest = {
-            name: parameters[name]
-            for name in ("precision", "communication", "repetitions", "benchmark_version")
-        }
-        return cls(
-            point=Point(**point),
-            measured=msgspec.convert(_part(parameters, Measured), Measured),
-            sizes_bytes=tuple(parameters["sizes_bytes"]),
-            replicas=replicas,
-            jobs=dict(jobs),
-            **rest,
-        )
+    #: The field with the version of the code that the ranks must have, and that of this code.
+    VERSION: ClassVar[tuple[str, int]]
 
     @property
     def axes(self) -> dict[str, str | int]:
@@ -173,7 +76,7 @@ class BenchmarkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def path(self) -> str:
-        """The benchmark's folder below results/all_reduce."""
+        """The folder of the job's results, below that of all jobs of its kind."""
         return self.point.path
 
     @property
@@ -186,8 +89,67 @@ class BenchmarkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return self.measured.cpus_per_node // self.geometry.tasks_per_node_max
 
     @property
-    def parameters(self) -> dict[str, Value | list[int]]:
-        """All that can change the benchmark, flat, as its record holds it."""
+    def parameters(self) -> dict[str, Value]:
+        """All that can change the job, flat, as its record holds it."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def parameters_hash(self) -> str:
+        """Of axes and parameters: `parameters_hash`."""
+        return parameters_hash(self.axes, self.parameters)
+
+
+class RunSpec(JobSpec, frozen=True, kw_only=True):
+    """One run: its point, its repeat, how it is made, and the sizes that follow from these."""
+
+    repeat: int
+    recipe: Recipe
+    dataset: Annotated[str, Meta(description="The recipe's dataset, or else the model's own.")]
+    seed: Annotated[int, Meta(description="Seed of weights and of the order of examples.")]
+    trainer_version: Annotated[int, Meta(description="Version of the trainer's meaning.")]
+    per_replica_batch_size: Annotated[int, Meta(ge=1, description="Examples per step.")]
+    global_batch_size: Annotated[int, Meta(ge=1, description="Examples per step of all replicas.")]
+
+    VERSION = ("trainer_version", TRAINER_VERSION)
+
+    @property
+    def axes(self) -> dict[str, str | int]:
+        """Axis → value, in the order of the result folders; the last is the repeat."""
+        return {**self.point.axes, "repeat": self.repeat}
+
+    @property
+    def path(self) -> str:
+        """The run's folder below results/runs."""
+        return f"{self.point.path}/repeat={self.repeat}"
+
+    @property
+    def batch_scaling(self) -> Literal["strong", "weak"]:
+        return self.recipe.batch_scaling
+
+    @property
+    def parameters(self) -> dict[str, Value]:
+        return {
+            **flat(self.recipe),
+            "dataset": self.dataset,
+            **flat(self.measured),
+            "seed": self.seed,
+            "trainer_version": self.trainer_version,
+        }
+
+
+class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
+    """The all-reduce benchmark of a point: what of it can change the time of an all-reduce."""
+
+    precision: str
+    communication: str
+    sizes_bytes: Annotated[tuple[int, ...], Meta(description="Sizes of the sweep.")]
+    repetitions: Annotated[int, Meta(ge=1, description="Timed all-reduces of each size.")]
+    benchmark_version: Annotated[int, Meta(description="Version of the benchmark's meaning.")]
+
+    VERSION = ("benchmark_version", BENCHMARK_VERSION)
+
+    @property
+    def parameters(self) -> dict[str, Value]:
         return {
             "precision": self.precision,
             "communication": self.communication,
@@ -197,24 +159,48 @@ class BenchmarkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "benchmark_version": self.benchmark_version,
         }
 
-    @property
-    def parameters_hash(self) -> str:
-        return parameters_hash(self.axes, self.parameters)
-
 
 class SpecError(ValueError):
     """A file is no specification of this version."""
 
 
-_S = TypeVar("_S", RunSpec, BenchmarkSpec)
+_S = TypeVar("_S", bound=JobSpec)
+
+
+def encode(spec: JobSpec) -> str:
+    """The specification as JSON, the same text for equal ones.
+
+    Raises strict_json.NotFiniteError if a number is NaN or infinite.
+    """
+    return strict_json.encode(spec, order="deterministic").decode()
 
 
 def read(path: Path, kind: type[_S]) -> _S:
-    """The specification in a file. Raises SpecError with the file and what is wrong."""
+    """The specification in a file, or in what a pipe gives.
+
+    Raises SpecError with the file and what is wrong, as a version that is not this code's.
+    """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        spec = msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError) as error:
         raise SpecError(f"{path}: {error}") from error
+    key, version = kind.VERSION
+    if (asked := getattr(spec, key)) != version:
+        raise SpecError(f"{path}: {key} {asked}, this is {version}")
+    return spec
+
+
+def add_argument(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
+    """Add `--spec FILE`, whose value is the specification in the file."""
+
+    def specification(name: str) -> JobSpec:
+        try:
+            return read(Path(name), kind)
+        except SpecError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    what = "the specification, such as spec.json of an attempt"
+    parser.add_argument("--spec", type=specification, required=True, metavar="FILE", help=what)
 
 
 def flat(keys: Recipe | Measured) -> dict[str, Value]:
@@ -223,11 +209,7 @@ def flat(keys: Recipe | Measured) -> dict[str, Value]:
     return {key: list(v) if type(v) is tuple else v for key, v in values.items()}
 
 
-def _part(parameters: Mapping[str, Any], kind: type[Recipe | Measured]) -> dict[str, Any]:
-    return {name: parameters[name] for name in kind.__struct_fields__}
-
-
-def parameters_hash(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
+def parameters_hash(axes: Mapping[str, str | int], parameters: Parameters) -> str:
     """16 hex digits over the canonical JSON of axes and parameters.
 
     Records hold it: another way to write a number would make all earlier records stale.
@@ -237,6 +219,12 @@ def parameters_hash(axes: Mapping[str, Any], parameters: Mapping[str, Any]) -> s
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def run_path(axes: Mapping[str, Any]) -> str:
+def differences(expected: Parameters, found: Parameters) -> str:
+    """`key: found, now expected` for every parameter that differs."""
+    keys = [key for key in {**expected, **found} if expected.get(key) != found.get(key)]
+    return "; ".join(f"{key}: {found.get(key)}, now {expected.get(key)}" for key in keys)
+
+
+def run_path(axes: Mapping[str, str | int]) -> str:
     """The folder of the run with these axes, below results/runs."""
     return "/".join(f"{axis}={axes[axis]}" for axis in AXES)

@@ -13,16 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tfscaling.analysis import communication
-from tfscaling.records import prepared_data, run_record, run_states
-from tfscaling.study import (
-    all_reduce_benchmark,
-    costs,
-    grid,
-    manifest,
-    parameters,
-    platforms,
-    user_code,
-)
+from tfscaling.records import benchmark_record, prepared_data, run_record, run_states
+from tfscaling.study import costs, grid, manifest, platforms, user_code
 from tfscaling.study.config import AXES, BATCH_SIZE_KEYS, POINT_AXES, Budget, Config
 from tfscaling.study.configuration import Sources, problem
 from tfscaling.study.geometry import Geometry
@@ -110,7 +102,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
                 config.platforms[out["axes"]["platform"]].devices,
             )
             rows.append({**dict.fromkeys(COLUMNS), **out["axes"], **why})
-    benchmarks = communication.to_do(expected, all_reduce_benchmark.folder_beside(runs_dir))
+    benchmarks = communication.to_do(expected, benchmark_record.folder_beside(runs_dir))
     elsewhere = len(expected["runs"]) - len(selected)
     return Plan(rows, finished, elsewhere, _benchmarks(config, benchmarks))
 
@@ -143,7 +135,7 @@ def _row(entry: Mapping[str, Any], reason: str, duration_s: float, source: str) 
         "reason": reason,
         "tasks": shape.tasks,
         "gpus": shape.gpus,
-        "cpus_per_task": parameters.cpus_per_task(axes, entry["parameters"]),
+        "cpus_per_task": entry["parameters"]["cpus_per_node"] // shape.tasks_per_node_max,
         "duration_s": duration_s,
         "duration_from": source,
         "node_hours": shape.nodes * duration_s / 3600.0,

@@ -18,7 +18,7 @@ from tfscaling.records.metrics import METRICS
 from tfscaling.records.rank_report import Epoch
 from tfscaling.records.run_record import PreparedData, RunRecord
 from tfscaling.records.run_states import RunState
-from tfscaling.study import costs, parameters, platforms
+from tfscaling.study import costs, platforms, run_spec
 from tfscaling.study.config import AXES
 from tfscaling.tables import environments
 
@@ -134,7 +134,7 @@ def _row_and_record(
     if record.parameters_hash != entry["parameters_hash"]:
         expected = {**entry["axes"], **entry["parameters"]}
         found = {**record.axes.axes, **record.parameters}
-        reason = f"made with other parameters: {parameters.differences(expected, found)}"
+        reason = f"made with other parameters: {run_spec.differences(expected, found)}"
         return {**row, "status": RunState.STALE, "reason": reason}, None
     row |= {"status": record.validity.status, "reason": record.validity.reason}
     row["warnings"] = environments.SEPARATOR.join(record.warnings)

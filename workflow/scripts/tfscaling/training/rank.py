@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import gc
 import hashlib
@@ -17,6 +18,7 @@ import msgspec
 from msgspec.structs import asdict as fields_of
 
 from tfscaling.cluster import resolver
+from tfscaling.cluster.gpu_allocation import GpuRequest
 from tfscaling.cluster.resolver import Cluster
 from tfscaling.cluster.slurm_environment import gpus_given
 from tfscaling.datasets import catalogue
@@ -25,7 +27,8 @@ from tfscaling.records import clock
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Rank, RankReport, ServerReport, TrainingReport
 from tfscaling.records.run_record import write_json
-from tfscaling.study.run_spec import BenchmarkSpec, RunSpec
+from tfscaling.study import run_spec
+from tfscaling.study.run_spec import JobSpec, RunSpec
 from tfscaling.training import devices, models, parameter_server, user_model
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.parameter_server import ParameterServerTrainer
@@ -51,8 +54,19 @@ class RankContext:
         return socket.gethostname()
 
 
+def parser(description: str, kind: type[JobSpec]) -> argparse.ArgumentParser:
+    """The flags that programs of ranks have, as `Attempt.run_ranks` gives them.
+
+    `description` is the program's docstring, of which the first line is shown.
+    """
+    made = argparse.ArgumentParser(description=description.splitlines()[0])
+    run_spec.add_argument(made, kind)
+    made.add_argument("--folder", type=Path, required=True, help="where to leave the report")
+    return made
+
+
 def process(
-    spec: RunSpec | BenchmarkSpec,
+    spec: JobSpec,
     folder: Path,
     started_s: float,
     work: Callable[[RankContext], Rank],
@@ -61,9 +75,8 @@ def process(
 
     `started_s` is when the process began, by `time.monotonic()`; `folder` is shared by all ranks.
     """
-    cluster = resolver.resolve(
-        os.environ, jobs=spec.jobs, gpus_per_node=None if on_gpus(spec) else 0
-    )
+    gpus = GpuRequest() if on_gpus(spec) else GpuRequest(gpus_per_node=0)
+    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=gpus)
     given = gpus_given(os.environ)
     os.environ.update(cluster.environment())
     events = EventLog(rank_files.events_path(folder, cluster.rank), cluster.rank)
@@ -97,7 +110,7 @@ def _end_alone(events: EventLog) -> None:
     os._exit(1)
 
 
-def prepare(context: RankContext, spec: RunSpec | BenchmarkSpec) -> list[str]:
+def prepare(context: RankContext, spec: JobSpec) -> list[str]:
     """Load TensorFlow and take this rank's devices; returns their names."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     # TensorFlow's half a million objects stay: to search them for garbage takes a quarter of the
@@ -115,7 +128,7 @@ def prepare(context: RankContext, spec: RunSpec | BenchmarkSpec) -> list[str]:
     return devices.configure(gpus, spec.measured.devices, spec.cpus_per_task)
 
 
-def place_of(context: RankContext, spec: RunSpec | BenchmarkSpec, used: Sequence[str]) -> Rank:
+def place_of(context: RankContext, spec: JobSpec, used: Sequence[str]) -> Rank:
     """What the rank got, its clock aside; `used` are the devices of its replicas.
 
     To be called after the work: to ask the driver takes time that is no phase of a training.
@@ -144,7 +157,7 @@ def place_of(context: RankContext, spec: RunSpec | BenchmarkSpec, used: Sequence
     )
 
 
-def on_gpus(spec: RunSpec | BenchmarkSpec) -> bool:
+def on_gpus(spec: JobSpec) -> bool:
     """Whether ranks compute on GPUs, and not on parts of the CPU."""
     return spec.point.gpus_per_node > 0 and spec.measured.devices == "physical"
 
