@@ -203,7 +203,7 @@ def _describe(error: ValidationError, sources: Sources) -> str:
         "exclusiveMaximum": lambda v: f"allowed: less than {v}",
         "minItems": lambda v: f"allowed: a list of at least {v}",
         "minProperties": lambda v: f"allowed: at least {v} entry",
-        "minLength": lambda v: f"allowed: a text of {v} character or more",
+        "minLength": lambda v: f"allowed: a text of at least {v} character",
         "maxLength": lambda v: f"allowed: at most {v} characters, not {len(value)}",
         "uniqueItems": lambda v: "allowed: each value once",
         "pattern": lambda v: f"allowed: {schema.get('form') or f'text of the form {v}'}",

@@ -26,7 +26,7 @@ def check(platforms: Mapping[str, Platform], sources: Sources = ()) -> None:
 
 
 def _problems(platform: Platform) -> Iterator[tuple[str, str]]:
-    """(key, what is allowed) of each setting that means nothing, or not beside the others."""
+    """(key, what is allowed) of each setting that means nothing alone or with the others."""
     for key in platform.__struct_fields__:
         value = getattr(platform, key)
         if isinstance(value, str) and value.lower() in ("none", "null"):
@@ -36,15 +36,15 @@ def _problems(platform: Platform) -> Iterator[tuple[str, str]]:
             if getattr(platform, key) is None:
                 yield key, "usd_per_node_hour needs price_date and price_source"
     elif platform.usd_per_gpu_hour is not None:
-        yield "usd_per_gpu_hour", "usd_per_gpu_hour needs usd_per_node_hour, to which it is added"
+        yield "usd_per_gpu_hour", "usd_per_gpu_hour is added to usd_per_node_hour, which is missing"
     if platform.price_date is not None and not _is_date(platform.price_date):
-        yield "price_date", "allowed: a date that there is, as YYYY, YYYY-MM or YYYY-MM-DD"
+        yield "price_date", "allowed: a date of the calendar, as YYYY, YYYY-MM or YYYY-MM-DD"
     if platform.multi_cluster and platform.cluster is None:
         yield "multi_cluster", "multi_cluster needs cluster, the name for --clusters"
     if platform.extra is not None and (rule := sbatch_options.problem(platform.extra)):
         yield "extra", rule
     if "TF_CONFIG" in platform.env:
-        yield "env", "TF_CONFIG is what the launcher or the rank sets; allowed: other variables"
+        yield "env", "the launcher or the rank sets TF_CONFIG; allowed: other variables"
 
 
 def _is_date(text: str) -> bool:
