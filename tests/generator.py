@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from tfscaling.records import checks, run_record
 from tfscaling.records.phases import Phases
+from tfscaling.records.prepared_data import DatasetFacts, Examples
 from tfscaling.records.rank_report import (
     Epoch,
     Execution,
@@ -22,7 +23,7 @@ from tfscaling.records.rank_report import (
     RankReport,
     TrainingReport,
 )
-from tfscaling.records.run_record import Environment, PreparedData, RunRecord
+from tfscaling.records.run_record import Environment, PreparedData, RunRecord, SlurmJob
 from tfscaling.study.config import POINT_AXES, Measured, Recipe
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.manifest import PlannedRun
@@ -52,6 +53,14 @@ def prepared(name: str, sha256: str = DATA_SHA256) -> PreparedData:
     return PreparedData(
         name=name, source="made up", sha256=sha256, train_examples=384, test_examples=100
     )
+
+
+def write_dataset_facts(folder: Path, name: str, examples: int, sha256: str = DATA_SHA256) -> None:
+    """Write what stands beside a prepared file with so many training examples."""
+    counts = Examples(x_train=examples, y_train=examples, x_test=1, y_test=1)
+    facts = DatasetFacts(dataset=name, source="made up", sha256=sha256, examples=counts)
+    folder.mkdir(parents=True, exist_ok=True)
+    run_record.write_json(folder / f"{name}.json", facts)
 
 
 def spec_of(entry: PlannedRun | Entry) -> RunSpec:
@@ -245,7 +254,7 @@ def scattered(
         launcher_host="node0",
         git_commit="0" * 40,
         started="2026-01-01T00:00:00Z",
-        slurm_job={"id": "1"},
+        slurm_job=SlurmJob(id="1"),
     )
 
 

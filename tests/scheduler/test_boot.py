@@ -19,9 +19,10 @@ from virtual_cluster import Cluster, start
 BEGIN_S, BOOT_S = 8, 15
 #: What a job learns about itself, as train.py does.
 DESCRIBE = """
-import json, os
+import os
+import msgspec
 from tfscaling.jobs import slurm_job
-print(json.dumps(slurm_job.describe(os.environ)))
+print(msgspec.json.encode(slurm_job.describe(os.environ)).decode())
 """
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from generator import write_dataset_facts
 from project import TINY, Project
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
@@ -176,10 +176,7 @@ def test_a_batch_beyond_the_prepared_data_of_the_users_own_is_refused(project: P
         recipe.update(dataset="few:data", train_examples_max=None)
     project.overlay(asked)
     assert project.snakemake("--dry-run").returncode == 0
-    examples = {"x_train": 1, "x_test": 1}
-    facts = {"dataset": "few:data", "sha256": "a" * 64, "examples": examples}
-    (project.folder / "results/datasets").mkdir(parents=True, exist_ok=True)
-    (project.folder / "results/datasets/few:data.json").write_text(json.dumps(facts))
+    write_dataset_facts(project.folder / "results/datasets", "few:data", 1)
     line = refused(project.snakemake("--dry-run", check=False))
     assert line.startswith("overlay.yaml: recipes.")
     assert "examples exceeds the training examples of few:data, 1; " in line

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tfscaling.jobs import provenance
-from tfscaling.records.run_record import Origin
+from tfscaling.records.run_record import Origin, SlurmJob
 
 
 @pytest.fixture
@@ -54,11 +54,11 @@ def test_without_git_there_is_no_commit(
 
 def test_environment_of_a_record(checkout: Path) -> None:
     settings = {"TaskPlugin": "none"}
-    described = provenance.describe(checkout, 1_700_000_000.25, {"id": "12"}, settings)
+    described = provenance.describe(checkout, 1_700_000_000.25, SlurmJob(id="12"), settings)
     assert described == Origin(
         launcher_host=socket.gethostname(),
         started="2023-11-14T22:13:20.250+00:00",
         git_commit=provenance.git_commit(checkout),
-        slurm_job={"id": "12"},
+        slurm_job=SlurmJob(id="12"),
         slurm_settings=settings,
     )

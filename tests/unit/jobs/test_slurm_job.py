@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tfscaling.jobs import slurm_job
+from tfscaling.records.run_record import SlurmJob
 
 # Slurm 22.05's `scontrol show job`
 SHOWN = """JobId=12 JobName=train platform=gcp SubmitTime=2001-01-01T00:00:00
@@ -33,18 +34,18 @@ SHOWN = """JobId=12 JobName=train platform=gcp SubmitTime=2001-01-01T00:00:00
 
 
 def test_wanted_fields_and_time_in_the_queue() -> None:
-    assert slurm_job.parse(SHOWN) == {
-        "id": "12",
-        "partition": "cpu",
-        "nodes": "cpu[1-2]",
-        "nodes_allocated": "2",
-        "cpus_allocated": "4",
-        "submit": "2026-01-02T03:04:05+00:00",
-        "start": "2026-01-02T03:06:35+00:00",
-        "tres": "cpu=4,mem=2G,node=2,billing=4",
-        "queue_time_s": 150.0,
-        "boot_time_s": 0.0,
-    }
+    assert slurm_job.parse(SHOWN) == SlurmJob(
+        id="12",
+        partition="cpu",
+        nodes="cpu[1-2]",
+        nodes_allocated="2",
+        cpus_allocated="4",
+        submit="2026-01-02T03:04:05+00:00",
+        start="2026-01-02T03:06:35+00:00",
+        tres="cpu=4,mem=2G,node=2,billing=4",
+        queue_time_s=150.0,
+        boot_time_s=0.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,8 +53,8 @@ def test_wanted_fields_and_time_in_the_queue() -> None:
 )
 def test_a_time_that_is_not_known_is_none(text: str) -> None:
     job = slurm_job.parse(text)
-    assert (job["queue_time_s"], job["boot_time_s"]) == (None, None)
-    assert job["queue_time_reason"]
+    assert (job.queue_time_s, job.boot_time_s) == (None, None)
+    assert job.queue_time_reason
 
 
 def test_a_start_before_the_submission_is_no_time_in_the_queue() -> None:
@@ -62,8 +63,8 @@ def test_a_start_before_the_submission_is_no_time_in_the_queue() -> None:
     job = slurm_job.parse(
         shown.replace("LastSchedEval=2026-01-02T03", "LastSchedEval=2026-01-02T01")
     )
-    assert (job["queue_time_s"], job["boot_time_s"]) == (None, None)
-    assert "3450 s before the submission" in job["queue_time_reason"]
+    assert (job.queue_time_s, job.boot_time_s) == (None, None)
+    assert "3450 s before the submission" in job.queue_time_reason
 
 
 def looked_at(time: str) -> str:
@@ -85,12 +86,12 @@ def looked_at(time: str) -> str:
 def test_boot_is_apart_from_the_queue(evaluated: str, queue_s: float, boot_s: float) -> None:
     """Slurm sets the start anew when nodes that it boots are up."""
     job = slurm_job.parse(looked_at(evaluated))
-    assert (job["queue_time_s"], job["boot_time_s"]) == (queue_s, boot_s)
+    assert (job.queue_time_s, job.boot_time_s) == (queue_s, boot_s)
 
 
 def test_a_slurm_that_does_not_tell_the_allocation_has_queue_and_boot_in_one() -> None:
     job = slurm_job.parse(SHOWN.replace("LastSchedEval=", "Other="))
-    assert (job["queue_time_s"], job["boot_time_s"]) == (150.0, None)
+    assert (job.queue_time_s, job.boot_time_s) == (150.0, None)
 
 
 def scontrol(
@@ -133,8 +134,8 @@ def test_the_end_of_summer_time_is_no_time_in_the_queue(
     monkeypatch.setenv("SLURM_TIME_FORMAT", "%H")
     job = slurm_job.describe({"SLURM_JOB_ID": "4"})
     assert job is not None
-    assert job["queue_time_s"] == 2700.0
-    assert job["submit"] == "2026-10-25T00:30:00+00:00"
+    assert job.queue_time_s == 2700.0
+    assert job.submit == "2026-10-25T00:30:00+00:00"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_only_a_slurm_that_powers_nodes_up_boots_them(
     scontrol(tmp_path, script, monkeypatch)
     job = slurm_job.describe({"SLURM_JOB_ID": "12"})
     assert job is not None
-    assert (job["queue_time_s"], job["boot_time_s"]) == times
+    assert (job.queue_time_s, job.boot_time_s) == times
 
 
 # one line of Slurm 22.05's `sacct` for a job that waited 70 s, and 49 s for its nodes to boot
@@ -168,18 +169,18 @@ def test_accounting_answers_where_the_controller_does_not(
         scontrol(tmp_path, controller, monkeypatch)
     script = f'echo "$@" >{tmp_path}/asked; echo "{ACCOUNTED}"'
     scontrol(tmp_path, script, monkeypatch, name="sacct")
-    assert slurm_job.describe({"SLURM_JOB_ID": "4"}) == {
-        "id": "4",
-        "partition": "cloud",
-        "nodes": "cloud[1-3]",
-        "nodes_allocated": "3",
-        "cpus_allocated": "6",
-        "submit": "2026-01-02T03:05:54+00:00",
-        "start": "2026-01-02T03:07:53+00:00",
-        "tres": "billing=6,cpu=6,node=3",
-        "queue_time_s": 119.0,
-        "boot_time_s": None,
-    }
+    assert slurm_job.describe({"SLURM_JOB_ID": "4"}) == SlurmJob(
+        id="4",
+        partition="cloud",
+        nodes="cloud[1-3]",
+        nodes_allocated="3",
+        cpus_allocated="6",
+        submit="2026-01-02T03:05:54+00:00",
+        start="2026-01-02T03:07:53+00:00",
+        tres="billing=6,cpu=6,node=3",
+        queue_time_s=119.0,
+        boot_time_s=None,
+    )
     assert (tmp_path / "asked").read_text() == (
         "--allocations --noheader --parsable2"
         " --format=JobIDRaw,Partition,NodeList,NNodes,NCPUS,Submit,Start,AllocTRES --jobs=4\n"
@@ -193,22 +194,22 @@ def test_accounting_that_knows_little_loses_no_run(
     scontrol(tmp_path, f'echo "{line}"', monkeypatch, name="sacct")
     job = slurm_job.describe({"SLURM_JOB_ID": "4"})
     assert job is not None
-    assert job["id"] == "4"
-    assert job.get("queue_time_s") is None
+    assert job.id == "4"
+    assert job.queue_time_s is None
 
 
 def test_a_controller_that_does_not_answer_loses_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scontrol(tmp_path, "exit 1", monkeypatch)
-    assert slurm_job.describe({"SLURM_JOB_ID": "12"}) == {"id": "12"}
+    assert slurm_job.describe({"SLURM_JOB_ID": "12"}) == SlurmJob(id="12")
 
 
 def test_a_node_without_slurms_programs_loses_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert slurm_job.describe({"SLURM_JOB_ID": "12"}) == {"id": "12"}
+    assert slurm_job.describe({"SLURM_JOB_ID": "12"}) == SlurmJob(id="12")
 
 
 def test_outside_slurm_there_is_no_job() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import all_reduce_records
 import pytest
 from builders import manifest_dict, raw_config
+from msgspec.structs import replace
 from tfscaling.records import benchmark_record, run_record
 from tfscaling.records.rank_report import BenchmarkReport
 from tfscaling.study import configuration
@@ -59,3 +60,11 @@ def test_another_file_is_no_record(
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(run_record.RecordError):
         benchmark_record.read(path)
+
+
+def test_a_time_that_cannot_be_is_named(entry: dict[str, Any]) -> None:
+    record = all_reduce_records.record_of(entry)
+    gradient, *others = record.all_reduces
+    wrong = (replace(gradient, slowest_s=(1.0, 0.0)), *others)
+    with pytest.raises(run_record.RecordError, match=r"all_reduces\[0\].slowest_s\[1\]: Expected"):
+        run_record.checked(replace(record, all_reduces=wrong), "all_reduce.json")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from builders import a_record
-from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.phases import PHASES, Phases
 from tfscaling.records.run_record import Metrics, RunRecord
 from tfscaling.study.config import Comparison
 
-RECORD = run_record.from_content(a_record(), "run.json", RunRecord)
+RECORD = msgspec.convert(a_record(), RunRecord)
 
 
 @pytest.mark.parametrize("name", PHASES)

@@ -51,7 +51,9 @@ def test_a_recipe_that_cuts_its_data_uses_no_more_than_there_are(tmp_path: Path)
     assert (data.train_examples, data.test_examples) == (5, 4)
 
 
-@pytest.mark.parametrize("facts", ["", "[]", {**FACTS, "sha256": None}, {"dataset": "old"}])
+@pytest.mark.parametrize(
+    "facts", ["", "[]", {**FACTS, "sha256": None}, {"dataset": "old"}, {**FACTS, "examples": {}}]
+)
 def test_a_file_without_its_checksum_is_refused(tmp_path: Path, facts: Any) -> None:
     if isinstance(facts, dict):
         facts = {key: value for key, value in facts.items() if value is not None}

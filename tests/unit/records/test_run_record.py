@@ -14,11 +14,12 @@ import msgspec
 import pytest
 from builders import a_record, manifest_dict, rank_events, record_of, valid_config
 from generator import training_report as report
+from tfscaling.files.strict_json import NotFiniteError
 from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.phases import EVENTS, PHASES, WALL_PHASES, Phases
 from tfscaling.records.rank_report import Rank, ServerReport, TrainingReport, summary
-from tfscaling.records.run_record import RecordError, RunRecord
+from tfscaling.records.run_record import RecordError, RunRecord, SlurmJob
 
 #: Times at which two ranks pass each boundary; neither is always the last.
 PASSED = [
@@ -41,14 +42,14 @@ PASSED = [
 
 def checked(content: dict[str, Any], where: str = "run.json") -> RunRecord:
     """The record with this content. Raises RecordError."""
-    return run_record.from_content(content, where, RunRecord)
+    return run_record.parse(json.dumps(content).encode(), where, msgspec.json.Decoder(RunRecord))
 
 
 LAUNCH_S, END_S = 100.0, 135.0
 WAITING = ("queue_time_s", "boot_time_s")
 
 
-def phases(*passed: dict[str, float], job: dict[str, Any] | None = None) -> Phases:
+def phases(*passed: dict[str, float], job: SlurmJob | None = None) -> Phases:
     given = passed or PASSED
     ranks = [rank_events(rank, times) for rank, times in enumerate(given)]
     return run_record.measured_phases(ranks, LAUNCH_S, END_S, job)
@@ -119,14 +120,14 @@ def test_phases_follow_one_another_without_gap_and_add_up_to_the_wall_time() -> 
 
 def test_execution_time_begins_with_the_first_rank_and_leaves_out_waiting_and_evaluation() -> None:
     later = {**PASSED[1], "evaluated": 500.0, "probed": 501.0}
-    found = phases(PASSED[0], later, job={"queue_time_s": 77.0, "boot_time_s": 44.0})
+    found = phases(PASSED[0], later, job=SlurmJob(queue_time_s=77.0, boot_time_s=44.0))
     assert (found.queue_time_s, found.boot_time_s) == (77.0, 44.0)
     assert found.execution_time_s == pytest.approx(131.0 - 101.0)
 
 
 @pytest.mark.parametrize("name", WAITING)
 def test_a_job_whose_waiting_is_not_known_has_none(name: str) -> None:
-    assert getattr(phases(job={"id": "12"}), name) is None
+    assert getattr(phases(job=SlurmJob(id="12")), name) is None
 
 
 def test_records_from_before_the_boot_was_told_apart_are_valid() -> None:
@@ -376,7 +377,7 @@ def test_a_content_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) ->
     path = tmp_path / "run.json"
     run_record.write_json(path, {"old": 1})
     with pytest.raises(TypeError):
-        run_record.write_json(path, {("a", "b"): 1})  # type: ignore[dict-item]
+        run_record.write_json(path, {("a", "b"): 1})
     assert run_record.read_json(path) == {"old": 1}
     assert list(tmp_path.iterdir()) == [path]
 
@@ -454,7 +455,7 @@ def test_a_record_without_warnings_is_of_another_version() -> None:
 def test_what_is_no_number_is_not_written_and_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     run_record.write_json(path, {"old": 1})
-    with pytest.raises(ValueError, match="not JSON compliant"):
+    with pytest.raises(NotFiniteError):
         run_record.write_json(path, {"metrics": {"loss": math.nan}})
     assert run_record.read_json(path) == {"old": 1}
     assert list(tmp_path.iterdir()) == [path]

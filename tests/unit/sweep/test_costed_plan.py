@@ -346,8 +346,7 @@ def test_a_batch_beyond_prepared_data_is_refused(
     config = configuration.validate(raw)
     runs = grid.expand(config, REGISTRIES).runs
     if prepared is not None:
-        facts = {"sha256": "a" * 64, "examples": {"x_train": prepared, "x_test": 1}}
-        (tmp_path / "json:loads.json").write_text(json.dumps(facts))
+        generator.write_dataset_facts(tmp_path, "json:loads", prepared)
     found = costed_plan.batch_problem(config, runs, tmp_path, [("config.yaml", raw)])
     assert (found is not None) is refused
     if found is not None:

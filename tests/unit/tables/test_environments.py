@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pytest
 from builders import a_record
 from generator import DATA_SHA256
-from tfscaling.records import run_record
 from tfscaling.records.run_record import RunRecord
 from tfscaling.tables import environments
 
@@ -23,7 +23,7 @@ def record(**facts: Any) -> dict[str, Any]:
 
 def of(content: dict[str, Any]) -> dict[str, Any]:
     """The columns of the record with this content."""
-    return environments.of(run_record.from_content(content, "run.json", RunRecord))
+    return environments.of(msgspec.convert(content, RunRecord))
 
 
 def test_facts_that_all_ranks_share_are_given_once() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from builders import manifest_dict, raw_config, record_of, write_failure, write_record
+from generator import write_dataset_facts
 from rows import expected_of, point, rows_of
 from tfscaling.study import configuration
 from tfscaling.study.config import AXES
@@ -66,9 +67,7 @@ def test_the_data_that_is_prepared_here_decides(tmp_path: Path) -> None:
     expected = expected_of({"nodes": [1, 2, 3]})
     for entry, sha256 in zip(expected["runs"], ("a" * 64, "b" * 64, "b" * 64), strict=True):
         with_data(write_record(tmp_path / "runs", entry, 10.0), sha256)
-    (tmp_path / "datasets").mkdir()
-    facts = {"dataset": "mnist", "sha256": "a" * 64, "examples": {"y_train": 3, "y_test": 1}}
-    (tmp_path / "datasets/mnist.json").write_text(json.dumps(facts))
+    write_dataset_facts(tmp_path / "datasets", "mnist", 3, "a" * 64)
     assert runs_of(expected, tmp_path / "runs")["status"].tolist() == ["ok", "stale", "stale"]
     (tmp_path / "datasets/mnist.json").write_text('{"dataset": "mnist"}')  # by an earlier version
     assert runs_of(expected, tmp_path / "runs")["status"].tolist() == ["stale", "ok", "ok"]

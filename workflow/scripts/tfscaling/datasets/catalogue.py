@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from tfscaling.datasets import cifar10, downloads, idx, npz, synthetic
-from tfscaling.files import atomic, strict_json
-from tfscaling.records.prepared_data import SHA256
+from tfscaling.files import atomic
+from tfscaling.records.prepared_data import SHA256, DatasetFacts, Examples
+from tfscaling.records.run_record import write_json
 from tfscaling.study import user_code
 
 #: Where Keras publishes the files of its datasets.
@@ -205,14 +206,14 @@ def fetch(name: str, path: Path | None, output: Path, provenance: Path) -> str:
         except Exception as error:
             failures.append(f"{source}: {type(error).__name__}: {error}")
             continue
-        facts = {
-            "dataset": name,
-            "source": source,
-            "path": str(path) if path else None,
-            SHA256: checksum,
-            "examples": {part: len(array) for part, array in arrays.items()},
-        }
-        atomic.write_text(provenance, strict_json.dumps(facts, indent=2) + "\n")
+        facts = DatasetFacts(
+            dataset=name,
+            source=source,
+            path=str(path) if path else None,
+            sha256=checksum,
+            examples=Examples(**{part: len(array) for part, array in arrays.items()}),
+        )
+        write_json(provenance, facts)
         with atomic.whole(output) as temporary, temporary.open("wb") as opened:
             np.savez(opened, **arrays, **{SHA256: np.array(checksum)})  # type: ignore[arg-type]
         return source

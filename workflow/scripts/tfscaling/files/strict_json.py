@@ -22,8 +22,8 @@ def dumps(content: Any, **options: Any) -> str:
     return json.dumps(content, allow_nan=False, **options)
 
 
-def encode(content: msgspec.Struct, order: Literal["deterministic"] | None = None) -> bytes:
-    """A typed object as JSON; `order` "deterministic" sorts the keys of its mappings.
+def encode(content: object, order: Literal["deterministic"] | None = None) -> bytes:
+    """An object of types that msgspec knows, as JSON; `order` "deterministic" sorts keys.
 
     Raises NotFiniteError if a number in it is NaN or infinite, which msgspec would write as null.
     """
@@ -34,7 +34,7 @@ def encode(content: msgspec.Struct, order: Literal["deterministic"] | None = Non
     return written
 
 
-def _reads_back(written: bytes, content: msgspec.Struct) -> bool:
+def _reads_back(written: bytes, content: object) -> bool:
     try:
         return msgspec.json.decode(written, type=type(content)) == content
     except msgspec.ValidationError:

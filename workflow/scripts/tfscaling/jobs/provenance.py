@@ -6,15 +6,14 @@ import datetime
 import socket
 import subprocess
 from pathlib import Path
-from typing import Any
 
-from tfscaling.records.run_record import Origin
+from tfscaling.records.run_record import Origin, SlurmJob
 
 
 def describe(
     source: Path,
     started_s: float,
-    slurm_job: dict[str, Any] | None,
+    slurm_job: SlurmJob | None,
     slurm_settings: dict[str, str] | None,
 ) -> Origin:
     """Host, start, commit of the checkout at `source`, Slurm."""

@@ -6,9 +6,12 @@ import os
 import subprocess
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from tfscaling.cluster.slurm_environment import job_id
+from tfscaling.records.run_record import SlurmJob
 
 _WANTED = {
     "JobId": "id",
@@ -49,7 +52,7 @@ SETTINGS = (
 )
 
 
-def describe(environ: Mapping[str, str]) -> dict[str, Any] | None:
+def describe(environ: Mapping[str, str]) -> SlurmJob | None:
     """The job's facts, with queue_time_s and boot_time_s, or None.
 
     From the controller or else, without boot_time_s, from accounting. None outside Slurm, and the
@@ -60,16 +63,16 @@ def describe(environ: Mapping[str, str]) -> dict[str, Any] | None:
         return None
     if shown := _answer("scontrol", "show", "job", number):
         job = parse(shown)
-        if job["boot_time_s"] and (_config() or {}).get("ResumeProgram") == "(null)":
+        if job.boot_time_s and (_config() or {}).get("ResumeProgram") == "(null)":
             # this Slurm powers no nodes up: its scheduler was slow
-            job["queue_time_s"] += job["boot_time_s"]
-            job["boot_time_s"] = 0.0
+            waited_s = (job.queue_time_s or 0.0) + job.boot_time_s
+            return replace(job, queue_time_s=waited_s, boot_time_s=0.0)
         return job
     fields = ",".join(_OF_ACCOUNTING)
     options = ("--allocations", "--noheader", "--parsable2", f"--format={fields}")
     if shown := _answer("sacct", *options, f"--jobs={number}"):
         return parse_accounting(shown)
-    return {"id": number}
+    return SlurmJob(id=number)
 
 
 def settings(environ: Mapping[str, str]) -> dict[str, str] | None:
@@ -79,7 +82,7 @@ def settings(environ: Mapping[str, str]) -> dict[str, str] | None:
     return {name: found[name] for name in SETTINGS if name in found}
 
 
-def parse(text: str) -> dict[str, Any]:
+def parse(text: str) -> SlurmJob:
     """The wanted fields of one `scontrol show job`, and the times that follow.
 
     Slurm looks at a job for the last time when it allocates the nodes (LastSchedEval). If it has to
@@ -91,36 +94,35 @@ def parse(text: str) -> dict[str, Any]:
         for name, value in words[:1] if words and words[0][0] in _FREE_TEXT else words:
             fields.setdefault(name, value)
     job = _known({new: fields[old] for old, new in _WANTED.items() if old in fields})
-    waited = job["queue_time_s"]
-    boot = _seconds(fields.get("LastSchedEval"), fields.get("StartTime"))
-    if waited is not None and boot is not None:
-        # the scheduler reads the clock once for many jobs, perhaps before this one was submitted
-        boot = min(boot, waited) if boot > _SCHEDULING_S else 0.0
-        job["queue_time_s"] = waited - boot
-    return {**job, "boot_time_s": None if waited is None else boot}
+    waited_s = job.queue_time_s
+    if waited_s is None:
+        return job
+    boot_s = _seconds(fields.get("LastSchedEval"), fields.get("StartTime"))
+    if boot_s is None:
+        return job
+    # the scheduler reads the clock once for many jobs, perhaps before this one was submitted
+    boot_s = min(boot_s, waited_s) if boot_s > _SCHEDULING_S else 0.0
+    return replace(job, queue_time_s=waited_s - boot_s, boot_time_s=boot_s)
 
 
-def parse_accounting(text: str) -> dict[str, Any]:
+def parse_accounting(text: str) -> SlurmJob:
     """The wanted fields of one line of `sacct`; its queue_time_s has the boot in it."""
     values = text.splitlines()[0].split("|")
-    job = _known(dict(zip(_OF_ACCOUNTING.values(), values, strict=False)))
-    return {**job, "boot_time_s": None}
+    return _known(dict(zip(_OF_ACCOUNTING.values(), values, strict=False)))
 
 
-def _known(facts: Mapping[str, str]) -> dict[str, Any]:
+def _known(facts: Mapping[str, str]) -> SlurmJob:
     """The facts with `queue_time_s`, and where there is none, why; times with their zone."""
-    job: dict[str, Any] = dict(facts)
-    waited = _seconds(job.get("submit"), job.get("start"))
-    job["queue_time_s"] = waited
-    if waited is None:
-        job["queue_time_reason"] = "Slurm does not tell when the job was submitted or started"
-    elif waited < 0:
-        job["queue_time_s"] = None
-        job["queue_time_reason"] = f"Slurm's start is {-waited:g} s before the submission"
-    for name in ("submit", "start"):
-        if _moment(job.get(name)) is not None:
-            job[name] += "+00:00"
-    return job
+    waited_s, reason = _seconds(facts.get("submit"), facts.get("start")), None
+    if waited_s is None:
+        reason = "Slurm does not tell when the job was submitted or started"
+    elif waited_s < 0:
+        reason = f"Slurm's start is {-waited_s:g} s before the submission"
+        waited_s = None
+    times = {name: facts[name] for name in ("submit", "start") if _moment(facts.get(name))}
+    in_utc = {name: f"{text}+00:00" for name, text in times.items()}
+    job = msgspec.convert({**facts, **in_utc}, SlurmJob)
+    return replace(job, queue_time_s=waited_s, queue_time_reason=reason)
 
 
 def _config() -> dict[str, str] | None:

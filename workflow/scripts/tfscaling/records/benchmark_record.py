@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -22,7 +22,7 @@ from tfscaling.records.rank_report import (
     summary,
 )
 from tfscaling.records.run_record import Origin, Part, Place
-from tfscaling.study.run_spec import BenchmarkSpec, Point
+from tfscaling.study.run_spec import BenchmarkSpec, Point, Value
 
 SCHEMA_VERSION: Final = 1
 RECORD, DURATIONS = "all_reduce.json", "all_reduce.csv"
@@ -67,7 +67,7 @@ class BenchmarkRecord(Part, frozen=True, kw_only=True):
     axes: Point
     derived: Place
     parameters: Annotated[
-        dict[str, Any],
+        dict[str, Value],
         Meta(
             description="Every parameter of the benchmark (what of recipe and platform can change "
             "it, sizes, repetitions, benchmark_version)."
@@ -127,8 +127,7 @@ def build(
         environment=environment,
         validity=Passed(valid=True, checks=(*checks.PLACE_CHECKS, SUMS)),
     )
-    run_record.from_content(msgspec.to_builtins(record), RECORD, BenchmarkRecord)
-    return record  # with all that the ranks reported
+    return run_record.checked(record, RECORD)
 
 
 def slowest(ranks: Sequence[Sequence[AllReduces]]) -> tuple[SlowestRank, ...]:

@@ -10,15 +10,40 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from tfscaling.records import run_record
+from tfscaling.records.rank_report import Positive, Sha256
 from tfscaling.records.run_record import PreparedData
 from tfscaling.study.config import Recipe
 
+#: The name of the checksum in the prepared file.
 SHA256 = "sha256"
 #: As many hexadecimal digits tell checksums apart for a reader.
 _SHOWN = 12
+
+
+class Examples(msgspec.Struct, frozen=True, kw_only=True):
+    """How many examples the arrays of a prepared file have."""
+
+    x_train: Positive
+    y_train: Positive
+    x_test: Positive
+    y_test: Positive
+
+
+class DatasetFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands beside a prepared file: what it holds, and where that came from."""
+
+    dataset: str
+    source: str
+    path: str | None = None
+    sha256: Sha256
+    examples: Examples
+
+
+_DECODER = msgspec.json.Decoder(DatasetFacts)
 
 
 class PreparedDataError(RuntimeError):
@@ -33,24 +58,21 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
             f"{dataset_file} or {_beside(dataset_file).name} is missing, or was made by an earlier "
             f"version, without a checksum: delete both, and rule `dataset` makes them"
         )
-    examples = found["examples"]
     return PreparedData(
-        name=found["dataset"],
-        source=found["source"],
-        sha256=found[SHA256],
-        train_examples=_at_most(examples["y_train"], recipe.train_examples_max),
-        test_examples=_at_most(examples["y_test"], recipe.test_examples_max),
+        name=found.dataset,
+        source=found.source,
+        sha256=found.sha256,
+        train_examples=_at_most(found.examples.y_train, recipe.train_examples_max),
+        test_examples=_at_most(found.examples.y_test, recipe.test_examples_max),
     )
 
 
-def facts(dataset_file: Path) -> dict[str, Any] | None:
+def facts(dataset_file: Path) -> DatasetFacts | None:
     """What was written beside a prepared file; None if nothing was, if it is broken or too old."""
     try:
-        found = run_record.read_json(_beside(dataset_file))
+        return run_record.decoded(_beside(dataset_file), _DECODER, 0)
     except run_record.RecordError:
         return None
-    is_whole = found and SHA256 in found and isinstance(found.get("examples"), dict)
-    return found if is_whole else None
 
 
 def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[str]:
@@ -62,7 +84,7 @@ def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[
     for name in dict.fromkeys(data.name for data in used if data):
         counts = Counter(data.sha256 for data in used if data and data.name == name)
         here = facts(datasets_dir / f"{name}.npz")
-        usual = here[SHA256] if here else counts.most_common(1)[0][0]
+        usual = here.sha256 if here else counts.most_common(1)[0][0]
         whose = "the file prepared here" if here else "most runs"
         for found in set(counts) - {usual}:
             reasons[name, found] = (

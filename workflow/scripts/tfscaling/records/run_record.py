@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -30,7 +30,7 @@ from tfscaling.records.rank_report import (
     TrainingReport,
     summary,
 )
-from tfscaling.study.run_spec import JobSpec, Point, RunSpec
+from tfscaling.study.run_spec import JobSpec, Point, RunSpec, Value
 
 SCHEMA_VERSION: Final = 3
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
@@ -38,6 +38,7 @@ COMPUTE_STEPS = "compute_steps.csv"
 #: Events' times are rounded to a millionth of a second.
 CLOCK_TOLERANCE_S = 1e-3
 _T = TypeVar("_T")
+_R = TypeVar("_R", bound=msgspec.Struct)
 
 
 class RecordError(ValueError):
@@ -170,12 +171,33 @@ class PreparedData(Part, frozen=True, kw_only=True):
     test_examples: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
 
 
+class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What Slurm says of a job; what it does not say is None. Times are UTC."""
+
+    id: str | None = None
+    partition: str | None = None
+    nodes: Annotated[str | None, Meta(description="As a node list, such as n[1-2].")] = None
+    nodes_allocated: Annotated[str | None, Meta(description="Their number.")] = None
+    cpus_allocated: Annotated[str | None, Meta(description="Likewise, on all nodes.")] = None
+    submit: Annotated[str | None, Meta(description="When it was submitted.")] = None
+    start: Annotated[str | None, Meta(description="When it started.")] = None
+    tres: Annotated[str | None, Meta(description="What was allocated in all.")] = None
+    tres_per_node: Annotated[str | None, Meta(description="What was requested per node.")] = None
+    queue_time_s: Annotated[float | None, Meta(description="From submission to allocation.")] = None
+    queue_time_reason: Annotated[str | None, Meta(description="Why queue_time_s is not known.")] = (
+        None
+    )
+    boot_time_s: Annotated[
+        float | None, Meta(description="From allocation to start, where Slurm boots nodes.")
+    ] = None
+
+
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """On which host, when and from which code a job of ranks was made."""
 
     launcher_host: str
     git_commit: str | None
-    slurm_job: dict[str, Any] | None
+    slurm_job: SlurmJob | None
     slurm_settings: Annotated[
         dict[str, str] | None,
         Meta(description="Slurm's settings that place, bind and trace tasks."),
@@ -236,7 +258,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
     axes: RunAxes
     derived: Derived
     parameters: Annotated[
-        dict[str, Any],
+        dict[str, Value],
         Meta(
             description="Every parameter of the run (recipe, measured keys of the platform, seed, "
             "trainer_version)."
@@ -277,31 +299,18 @@ class RunRecord(Part, frozen=True, kw_only=True):
         return self.validity.valid
 
 
-def write_json(path: Path, content: Mapping[str, Any] | msgspec.Struct) -> None:
+def write_json(path: Path, content: object) -> None:
     """Write the whole file or nothing: readers never see half of it.
 
-    Raises ValueError if a number is NaN or infinite: that is no JSON.
+    Raises strict_json.NotFiniteError if a number is NaN or infinite: that is no JSON.
     """
-    plain = msgspec.to_builtins(content) if isinstance(content, msgspec.Struct) else content
-    atomic.write_text(path, strict_json.dumps(plain, indent=1, default=str) + "\n")
+    text = msgspec.json.format(strict_json.encode(content), indent=1).decode()
+    atomic.write_text(path, text + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
+def read_json(path: Path) -> Any:
     """The content of a JSON file, or None if there is none. Raises RecordError if it is broken."""
-    try:
-        content = strict_json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except strict_json.NotFiniteError as error:
-        raise RecordError(
-            f"{path}: not JSON: {error}; records made before schema_version 3 have it where a run "
-            "diverged: run it again (docs/records.md)"
-        ) from error
-    except ValueError as error:
-        raise RecordError(f"{path}: not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise RecordError(f"{path}: not a JSON object")
-    return content
+    return decoded(path, msgspec.json.Decoder(dict[str, Any]), 0)
 
 
 def read(path: Path) -> RunRecord | None:
@@ -318,31 +327,47 @@ def decoded(path: Path, decoder: msgspec.json.Decoder[_T], version: int) -> _T |
     Raises RecordError with the file, the key and what is wrong.
     """
     try:
-        return decoder.decode(path.read_bytes())
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        content = read_json(path) or {}  # says what is wrong with the JSON
-        raise RecordError(f"{path}: {_problem(content, version, error)}") from error
+    return parse(content, path, decoder, version)
 
 
-def from_content(content: Mapping[str, Any], where: object, kind: type[_T]) -> _T:
-    """The record of this kind with the content of a file. Raises RecordError."""
+def parse(
+    content: bytes, where: object, decoder: msgspec.json.Decoder[_T], version: int = SCHEMA_VERSION
+) -> _T:
+    """The record in the content of a file, which errors call `where`. Raises RecordError."""
     try:
-        return msgspec.convert(content, kind)
-    except msgspec.ValidationError as error:
-        raise RecordError(f"{where}: {_problem(content, SCHEMA_VERSION, error)}") from error
+        return decoder.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RecordError(f"{where}: {_problem(content, version, error)}") from error
 
 
-def _problem(content: Mapping[str, Any], version: int, error: Exception) -> str:
-    """`key: what is wrong`, from the message of msgspec; or that it is of another version."""
-    found = content.get("schema_version")
+def _problem(content: bytes, version: int, error: Exception) -> str:
+    """`key: what is wrong`, from the message of msgspec; or that it is no JSON, or of a version."""
+    try:
+        plain = strict_json.loads(content.decode())
+    except strict_json.NotFiniteError as not_finite:
+        return (
+            f"not JSON: {not_finite}; records made before schema_version 3 have it where a run "
+            "diverged: run it again (docs/records.md)"
+        )
+    except ValueError as no_json:
+        return f"not JSON: {no_json}"
+    if not isinstance(plain, dict):
+        return "not a JSON object"
+    found = plain.get("schema_version")
     if isinstance(found, int) and found != version:
         age = "an earlier" if found < version else "a later"
         return (
             f"schema_version {found}, where {version} is read: made by {age} version of this "
             "workflow; run it again, or tabulate it with that version (docs/records.md)"
         )
+    return _place(error)
+
+
+def _place(error: Exception) -> str:
+    """`key: what is wrong`, from the message of msgspec."""
     text, _, place = str(error).partition(" - at `$")
     place = place.rstrip("`").removeprefix(".")
     if named := re.fullmatch(r"Object (missing required|contains unknown) field `(.+)`", text):
@@ -351,11 +376,20 @@ def _problem(content: Mapping[str, Any], version: int, error: Exception) -> str:
     return f"{place}: {text}" if place else text
 
 
+def checked(record: _R, where: str) -> _R:
+    """The record, if it is one that `read` would take. Raises RecordError with the key."""
+    try:
+        msgspec.json.decode(msgspec.json.encode(record), type=type(record))
+    except msgspec.ValidationError as error:
+        raise RecordError(f"{where}: {_place(error)}") from error
+    return record
+
+
 def measured_phases(
     rank_events: Sequence[Sequence[Event]],
     launch_s: float,
     end_s: float,
-    slurm_job: Mapping[str, Any] | None,
+    slurm_job: SlurmJob | None,
 ) -> Phases:
     """Durations in seconds from the events of all ranks, by the launcher's clock.
 
@@ -371,7 +405,7 @@ def measured_phases(
     # evaluations between epochs, with the same boundaries: from the last rank's end of the epoch
     trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in ("epoch", "epoch_evaluated"))
     between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
-    durations: dict[str, Any] = {}
+    durations: dict[str, float] = {}
     begin_s = launch_s
     for name in phases.WALL_PHASES:
         event = phases.PHASES[name].event
@@ -380,8 +414,13 @@ def measured_phases(
         begin_s = passed_s
     durations["train_time_s"] -= between_s
     durations["evaluation_time_s"] += between_s
-    durations |= {name: (slurm_job or {}).get(name) for name in ("queue_time_s", "boot_time_s")}
-    return Phases(**durations, execution_time_s=last["trained"] - first_line_s - between_s)
+    job = slurm_job or SlurmJob()
+    return Phases(
+        queue_time_s=job.queue_time_s,
+        boot_time_s=job.boot_time_s,
+        **durations,
+        execution_time_s=last["trained"] - first_line_s - between_s,
+    )
 
 
 def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: str) -> dict[int, float]:
@@ -542,8 +581,7 @@ def build(
         warnings=warnings(reports),
         validity=validity,
     )
-    from_content(msgspec.to_builtins(record), RECORD, RunRecord)
-    return record  # with all that the ranks reported
+    return checked(record, RECORD)
 
 
 def validity(checks: Sequence[str], divergence: str = "") -> Validity:

@@ -23,7 +23,7 @@ from tfscaling.study.config import AXES, POINT_AXES, Measured, Recipe
 from tfscaling.study.geometry import Geometry
 
 #: The value of a parameter, as JSON has it.
-Value = str | int | float | None | list[str] | list[int] | dict[str, str]
+Value = bool | int | float | str | None | list[str | int] | dict[str, str]
 #: Parameter → its value.
 Parameters = Mapping[str, Value]
 

@@ -55,7 +55,7 @@ def of(record: RunRecord) -> dict[str, Any]:
         "git_commit": environment.git_commit,
         "slurm_settings": _text(environment.slurm_settings),
         "started": environment.started,
-        "slurm_job_id": (environment.slurm_job or {}).get("id"),
+        "slurm_job_id": environment.slurm_job.id if environment.slurm_job else None,
         "dataset": environment.dataset.name,
         "dataset_sha256": environment.dataset.sha256,
         "unchecked": SEPARATOR.join(environment.unchecked) or None,
