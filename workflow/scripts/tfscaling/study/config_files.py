@@ -95,8 +95,8 @@ def _problems(
     the nodes around this one.
     """
     if any(node is other for other in above):
-        rule = "a recursive alias is not allowed; it is part of the value that it repeats"
-        yield _line(node), f"{key_of(path)}: {rule}"
+        message = "a recursive alias is not allowed; it is part of the value that it repeats"
+        yield _line(node), f"{key_of(path)}: {message}"
     elif id(node) not in done:
         done.add(id(node))
         if isinstance(node, yaml.MappingNode):
