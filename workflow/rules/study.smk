@@ -1,4 +1,4 @@
-"""What is asked, as files: the configuration and the manifest.
+"""What is requested, as files: the configuration and the manifest.
 
 INPUTS   the validated configuration and the grid that it expands to
 OUTPUTS  results/{study}/config.json     every key with its value, defaults filled in
