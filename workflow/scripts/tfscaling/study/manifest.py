@@ -172,6 +172,7 @@ def as_dict(manifest: Manifest) -> dict[str, Any]:
 
     return {
         "schema_version": manifest.schema_version,
+        "planned": manifest.runs,
         "order_seed": manifest.order_seed,
         "target_accuracy": manifest.target_accuracy,
         "synchronous_strategies": manifest.synchronous_strategies,

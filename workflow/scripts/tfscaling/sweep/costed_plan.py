@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tfscaling.analysis import communication
 from tfscaling.records import benchmark_record, prepared_data, run_record, run_states
 from tfscaling.study import costs, grid, manifest, platforms, user_code
 from tfscaling.study.config import AXES, BATCH_SIZE_KEYS, POINT_AXES, Budget, Config
 from tfscaling.study.configuration import Sources, problem
 from tfscaling.study.geometry import Geometry
-from tfscaling.study.manifest import Manifest, PlannedRun
+from tfscaling.study.manifest import Manifest, PlannedBenchmark, PlannedRun
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import one_line
 
@@ -80,9 +82,12 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     platforms.check_cluster(config)
     expected = manifest.as_dict(planned)
     selected = [e for e in expected["runs"] if is_selected(config, e["axes"]["platform"])]
-    table, _ = runs_table.run_tables(
-        {"runs": [{**e, "further": False} for e in selected]}, runs_dir
-    )
+    runs = [
+        msgspec.structs.replace(run, extra_repeat=False)
+        for run in planned.runs
+        if config.is_selected(run.spec.point.platform)
+    ]
+    table, _ = runs_table.run_tables(runs, runs_dir)
     estimates: dict[tuple[Any, ...], tuple[float, str]] = {}
     rows = []
     for entry, status, reason in zip(selected, table["status"], table["reason"], strict=True):
@@ -102,18 +107,20 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
                 config.platforms[out["axes"]["platform"]].devices,
             )
             rows.append({**dict.fromkeys(COLUMNS), **out["axes"], **why})
-    benchmarks = communication.to_do(expected, benchmark_record.folder_beside(runs_dir))
+    benchmarks = communication.to_do(
+        planned.all_reduce_benchmarks, benchmark_record.folder_beside(runs_dir)
+    )
     elsewhere = len(expected["runs"]) - len(selected)
     return Plan(rows, finished, elsewhere, _benchmarks(config, benchmarks))
 
 
-def _benchmarks(config: Config, entries: Sequence[Mapping[str, Any]]) -> list[Row]:
+def _benchmarks(config: Config, planned: Sequence[PlannedBenchmark]) -> list[Row]:
     """Rows of these benchmarks, the platform's time limit as their duration."""
     rows = []
-    for axes, price in ((entry["axes"], entry["usd_per_node_hour"]) for entry in entries):
-        platform, nodes = axes["platform"], axes["nodes"]
+    for benchmark in planned:
+        platform, nodes = benchmark.point.platform, benchmark.point.nodes
         limit_s = 60.0 * config.platforms[platform].runtime_min
-        cost_usd = costs.run_cost_usd(price, nodes, limit_s)
+        cost_usd = costs.run_cost_usd(benchmark.usd_per_node_hour, nodes, limit_s)
         row = (platform, limit_s, nodes * limit_s / 3600.0, cost_usd)
         if is_selected(config, platform):
             rows.append(dict(zip(BENCHMARK_COLUMNS, row, strict=True)))

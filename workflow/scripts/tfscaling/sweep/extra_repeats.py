@@ -87,7 +87,7 @@ def next_number(runs: int) -> int:
 
 def _done(expected: Entry, runs_dir: Path) -> dict[tuple[str, ...], Mapping[Any, Any]]:
     """Axes → row of the runs that the tables count as results, valid or diverged."""
-    runs, _ = runs_table.run_tables(expected, runs_dir)
+    runs, _ = runs_table.run_tables(expected["planned"], runs_dir)
     done = runs[runs["status"].isin([*FINISHED])]
     return {_key(run): run for run in rows_of(done)}
 
