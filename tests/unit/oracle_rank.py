@@ -155,7 +155,7 @@ def trained(make: Make, replicas: int) -> dict[str, Any]:
         trainer = make(model, arrays_of(examples), GLOBAL_BATCH // replicas, settings)
         events = EventLog(Path(os.devnull), 0)
         result = trainer.train(events, lambda _: None)
-        if name.startswith("plain"):  # the others' moments are each replica's own until then
+        if name.startswith("plain"):  # nothing held out is compared of the others
             trainer.evaluate(result, events, "evaluated")
         found[name] = found_in(result)
     found["overflow"] = overflowing(make, replicas)
