@@ -178,7 +178,7 @@ def python_rank(folder: Path, rank: int, code: str, *arguments: str) -> Command:
 
 
 def run_python(
-    code: str, *arguments: str, timeout_s: float = 120, **environment: str
+    code: str, *arguments: str, timeout_s: float = 900, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run Python code in a process of its own that finds the library."""
     return subprocess.run(

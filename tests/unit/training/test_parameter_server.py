@@ -95,7 +95,7 @@ def asynchronous(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with ReservedPorts(3) as ports:
         words = [str(output), *map(str, ports.numbers)]
         path = f"{SCRIPTS}:{Path(asynchronous_rank.__file__).parent}"
-        done = run_python(code, *words, timeout_s=300, CUDA_VISIBLE_DEVICES="-1", PYTHONPATH=path)
+        done = run_python(code, *words, CUDA_VISIBLE_DEVICES="-1", PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(output.read_text())
     return found
