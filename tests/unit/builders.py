@@ -177,16 +177,17 @@ def python_rank(folder: Path, rank: int, code: str, *arguments: str) -> Command:
     return Command((sys.executable, "-c", say + code, *arguments), {}, log, rank)
 
 
-def run_python(
-    code: str, *arguments: str, timeout_s: float = 900, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Run Python code in a process of its own that finds the library."""
+def run_python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process of its own that finds the library.
+
+    It is given up after 15 minutes, which a busy machine does not need.
+    """
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         env={**os.environ, "PYTHONPATH": str(SCRIPTS), **environment},
         capture_output=True,
         text=True,
-        timeout=timeout_s,
+        timeout=900,
         check=False,
     )
 
