@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from builders import manifest_dict, raw_config
+from builders import ManifestDict, manifest_dict, raw_config
 from tfscaling.study import configuration
 
 
-def expected_of(*blocks: dict[str, Any], **platform: Any) -> dict[str, Any]:
+def expected_of(*blocks: dict[str, Any], **platform: Any) -> ManifestDict:
     """The expected runs of some blocks on the platform `cluster`."""
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}
     raw = raw_config((("grid",), [{**usual, **block} for block in blocks or ({},)]))

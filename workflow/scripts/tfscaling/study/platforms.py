@@ -5,13 +5,17 @@ from __future__ import annotations
 import datetime
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TypeVar
 
 from tfscaling.study import sbatch_options
 from tfscaling.study.config import Config, Platform
 from tfscaling.study.configuration import ConfigError, Sources, known, problem
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.run_spec import Point
+
+#: The value of a resource of Snakemake's, and what gives it from the wildcards of a job.
+Resource = int | str
+_Wildcards = TypeVar("_Wildcards")
 
 #: Prices may be left out, but not half given: a price means nothing without its date and source.
 PRICE_KEYS = ("price_date", "price_source")
@@ -103,7 +107,7 @@ def device_kind(gpus_per_node: int, devices: str) -> str:
     return LOGICAL if devices == "logical" else GPU
 
 
-def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Any]:
+def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resource]:
     """Snakemake resources with which the Slurm executor plugin asks for exactly this geometry.
 
     A run by the local launcher is one task on one node: its ranks are processes there. `tasks` is
@@ -121,7 +125,7 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Any]:
     extra += ["--exclusive"] if platform.exclusive else []
     extra += [platform.extra] if platform.extra else []
     gres = geometry.gpus_per_node > 0 and platform.gpu_gres
-    resources: dict[str, Any] = {
+    resources: dict[str, Resource | None] = {
         "nodes": requested.nodes,
         "tasks": requested.tasks,
         "cpus_per_task": platform.cpus_per_node // requested.tasks_per_node_max,
@@ -143,8 +147,10 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Any]:
 
 
 def resource_functions(
-    platforms: Mapping[str, Platform], points: Iterable[Point], point_of: Callable[[Any], Point]
-) -> dict[str, Any]:
+    platforms: Mapping[str, Platform],
+    points: Iterable[Point],
+    point_of: Callable[[_Wildcards], Point],
+) -> dict[str, Resource | Callable[[_Wildcards], Resource | None] | None]:
     """Resource → what each job asks of Slurm, of those that the jobs of these points ask for.
 
     A value that all jobs share is given as it is, others as a function of the job's wildcards, of
@@ -153,14 +159,14 @@ def resource_functions(
     """
 
     @functools.cache
-    def resources_of(point: Point) -> dict[str, Any]:
+    def resources_of(point: Point) -> dict[str, Resource]:
         return slurm_resources(platforms[point.platform], point.geometry)
 
-    def function(name: str) -> Callable[[Any], Any]:
+    def function(name: str) -> Callable[[_Wildcards], Resource | None]:
         return lambda wildcards: resources_of(point_of(wildcards)).get(name)
 
     jobs = [resources_of(point) for point in dict.fromkeys(points)]
-    functions: dict[str, Any] = {}
+    functions: dict[str, Resource | Callable[[_Wildcards], Resource | None] | None] = {}
     for name in dict.fromkeys(name for resources in jobs for name in resources):
         values = {resources.get(name) for resources in jobs}
         functions[name] = function(name) if len(values) > 1 else values.pop()
