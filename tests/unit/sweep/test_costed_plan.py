@@ -230,7 +230,7 @@ def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
     assert [row.devices for row in made.rows] == ["CPU", "logical"] * 2
     header, *rows = table_rows(page(config, tmp_path, "local"))
     shown = [dict(zip(header, row, strict=True)) for row in rows[:4]]
-    assert [(row.devices, row.gpus) for row in shown] == [
+    assert [(row["devices"], row["gpus"]) for row in shown] == [
         ("CPU", "0"), ("logical", "4 logical"), ("CPU", "–"), ("logical", "–"),
     ]  # fmt: skip
 
