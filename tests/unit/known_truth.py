@@ -16,9 +16,10 @@ from statistics import median
 from typing import Any
 
 import generator
-from builders import manifest_dict, raw_config
+from builders import manifest_of, raw_config, write_failure
 from tfscaling.records import run_record
 from tfscaling.study import configuration
+from tfscaling.study.manifest import Manifest
 
 REPEATS = 6
 NODES = (1, 2, 3, 4)
@@ -74,7 +75,7 @@ class TrueSet:
     points: Mapping[Key, TruePoint]
 
 
-def expected_runs() -> dict[str, Any]:
+def planned_runs() -> Manifest:
     """The manifest that all sets share."""
     price = {"price_date": "2026-01-01", "price_source": "made up"}
     shape = {"launcher": "srun", "nodes_max": 8, "cpus_per_node": 2, **price}
@@ -87,7 +88,7 @@ def expected_runs() -> dict[str, Any]:
         "nodes": list(NODES), "repeats": REPEATS,
     }  # fmt: skip
     raw = raw_config((("platforms",), platforms), (("grid",), [block]))
-    return manifest_dict(configuration.validate(raw))
+    return manifest_of(configuration.validate(raw))
 
 
 def draw(number: int) -> TrueSet:
@@ -133,33 +134,29 @@ def _point(rng: random.Random, kind: str, noise: float, time_s: float, error: fl
 
 
 class Writer:
-    """Writes the records of sets; a record is made once for each expected run and then changed."""
+    """Writes the records of sets; a record is made once for each planned run and then changed."""
 
     def __init__(self) -> None:
-        self.expected = expected_runs()
+        self.planned = planned_runs()
         self._records = [
             generator.content(
-                generator.scattered(
-                    generator.spec_of(entry), 100.0, random.Random(0), generator.prepared("mnist")
-                )
+                generator.scattered(run.spec, 100.0, random.Random(0), generator.prepared("mnist"))
             )
-            for entry in self.expected["runs"]
+            for run in self.planned.runs
         ]
 
     def write(self, truth: TrueSet, runs_dir: Path) -> None:
         """Write the records and failures of the set below `runs_dir`."""
-        for entry, usual in zip(self.expected["runs"], self._records, strict=True):
-            axes = entry["axes"]
-            run = truth.points[axes["platform"], axes["nodes"]].runs[axes["repeat"] - 1]
+        for planned, usual in zip(self.planned.runs, self._records, strict=True):
+            spec = planned.spec
+            run = truth.points[spec.point.platform, spec.point.nodes].runs[spec.repeat - 1]
             if run.outcome == MISSING:
                 continue
-            folder = runs_dir / entry["path"]
-            folder.mkdir(parents=True)
             if run.outcome == FAILED:
-                cause = {"kind": "rank_died", "message": "exit code 3", "rank": 1, "host": "n1"}
-                content = {"axes": axes, "attempt": 1, "cause": cause}
-                (folder / run_record.FAILURE).write_text(json.dumps(content))
+                write_failure(runs_dir, planned, host="n1")
                 continue
+            folder = runs_dir / spec.path
+            folder.mkdir(parents=True)
             record = _changed(copy.deepcopy(usual), run)
             (folder / run_record.RECORD).write_text(json.dumps(record, allow_nan=False))
 

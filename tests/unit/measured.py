@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from builders import manifest_dict, raw_config
+from builders import manifest_of, raw_config
 from tfscaling.study import configuration, costs
+from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import device_kind
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -18,14 +19,24 @@ PLATFORMS = {
     "east": {"cloud": "gcp", "usd_per_node_hour": 1.0, **PRICE},
     "west": {"cloud": "aws", "usd_per_node_hour": 2.0, **PRICE},
 }
+#: What is planned where it does not matter.
+NOTHING_PLANNED = Manifest(
+    order_seed=1,
+    target_accuracy=None,
+    platforms={},
+    synchronous_strategies=(),
+    runs=(),
+    excluded=(),
+    all_reduce_benchmarks=(),
+)
 #: Point (platform, nodes) → execution times of its runs in seconds, with accuracies if they matter.
 Times = Mapping[tuple[str, int], Sequence[float]]
 
 
 def measured(
     times: Times, accuracies: Times | None = None, **platforms: Any
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    """(comparison, runs, expected) of these runs; runs that are expected but not given failed."""
+) -> tuple[pd.DataFrame, pd.DataFrame, Manifest]:
+    """(comparison, runs, planned) of these runs; runs that are planned but not given failed."""
     nodes = sorted({nodes for _, nodes in times})
     repeats = max(map(len, times.values()))
     names = list(dict.fromkeys(platform for platform, _ in times))
@@ -35,14 +46,15 @@ def measured(
         (("grid",), [{"platform": names, "model": "mnist_cnn", "recipe": "weak", "nodes": nodes,
                       "repeats": repeats}]),
     )  # fmt: skip
-    expected = manifest_dict(configuration.validate(raw))
+    planned = manifest_of(configuration.validate(raw))
     rows = []
-    for entry in expected["runs"]:
-        axes = entry["axes"]
-        point, number = (axes["platform"], axes["nodes"]), axes["repeat"] - 1
-        row = {**axes, "tasks_per_node": "1", **{size: entry[size] for size in runs_table.SIZES}}
-        row["devices"] = device_kind(axes["gpus_per_node"], entry["parameters"]["devices"])
-        row["parameters_hash"] = entry["parameters_hash"]
+    for run in planned.runs:
+        spec = run.spec
+        point, number = (spec.point.platform, spec.point.nodes), spec.repeat - 1
+        row = {**spec.axes, "tasks_per_node": "1"}
+        row |= {size: getattr(spec, size) for size in runs_table.SIZES}
+        row["devices"] = device_kind(spec.point.gpus_per_node, spec.measured.devices)
+        row["parameters_hash"] = spec.parameters_hash
         if number < len(times.get(point, ())):
             time = times[point][number]
             accuracy = (accuracies or {}).get(point, [0.9] * repeats)[number]
@@ -52,13 +64,12 @@ def measured(
                 "accuracy": accuracy,
                 "test_accuracy": accuracy - 0.01,
             }
-            price = entry["usd_per_node_hour"]
-            row["cost_usd"] = costs.run_cost_usd(price, axes["nodes"], time)
+            row["cost_usd"] = costs.run_cost_usd(run.usd_per_node_hour, spec.point.nodes, time)
         else:
             row |= {"status": "failed", "reason": "rank 1 died"}
         rows.append(row)
     runs = pd.DataFrame(rows, columns=list(runs_table.RUN_COLUMNS))
-    return comparison_table(runs, expected), runs, expected
+    return comparison_table(runs, planned), runs, planned
 
 
 def around(value: float, spread: float = 0.01, runs: int = 6) -> list[float]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import generator
 import pandas as pd
-from builders import manifest_dict, raw_config, write_failure
+from builders import manifest_of, raw_config, write_failure
 from tfscaling.report.page import Plot, Results
 from tfscaling.study import configuration
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, runs_table
 from tfscaling.tables.comparison import comparison_table
 
@@ -32,7 +32,7 @@ DECISION = [
 
 @dataclass(frozen=True)
 class Study:
-    expected: Mapping[str, Any]
+    planned: Manifest
     runs: pd.DataFrame
     comparison: pd.DataFrame
 
@@ -48,21 +48,21 @@ def study(runs_dir: Path, fails: bool = True) -> Study:
     price = {"usd_per_node_hour": 3.5, "price_date": "2026-01", "price_source": "a list"}
     raw = raw_config((("grid",), blocks))
     raw["platforms"]["cluster"] |= {"title": "My cluster", "instance_type": "big-8", **price}
-    expected = manifest_dict(configuration.validate(raw))
-    for entry in expected["runs"]:
-        axes = entry["axes"]
-        if axes["nodes"] == 8:
-            write_failure(runs_dir, entry, message=NASTY)
-        elif not (fails and axes["nodes"] == 4 and axes["repeat"] == 2):
-            generator.write_records({"runs": [entry]}, runs_dir)
-    runs, _ = runs_table.run_tables(expected, runs_dir)
-    return Study(expected, runs, comparison_table(runs, expected))
+    planned = manifest_of(configuration.validate(raw))
+    for run in planned.runs:
+        point, repeat = run.spec.point, run.spec.repeat
+        if point.nodes == 8:
+            write_failure(runs_dir, run, message=NASTY)
+        elif not (fails and point.nodes == 4 and repeat == 2):
+            generator.write_records([run], runs_dir)
+    runs, _ = runs_table.run_tables(planned.runs, runs_dir)
+    return Study(planned, runs, comparison_table(runs, planned))
 
 
 def results(made: Study, **changes: Any) -> Results:
     """What the page shows of the study: two plots, and the conclusions that tests look at."""
     usual: dict[str, Any] = {
-        "manifest": made.expected,
+        "manifest": made.planned,
         "runs": made.runs,
         "comparison": made.comparison,
         "warnings": data_warnings.find(made.comparison, made.runs),

@@ -1,21 +1,36 @@
-"""Expected runs, rows of tables and a published point, for the tests of tables."""
+"""Planned runs, rows of tables and a published point, for the tests of tables."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from builders import ManifestDict, manifest_dict, raw_config
+from builders import manifest_of, raw_config
 from tfscaling.study import configuration
+from tfscaling.study.config import Config
+from tfscaling.study.manifest import Manifest
+from tfscaling.tables import runs_table
+from tfscaling.tables.published import PublishedResult
 
 
-def expected_of(*blocks: dict[str, Any], **platform: Any) -> ManifestDict:
-    """The expected runs of some blocks on the platform `cluster`."""
+def config_of(*blocks: dict[str, Any], **platform: Any) -> Config:
+    """Some blocks on the platform `cluster`."""
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}
     raw = raw_config((("grid",), [{**usual, **block} for block in blocks or ({},)]))
     raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
     raw["platforms"]["cluster"].update(platform)
-    return manifest_dict(configuration.validate(raw))
+    return configuration.validate(raw)
+
+
+def planned_of(*blocks: dict[str, Any], **platform: Any) -> Manifest:
+    """The planned runs of some blocks on the platform `cluster`."""
+    return manifest_of(config_of(*blocks, **platform))
+
+
+def tables_of(planned: Manifest, runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The tables of runs and epochs."""
+    return runs_table.run_tables(planned.runs, runs_dir, planned.target_accuracy)
 
 
 def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -29,7 +44,7 @@ def point(table: pd.DataFrame, **axes: Any) -> dict[str, Any]:
 
 
 def published_row(**changes: Any) -> dict[str, Any]:
-    """What somebody published of the minimal configuration's point of one node."""
+    """What somebody published of the minimal configuration's point of one node, as in a file."""
     usual = {
         "platform": "cluster", "model": "mnist_cnn", "strategy": "multi_worker_mirrored",
         "nodes": 1, "gpus_per_node": 0, "tasks_per_node": "1", "cloud": "gcp",
@@ -38,3 +53,8 @@ def published_row(**changes: Any) -> dict[str, Any]:
         "execution_time_s": 80.0, "loss": 0.25, "accuracy": 0.9, "source": "a paper, p. 3",
     }  # fmt: skip
     return {**usual, **changes}
+
+
+def published_result(**changes: Any) -> PublishedResult:
+    """The same as a result."""
+    return PublishedResult(**published_row(**changes))

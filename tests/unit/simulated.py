@@ -36,7 +36,7 @@ class Sweeps:
     """Runs and comparison of points, the same again for each of some recipes, to fill in values."""
 
     def __init__(self, points: Sequence[Point], recipes: int = 1) -> None:
-        comparison, runs, self.expected = measured({point: [1.0] * RUNS for point in points})
+        comparison, runs, self.planned = measured({point: [1.0] * RUNS for point in points})
         self.count = len(points) * recipes
         places = {point: number for number, point in enumerate(points)}
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import generator
 import pandas as pd
 import pytest
-from builders import manifest_dict, raw_config
+from builders import manifest_of, raw_config
 from tfscaling.study import configuration
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import display, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.display import TextTable
@@ -29,7 +29,7 @@ POINTS = [
 
 
 @pytest.fixture(scope="module")
-def expected() -> dict[str, Any]:
+def planned() -> Manifest:
     block = {
         "platform": ["cluster", "other"], "model": "mnist_cnn", "recipe": ["weak", "slow"],
         "nodes": [1, 2, 3, 4, 5], "gpus_per_node": [0, 1, 2, 3, 4], "repeats": REPEATS,
@@ -37,20 +37,20 @@ def expected() -> dict[str, Any]:
     raw = raw_config((("grid",), [block]))
     raw["platforms"]["other"] = raw["platforms"]["cluster"]
     raw["recipes"]["slow"] = {**raw["recipes"]["weak"], "learning_rate": 0.01}
-    return manifest_dict(configuration.validate(raw))
+    return manifest_of(configuration.validate(raw))
 
 
 @pytest.fixture(scope="module")
-def folder(expected: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(planned: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("runs")
-    generator.write_records(expected, folder)
+    generator.write_records(planned.runs, folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def comparison(expected: dict[str, Any], folder: Path) -> pd.DataFrame:
-    runs, _ = runs_table.run_tables(expected, folder)
-    return comparison_table(runs, expected)
+def comparison(planned: Manifest, folder: Path) -> pd.DataFrame:
+    runs, _ = runs_table.run_tables(planned.runs, folder)
+    return comparison_table(runs, planned)
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,8 @@ def shown(comparison: pd.DataFrame) -> TextTable:
     return display.comparison(comparison, "Many", COLUMNS)
 
 
-def test_every_run_is_a_row_and_every_epoch(expected: dict[str, Any], folder: Path) -> None:
-    runs, epochs = runs_table.run_tables(expected, folder)
+def test_every_run_is_a_row_and_every_epoch(planned: Manifest, folder: Path) -> None:
+    runs, epochs = runs_table.run_tables(planned.runs, folder)
     assert len(runs) == len(POINTS) * REPEATS == 600
     assert set(runs["status"]) == {"ok"}
     assert runs["parameters_hash"].nunique() == 600
@@ -79,9 +79,9 @@ def test_every_point_is_a_row_with_all_its_runs_and_an_interval(comparison: pd.D
 
 
 def test_times_are_near_those_that_were_made_up(
-    expected: dict[str, Any], comparison: pd.DataFrame
+    planned: Manifest, comparison: pd.DataFrame
 ) -> None:
-    usual = [generator.usual_time_s(generator.spec_of(run)) for run in expected["runs"][::REPEATS]]
+    usual = [generator.usual_time_s(run.spec) for run in planned.runs[::REPEATS]]
     assert comparison["execution_time_s"].tolist() == pytest.approx(usual, rel=0.05)
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from builders import REPOSITORY
 from claims import INDIFFERENCE, is_false
+from measured import NOTHING_PLANNED
 from simulated import NOISES, RUNS, Sweeps, line, noise, share
 from tfscaling.analysis import clouds, decision, findings
 from tfscaling.analysis.evidence import Study
@@ -27,7 +28,7 @@ each_noise = pytest.mark.parametrize("kind", NOISES, ids=lambda kind: f"{kind[0]
 
 def supported(comparison: pd.DataFrame, runs: pd.DataFrame, topic: str) -> list[str]:
     """The supported sentences of a topic."""
-    found = findings.find(Study(comparison, runs))
+    found = findings.find(Study(comparison, runs, NOTHING_PLANNED))
     return list(found.loc[(found["topic"] == topic) & (found["support"] == SUPPORTED), "text"])
 
 
@@ -91,7 +92,7 @@ def test_a_cloud_wins_only_where_it_does(kind: tuple[str, float]) -> None:
     sweeps = Sweeps(line("east") + line("west"))
     false = []
     for comparison, runs in sweeps.times([100.0] * 8, kind, TRIALS):
-        table = clouds.table(Study(comparison, runs, sweeps.expected))
+        table = clouds.table(Study(comparison, runs, sweeps.planned))
         times = table[table["metric"] == "execution_time_s"]
         false.append(bool((times["verdict"] == SUPPORTED).any()))
     assert share(false) <= FALSE_MAX
@@ -129,7 +130,7 @@ def choices(
         )
     }
     for tables in sweeps.times(true_s, kind, trials):
-        for choice in decision.decide(Study(*tables)):
+        for choice in decision.decide(Study(*tables, NOTHING_PLANNED)):
             if choice.goal == "execution_time_s":
                 point: Any = choice.point
                 own = true_s[places[point.recipe, point.platform, point.nodes]]

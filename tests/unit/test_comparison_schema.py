@@ -9,26 +9,23 @@ from typing import Any
 import generator
 import pandas as pd
 import pytest
-from builders import manifest_dict, raw_config, write_failure
+from builders import manifest_of, raw_config, write_failure
 from jsonschema import Draft202012Validator
+from rows import published_result, tables_of
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import configuration
 from tfscaling.study.configuration import load_schema, properties
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import comparison, runs_table
 from tfscaling.tables.comparison import comparison_table
 
 # JSON Schema's own types: in a column with an empty cell, pandas writes 2 as 2.0
 VALIDATOR = Draft202012Validator(load_schema("comparison"))
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
-PUBLISHED = {
-    "platform": "gcp", "model": "mnist_cnn", "strategy": "multi_worker_mirrored", "nodes": 1,
-    "gpus_per_node": 0, "tasks_per_node": "1", "cloud": "gcp", "dataset": "mnist",
-    "optimizer": "sgd", "learning_rate": 0.1, "epochs": 2, "global_batch_size": 64,
-    "execution_time_s": 80.0, "loss": 0.25, "accuracy": 0.9, "source": "a paper",
-}  # fmt: skip
+PUBLISHED = published_result(platform="gcp")
 
 
-def expected_runs(repeats: int) -> dict[str, Any]:
+def planned_runs(repeats: int) -> Manifest:
     """Nine nodes are too many; one block has tasks per node, one another recipe and platform."""
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "repeats": repeats}
     blocks = [
@@ -43,34 +40,34 @@ def expected_runs(repeats: int) -> dict[str, Any]:
     # the larger the batch, the less accurate: not every point reaches this
     raw["comparison"] = {"target_accuracy": 0.98}
     raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
-    return manifest_dict(configuration.validate(raw))
+    return manifest_of(configuration.validate(raw))
 
 
-def spoil(expected: dict[str, Any], runs_dir: Path) -> None:
+def spoil(planned: Manifest, runs_dir: Path) -> None:
     """On 2 nodes one run failed, on 3 all; on 4 all are missing, on 5 stale, on 6 unfinished."""
-    for entry in expected["runs"]:
-        axes, folder = entry["axes"], runs_dir / entry["path"]
-        if axes["platform"] != "cluster" or axes["gpus_per_node"] or axes["tasks_per_node"] != 1:
+    for run in planned.runs:
+        point, folder = run.spec.point, runs_dir / run.spec.path
+        if point.platform != "cluster" or point.gpus_per_node or point.tasks_per_node != 1:
             continue
-        if axes["nodes"] in (3, 4, 6) or (axes["nodes"] == 2 and axes["repeat"] == 2):
+        if point.nodes in (3, 4, 6) or (point.nodes == 2 and run.spec.repeat == 2):
             (folder / "run.json").unlink()
-        if axes["nodes"] in (2, 3):
-            write_failure(runs_dir, entry)
-        if axes["nodes"] == 5:
+        if point.nodes in (2, 3):
+            write_failure(runs_dir, run)
+        if point.nodes == 5:
             record = json.loads((folder / "run.json").read_text())
             (folder / "run.json").write_text(json.dumps(record | {"parameters_hash": "0" * 16}))
-        if axes["nodes"] == 6:
+        if point.nodes == 6:
             (folder / "attempt=1").mkdir()
 
 
 @pytest.fixture(params=[1, 3, 7])
 def rows(request: pytest.FixtureRequest, tmp_path: Path) -> list[dict[str, Any]]:
     """Rows of a comparison.csv, read back; empty cells are None."""
-    expected = expected_runs(request.param)
-    generator.write_records(expected, tmp_path)
-    spoil(expected, tmp_path)
-    runs, _ = runs_table.run_tables(expected, tmp_path)
-    comparison_table(runs, expected, {"nodes": 1}, [PUBLISHED]).to_csv(
+    planned = planned_runs(request.param)
+    generator.write_records(planned.runs, tmp_path)
+    spoil(planned, tmp_path)
+    runs, _ = tables_of(planned, tmp_path)
+    comparison_table(runs, planned, {"nodes": 1}, [PUBLISHED]).to_csv(
         tmp_path / "comparison.csv", index=False
     )
     table = runs_table.read_table(tmp_path / "comparison.csv")
@@ -109,10 +106,10 @@ def test_points_that_reach_the_target_and_points_that_do_not_follow_the_schema(
 
 def test_every_column_has_a_value_somewhere(tmp_path: Path) -> None:
     """Else the test above would see no wrong rule of the column."""
-    expected = expected_runs(7)
-    generator.write_records(expected, tmp_path)
-    runs, _ = runs_table.run_tables(expected, tmp_path)
-    table = comparison_table(runs, expected, {"nodes": 1}, [PUBLISHED])
+    planned = planned_runs(7)
+    generator.write_records(planned.runs, tmp_path)
+    runs, _ = tables_of(planned, tmp_path)
+    table = comparison_table(runs, planned, {"nodes": 1}, [PUBLISHED])
     # no ratio of the table has a zero below it
     empty = [name for name in table if table[name].isna().all()]
     assert empty == ["undefined_ratios"]

@@ -61,13 +61,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[Made]:
 
 
 def _made(writer: Writer, folder: Path) -> Iterator[Made]:
-    expected = writer.expected
+    planned = writer.planned
     for number in range(SETS):
         truth = known_truth.draw(number)
         writer.write(truth, folder / str(number))
-        runs = _as_read(runs_table.run_tables(expected, folder / str(number))[0], folder)
-        comparison = _as_read(comparison_table(runs, expected), folder)
-        study = Study(comparison, runs, expected)
+        runs = _as_read(runs_table.run_tables(planned.runs, folder / str(number))[0], folder)
+        comparison = _as_read(comparison_table(runs, planned), folder)
+        study = Study(comparison, runs, planned)
         between = clouds.table(study)
         found = findings.find(study, between)
         yield Made(truth, runs, comparison, between, found, decision.decide(study))

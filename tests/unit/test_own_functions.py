@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import REGISTRIES, manifest_dict, raw_config
+from builders import REGISTRIES, manifest_of, raw_config
 from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.jobs.launchers import LAUNCHERS
@@ -100,8 +100,8 @@ def test_a_function_is_a_model_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_parameters_name_the_function_that_made_the_data() -> None:
     raw = raw_config((("recipes", "weak", "dataset"), "mine:data"))
-    expected = manifest_dict(configuration.validate(raw))
-    assert expected["runs"][0]["parameters"]["dataset"] == "mine:data"
+    planned = manifest_of(configuration.validate(raw))
+    assert planned.runs[0].spec.dataset == "mine:data"
 
 
 WRONG = {

@@ -46,7 +46,7 @@ rule analyse:
         python3 "$SCRIPTS/analyse.py" \
             --comparison {input.comparison:q} \
             --runs {input.runs:q} \
-            --grid {input.manifest:q} \
+            --manifest {input.manifest:q} \
             --warnings {input.warnings:q} \
             --published {input.published:q} \
             --tolerance {params.tolerance} \

@@ -34,7 +34,7 @@ rule collect:
     shell:
         r"""
         python3 "$SCRIPTS/collect.py" \
-            --grid {input.manifest:q} \
+            --manifest {input.manifest:q} \
             --runs-dir {params.runs_dir:q} \
             --csv {output.csv:q} \
             --parquet {output.parquet:q} \
@@ -82,7 +82,7 @@ rule compare:
         r"""
         python3 "$SCRIPTS/compare.py" \
             --runs {input.runs:q} \
-            --grid {input.manifest:q} \
+            --manifest {input.manifest:q} \
             --published {input.published:q} \
             --title {params.title:q} \
             --columns {params.columns:q} \

@@ -11,11 +11,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfscaling.analysis import contest
 from tfscaling.analysis.conclusions import CONCLUSIONS, tables
 from tfscaling.analysis.evidence import Study
-from tfscaling.records import run_record
-from tfscaling.study import manifest
+from tfscaling.study.config import Comparison, Published
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, formats, published, runs_table
 
@@ -24,14 +22,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--comparison", type=Path, required=True)
     parser.add_argument("--runs", type=Path, required=True)
-    parser.add_argument("--manifest", "--grid", dest="manifest", type=Path, required=True)
+    parser.add_argument("--manifest", type=Path, required=True)
     parser.add_argument("--warnings", type=Path, required=True, help="warnings.json")
     parser.add_argument("--published", type=Path, nargs="?", help="published results")
-    parser.add_argument("--tolerance", type=float, default=0.25, help="published.tolerance")
+    parser.add_argument(
+        "--tolerance", type=float, default=Published().tolerance, help="published.tolerance"
+    )
     parser.add_argument(
         "--indifference",
         type=float,
-        default=contest.INDIFFERENCE,
+        default=Comparison().indifference,
         help="comparison.indifference",
     )
     parser.add_argument("--benchmarks-dir", type=Path, required=True)
@@ -40,13 +40,13 @@ def main() -> None:
     study = Study(
         runs_table.read_table(args.comparison),
         runs_table.read_table(args.runs),
-        manifest.as_dict(Manifest.read(args.manifest)),
+        Manifest.read(args.manifest),
         published.read(args.published),
         args.tolerance,
         args.indifference,
         args.benchmarks_dir,
     )
-    analyse(study, data_warnings.from_json(run_record.read_json(args.warnings)), args.output_dir)
+    analyse(study, data_warnings.read(args.warnings), args.output_dir)
 
 
 def analyse(study: Study, warnings: Sequence[data_warnings.DataWarning], folder: Path) -> None:

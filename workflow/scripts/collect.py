@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Collect every expected run into one row: valid, failed, stale and missing ones alike.
+"""Collect every planned run into one row: valid, failed, stale and missing ones alike.
 
 INPUTS   manifest.json (--manifest), the run records below --runs-dir
 OUTPUTS  runs.csv (--csv), runs.parquet (--parquet), epochs.csv (--epochs)
@@ -8,31 +8,25 @@ OUTPUTS  runs.csv (--csv), runs.parquet (--parquet), epochs.csv (--epochs)
 import argparse
 from pathlib import Path
 
-from tfscaling.study import manifest
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import runs_table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--manifest", "--grid", dest="manifest", type=Path, required=True)
+    parser.add_argument("--manifest", type=Path, required=True)
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--csv", type=Path, required=True)
     parser.add_argument("--parquet", type=Path, required=True)
     parser.add_argument("--epochs", type=Path, required=True)
     args = parser.parse_args()
-    collect(
-        manifest.as_dict(Manifest.read(args.manifest)),
-        args.runs_dir,
-        args.csv,
-        args.parquet,
-        args.epochs,
-    )
+    manifest = Manifest.read(args.manifest)
+    collect(manifest, args.runs_dir, args.csv, args.parquet, args.epochs)
 
 
-def collect(expected: dict, runs_dir: Path, csv: Path, parquet: Path, epochs_csv: Path) -> None:
+def collect(manifest: Manifest, runs_dir: Path, csv: Path, parquet: Path, epochs_csv: Path) -> None:
     """Write the tables of runs and epochs and say what is not valid."""
-    runs, epochs = runs_table.run_tables(expected, runs_dir)
+    runs, epochs = runs_table.run_tables(manifest.runs, runs_dir, manifest.target_accuracy)
     runs.to_csv(csv, index=False)
     runs.to_parquet(parquet, index=False)
     epochs.to_csv(epochs_csv, index=False)

@@ -9,14 +9,12 @@ OUTPUTS  comparison.csv (--csv), comparison.{md,tex,html} (--md, --tex, --html),
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
-from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
-from tfscaling.study import manifest
+from tfscaling.study.config import Platform
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, display, formats, published, runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -28,7 +26,7 @@ FORMATS = {".md": formats.markdown_page, ".tex": formats.latex, ".html": formats
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, required=True)
-    parser.add_argument("--manifest", "--grid", dest="manifest", type=Path, required=True)
+    parser.add_argument("--manifest", type=Path, required=True)
     parser.add_argument("--published", type=Path, nargs="?")
     parser.add_argument("--title", required=True)
     parser.add_argument("--columns", nargs="+", required=True, choices=list(METRICS))
@@ -42,18 +40,18 @@ def main() -> None:
     removed = "remove other *.md in the folder of --platforms: of platforms that are no more"
     parser.add_argument("--remove-earlier", action="store_true", help=removed)
     args = parser.parse_args()
-    expected = manifest.as_dict(Manifest.read(args.manifest))
+    manifest = Manifest.read(args.manifest)
     runs = runs_table.read_table(args.runs)
-    table = comparison_table(runs, expected, dict(args.baseline), published.read(args.published))
+    table = comparison_table(runs, manifest, dict(args.baseline), published.read(args.published))
     table.to_csv(args.csv, index=False)
     warnings = data_warnings.find(table, runs)
-    run_record.write_json(args.warnings, data_warnings.to_json(warnings))
+    data_warnings.write(args.warnings, warnings)
     write(
         display.comparison(table, args.title, args.columns),
         warnings,
         [args.md, args.tex, args.html],
     )
-    write_platforms(table, runs, expected["platforms"], args.platforms)
+    write_platforms(table, runs, manifest.platforms, args.platforms)
     if args.remove_earlier:
         remove_earlier(args.platforms)
 
@@ -83,12 +81,15 @@ def write(
 
 
 def write_platforms(
-    table: pd.DataFrame, runs: pd.DataFrame, platforms: dict[str, Any], files: Sequence[Path]
+    table: pd.DataFrame,
+    runs: pd.DataFrame,
+    platforms: Mapping[str, Platform],
+    files: Sequence[Path],
 ) -> None:
     """Write the tables of the platforms, each with the warnings about its points."""
     for path in files:
         parts = [formats.markdown(part, 2) for part in display.platform(table, path.stem)]
-        page = "\n".join([f"# {platforms[path.stem]['title']}\n", *parts])
+        page = "\n".join([f"# {platforms[path.stem].title}\n", *parts])
         own = (frame[frame["platform"] == path.stem] for frame in (table, runs))
         path.write_text(formats.with_warnings(page, data_warnings.find(*own)))
 

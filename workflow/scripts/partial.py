@@ -19,9 +19,8 @@ from collect import collect
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.analysis.evidence import Study
 from tfscaling.plots import plot_registry
-from tfscaling.records import benchmark_record, run_record
+from tfscaling.records import benchmark_record
 from tfscaling.report.page import Results
-from tfscaling.study import manifest
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, display, published, runs_table
@@ -36,41 +35,39 @@ def main() -> None:
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
     config = msgspec.json.decode(args.config.read_bytes(), type=Config)
-    planned = Manifest.read(args.manifest)
+    manifest = Manifest.read(args.manifest)
     for name in ("tables", "plots"):  # of platforms and plots that are no more
         shutil.rmtree(args.output_dir / name, ignore_errors=True)
     (args.output_dir / "report.html").unlink(missing_ok=True)
-    tabulate(config, planned, args.runs_dir, args.output_dir / "tables")
-    draw(config, planned, args.output_dir)
+    tabulate(config, manifest, args.runs_dir, args.output_dir / "tables")
+    draw(config, manifest, args.output_dir)
     print(f"tables, plots and report of what has finished: {args.output_dir}")
 
 
-def tabulate(config: Config, planned: Manifest, runs_dir: Path, folder: Path) -> None:
+def tabulate(config: Config, manifest: Manifest, runs_dir: Path, folder: Path) -> None:
     """All tables, as the rules collect, compare and analyse make them."""
     (folder / "platforms").mkdir(parents=True, exist_ok=True)
-    planned.write(folder.parent / "manifest.json")
-    expected = manifest.as_dict(planned)
+    manifest.write(folder.parent / "manifest.json")
     csv, comparison = folder / "runs.csv", folder / "comparison.csv"
-    collect(expected, runs_dir, csv, csv.with_suffix(".parquet"), folder / "epochs.csv")
-    runs, rows = runs_table.read_table(csv), published.read(config.published.path)
+    collect(manifest, runs_dir, csv, csv.with_suffix(".parquet"), folder / "epochs.csv")
+    runs, results = runs_table.read_table(csv), published.read(config.published.path)
     shown = config.comparison
-    table = comparison_table(runs, expected, shown.baseline.axes, rows)
+    table = comparison_table(runs, manifest, shown.baseline.axes, results)
     table.to_csv(comparison, index=False)
     warnings = data_warnings.find(table, runs)
-    run_record.write_json(folder / "warnings.json", data_warnings.to_json(warnings))
+    data_warnings.write(folder / "warnings.json", warnings)
     compare.write(
         display.comparison(table, shown.title, shown.columns),
         warnings,
         [comparison.with_suffix(ending) for ending in compare.FORMATS],
     )
-    platforms = expected["platforms"]
-    files = [folder / "platforms" / f"{name}.md" for name in platforms]
-    compare.write_platforms(table, runs, platforms, files)
+    files = [folder / "platforms" / f"{name}.md" for name in manifest.platforms]
+    compare.write_platforms(table, runs, manifest.platforms, files)
     study = Study(
         runs_table.read_table(comparison),
         runs,
-        expected,
-        rows,
+        manifest,
+        results,
         config.published.tolerance,
         shown.indifference,
         benchmark_record.folder_beside(runs_dir),
@@ -78,7 +75,7 @@ def tabulate(config: Config, planned: Manifest, runs_dir: Path, folder: Path) ->
     analyse(study, warnings, folder)
 
 
-def draw(config: Config, planned: Manifest, folder: Path) -> None:
+def draw(config: Config, manifest: Manifest, folder: Path) -> None:
     """All plots and the report, from the tables in `folder`."""
     (folder / "plots").mkdir(parents=True, exist_ok=True)
     titles = plot_registry.titles(msgspec.to_builtins(config.plots))
@@ -89,10 +86,10 @@ def draw(config: Config, planned: Manifest, folder: Path) -> None:
     tables = plot.read_tables(csv["comparison"], csv["epochs"], warnings, csv["published"])
     plot.draw(tables, dict(zip(files, titles.values(), strict=True)))
     results = Results(
-        manifest.as_dict(planned),
+        manifest,
         runs_table.read_table(csv["runs"]),
         runs_table.read_table(csv["comparison"]),
-        data_warnings.from_json(run_record.read_json(warnings)),
+        data_warnings.read(warnings),
         {name: runs_table.read_table(csv[name]) for name in CONCLUSIONS},
         write_report.read_plots(files, list(titles.values())),
     )

@@ -15,7 +15,6 @@ import pandas as pd
 from tfscaling.plots import plot_figure
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.plots.plot_series import Tables
-from tfscaling.records import run_record
 from tfscaling.tables import data_warnings, runs_table
 
 
@@ -43,7 +42,7 @@ def read_tables(comparison: Path, epochs: Path, warnings: Path, published: Path)
         published_rows = runs_table.read_table(published)
     except pd.errors.EmptyDataError:
         published_rows = pd.DataFrame()
-    found = data_warnings.from_json(run_record.read_json(warnings))
+    found = data_warnings.read(warnings)
     return Tables(
         runs_table.read_table(comparison),
         runs_table.read_table(epochs),

@@ -14,10 +14,8 @@ from pathlib import Path
 
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.files import atomic
-from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
 from tfscaling.report.page import Plot, Results, render
-from tfscaling.study import manifest
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, runs_table
 
@@ -33,7 +31,7 @@ def main() -> None:
     parser.add_argument("--plot-titles", nargs="*", default=[], help="one for each of --plots")
     parser.add_argument("--title", required=True)
     parser.add_argument("--columns", nargs="+", required=True, choices=list(METRICS))
-    removed = "remove what the page supersedes beside it: partial/, plots/*.svg not among --plots"
+    removed = "remove from its folder what the page supersedes: partial/, plots not in --plots"
     parser.add_argument("--remove-earlier", action="store_true", help=removed)
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
@@ -42,10 +40,10 @@ def main() -> None:
     if len(args.plot_titles) != len(args.plots):
         parser.error(f"{len(args.plot_titles)} titles for {len(args.plots)} plots")
     results = Results(
-        manifest.as_dict(Manifest.read(args.manifest)),
+        Manifest.read(args.manifest),
         runs_table.read_table(args.runs),
         runs_table.read_table(args.comparison),
-        data_warnings.from_json(run_record.read_json(args.warnings)),
+        data_warnings.read(args.warnings),
         {path.stem: runs_table.read_table(path) for path in args.conclusions},
         read_plots(args.plots, args.plot_titles),
     )

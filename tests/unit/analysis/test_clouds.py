@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from builders import REPOSITORY
-from measured import around, measured
+from measured import NOTHING_PLANNED, around, measured
 from tfscaling.analysis import clouds
 from tfscaling.analysis.evidence import Study
 from tfscaling.tables import formats, published
@@ -46,8 +46,8 @@ def test_samples_that_overlap_decide_nothing() -> None:
 def test_a_value_of_zero_has_a_difference_instead_of_a_ratio() -> None:
     times = {("east", 1): around(10.0), ("west", 1): around(10.0)}
     accuracies = {("east", 1): [1.0] * 6, ("west", 1): around(0.9, 0.001)}
-    comparison, runs, expected = measured(times, accuracies)
-    table = clouds.table(Study(comparison, runs, expected))
+    comparison, runs, planned = measured(times, accuracies)
+    table = clouds.table(Study(comparison, runs, planned))
     for metric in ("accuracy", "loss"):
         (row,) = rows_of(table, metric=metric)
         assert (row["winner"], row["verdict"]) == ("gcp", "supported")
@@ -66,23 +66,23 @@ def test_some_zeros_give_no_interval_without_an_end() -> None:
 
 def test_verdicts_hold_for_all_comparisons_of_the_table() -> None:
     times = {(name, nodes): around(10.0) for name in ("east", "west") for nodes in (1, 2, 4)}
-    comparison, runs, expected = measured(times)
-    table = clouds.table(Study(comparison, runs, expected))
+    comparison, runs, planned = measured(times)
+    table = clouds.table(Study(comparison, runs, planned))
     assert set(table["comparisons"]) == {12}
-    notes = clouds.notes(table, Study(comparison, runs))
+    notes = clouds.notes(table, Study(comparison, runs, NOTHING_PLANNED))
     assert any("all 12 comparisons" in note for note in notes)
 
 
 def test_points_that_do_other_work_are_not_compared_and_named() -> None:
     times = {(name, nodes): around(10.0) for name in ("east", "west") for nodes in (1, 2)}
-    comparison, runs, expected = measured(times)
+    comparison, runs, planned = measured(times)
     other = (comparison["platform"] == "west") & (comparison["nodes"] == 2)
     comparison["same_work"] = ~other
     comparison.loc[~comparison["same_work"], "examples_trained"] = 576
     comparison.loc[other, "reason"] = "does not do the same work: trained 5"
-    table = clouds.table(Study(comparison, runs, expected))
+    table = clouds.table(Study(comparison, runs, planned))
     assert set(table["nodes"]) == {1}
-    last = clouds.notes(table, Study(comparison, runs))[-1]
+    last = clouds.notes(table, Study(comparison, runs, NOTHING_PLANNED))[-1]
     assert last.startswith("1 point takes no part: 2 nodes of west") and "trained 5" in last
 
 
@@ -108,8 +108,8 @@ def test_platforms_of_one_cloud_or_none_are_not_compared(cloud: str | None) -> N
 
 def test_the_published_points_are_compared_as_single_runs() -> None:
     rows = published.read(REPOSITORY / "resources/published_results.csv")
-    comparison, runs, expected = measured({("east", 1): [1.0]}, published_as="gcp-n1-standard-2")
-    table = clouds.table(Study(comparison, runs, expected, rows))
+    comparison, runs, planned = measured({("east", 1): [1.0]}, published_as="gcp-n1-standard-2")
+    table = clouds.table(Study(comparison, runs, planned, rows))
     assert set(table["source"]) == {"published"}
     assert set(table["verdict"]) == {"too few runs"}
     found = rows_of(table, platform_b="aws-m4-large", nodes=10, metric="execution_time_s")

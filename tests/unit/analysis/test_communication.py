@@ -10,11 +10,11 @@ import all_reduce_records
 import generator
 import pandas as pd
 import pytest
-from builders import manifest_dict, raw_config, write_failure
+from builders import manifest_of, raw_config, write_failure
 from tfscaling.analysis import communication, methodology
 from tfscaling.analysis.evidence import Study
+from tfscaling.records.benchmark_record import folder_beside
 from tfscaling.study import configuration
-from tfscaling.study.all_reduce_benchmark import folder_beside
 from tfscaling.tables import formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 
@@ -31,20 +31,22 @@ class Timed:
             {**point, "nodes": 3, "strategy": "parameter_server"},
         ]
         raw = raw_config((("grid",), blocks), (("all_reduce_benchmark",), {"enabled": enabled}))
-        self.expected = manifest_dict(configuration.validate(raw))
+        self.planned = manifest_of(configuration.validate(raw))
         self.runs_dir = folder / "runs"
         self.folder = folder_beside(self.runs_dir)
-        self.entry = {e["axes"]["nodes"]: e for e in self.expected["all_reduce_benchmarks"][::-1]}
-        generator.write_records(self.expected, self.runs_dir)
+        self.benchmark = {
+            each.point.nodes: each for each in self.planned.all_reduce_benchmarks[::-1]
+        }
+        generator.write_records(self.planned.runs, self.runs_dir)
 
     def tables(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         """(runs, comparison, communication), as they are read from their files."""
-        runs, _ = runs_table.run_tables(self.expected, self.runs_dir)
-        comparison = comparison_table(runs, self.expected)
+        runs, _ = runs_table.run_tables(self.planned.runs, self.runs_dir)
+        comparison = comparison_table(runs, self.planned)
         return (
             runs,
             comparison,
-            communication.table(Study(comparison, runs, self.expected, benchmarks_dir=self.folder)),
+            communication.table(Study(comparison, runs, self.planned, benchmarks_dir=self.folder)),
         )
 
     def rows(self) -> dict[tuple[str, int], dict[str, Any]]:
@@ -62,7 +64,7 @@ def of_nodes(study: Timed, nodes: int) -> dict[str, Any]:
 
 
 def test_a_step_stands_beside_computation_plus_all_reduce(study: Timed) -> None:
-    all_reduce_records.write(study.folder, study.entry[2])
+    all_reduce_records.write(study.folder, study.benchmark[2])
     row = of_nodes(study, 2)
     assert (row["status"], row["reason"], row["replicas"], row["repetitions"]) == ("ok", "", 2, 3)
     assert row["gradient_bytes"] == all_reduce_records.GRADIENT_BYTES
@@ -79,7 +81,7 @@ def test_a_step_stands_beside_computation_plus_all_reduce(study: Timed) -> None:
 
 def test_enough_repetitions_give_an_interval(study: Timed) -> None:
     all_reduce_records.write(
-        study.folder, study.entry[2], scatter=[0.5, *[0.95, 1.0, 1.05] * 6, 3.0]
+        study.folder, study.benchmark[2], scatter=[0.5, *[0.95, 1.0, 1.05] * 6, 3.0]
     )
     row = of_nodes(study, 2)
     assert row["all_reduce_time_s_low"] == pytest.approx(0.95 * GRADIENT_S)
@@ -88,9 +90,9 @@ def test_enough_repetitions_give_an_interval(study: Timed) -> None:
 
 
 def test_a_point_without_a_benchmark_is_a_row_that_says_why(study: Timed) -> None:
-    all_reduce_records.write(study.folder, study.entry[2])
-    write_failure(study.folder, study.entry[3])
-    path = all_reduce_records.write(study.folder, study.entry[4])
+    all_reduce_records.write(study.folder, study.benchmark[2])
+    write_failure(study.folder, study.benchmark[3])
+    path = all_reduce_records.write(study.folder, study.benchmark[4])
     record = json.loads(path.read_text())
     record["parameters"]["repetitions"] = 7
     path.write_text(json.dumps({**record, "parameters_hash": "0" * 16}))
@@ -120,21 +122,21 @@ def test_the_bound_of_a_single_replica_is_its_computation(study: Timed) -> None:
 
 
 def test_a_broken_record_is_a_failed_row(study: Timed) -> None:
-    all_reduce_records.write(study.folder, study.entry[2]).write_text("{")
+    all_reduce_records.write(study.folder, study.benchmark[2]).write_text("{")
     row = of_nodes(study, 2)
     assert row["status"] == "failed" and "not JSON" in row["reason"]
 
 
 def test_without_a_valid_run_the_benchmark_is_still_there(study: Timed) -> None:
-    all_reduce_records.write(study.folder, study.entry[2])
-    (study.runs_dir / study.entry[2]["path"] / "repeat=1/run.json").unlink()
+    all_reduce_records.write(study.folder, study.benchmark[2])
+    (study.runs_dir / study.benchmark[2].point.path / "repeat=1/run.json").unlink()
     row = of_nodes(study, 2)
     assert row["status"] == "ok" and row["all_reduce_time_s"] > 0
     assert pd.isna(row["step_bound_s"])
 
 
 def test_what_the_sizes_do_not_determine_is_refused_with_the_reason(study: Timed) -> None:
-    all_reduce_records.write(study.folder, study.entry[2], bandwidth_bytes_per_s=1e12)
+    all_reduce_records.write(study.folder, study.benchmark[2], bandwidth_bytes_per_s=1e12)
     row = of_nodes(study, 2)
     assert pd.isna(row["latency_s"]) and "larger sizes are needed" in row["fit_reason"]
     assert row["all_reduce_time_s"] > 0
@@ -143,7 +145,7 @@ def test_what_the_sizes_do_not_determine_is_refused_with_the_reason(study: Timed
 
 
 def test_the_table_for_people(study: Timed, tmp_path: Path) -> None:
-    all_reduce_records.write(study.folder, study.entry[2], scatter=[0.9, 1.0, 1.1] * 3)
+    all_reduce_records.write(study.folder, study.benchmark[2], scatter=[0.9, 1.0, 1.1] * 3)
     csv = tmp_path / "communication.csv"
     study.tables()[2].to_csv(csv, index=False)
     shown = communication.as_text(runs_table.read_table(csv))
@@ -170,9 +172,9 @@ def test_without_benchmarks_there_is_a_word_and_no_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_complete", [True, False])
 def test_the_method_page_takes_it_as_a_bound(is_complete: bool, study: Timed) -> None:
     for nodes in (2, 3, 4, 5) if is_complete else (2, 3):
-        all_reduce_records.write(study.folder, study.entry[nodes])
+        all_reduce_records.write(study.folder, study.benchmark[nodes])
     runs, comparison, made = study.tables()
-    rules = methodology.rules(Study(comparison, runs, study.expected), made)
+    rules = methodology.rules(Study(comparison, runs, study.planned), made)
     row = rules.iloc[[*methodology.RULES].index("bounds")]
     steps = "5 of 5" if is_complete else "3 of 5"
     assert f"{steps} steps are compared with computation plus all-reduce" in row["evidence"]

@@ -18,8 +18,8 @@ TIMES = {(platform, nodes): around(40 / nodes) for platform in ("east", "west") 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    comparison, runs, expected = measured(TIMES)
-    return Study(comparison, runs, expected, benchmarks_dir=tmp_path_factory.mktemp("benchmarks"))
+    comparison, runs, planned = measured(TIMES)
+    return Study(comparison, runs, planned, benchmarks_dir=tmp_path_factory.mktemp("benchmarks"))
 
 
 def test_every_conclusion_is_made_once_in_the_order_of_the_list(study: Study) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from measured import around, measured, nothing_measured
+from measured import NOTHING_PLANNED, around, measured, nothing_measured
+from msgspec.structs import replace
 from tfscaling.analysis import decision
 from tfscaling.analysis.decision import Choice
 from tfscaling.analysis.evidence import Study
@@ -38,21 +39,20 @@ def to_target(
     **settings: Any,
 ) -> Tables:
     """The same with a target accuracy of 0.97, reached by each run after so many seconds."""
-    _, runs, expected = measured(times, **settings)
-    expected["target_accuracy"] = 0.97
+    _, runs, planned = measured(times, **settings)
+    planned = replace(planned, target_accuracy=0.97)
     for number, run in runs.iterrows():
         seconds = reached[str(run["platform"]), int(run["nodes"])][int(run["repeat"]) - 1]
-        price = {entry["path"]: entry["usd_per_node_hour"] for entry in expected["runs"]}
-        (usd,) = {value for path, value in price.items() if f"={run['platform']}/" in path}
+        usd = planned.platforms[str(run["platform"])].price_usd(0)
         runs.loc[number, "time_to_accuracy_s"] = seconds  # type: ignore[index]
         if seconds is not None:
             cost = costs.run_cost_usd(usd, int(run["nodes"]), seconds)
             runs.loc[number, "cost_to_accuracy_usd"] = cost  # type: ignore[index]
-    return comparison_table(runs, expected), runs
+    return comparison_table(runs, planned), runs
 
 
 def choice(tables: Tables, goal: str = "execution_time_s", indifference: float = 0.05) -> Choice:
-    choices = decision.decide(Study(*tables, indifference=indifference))
+    choices = decision.decide(Study(*tables, NOTHING_PLANNED, indifference=indifference))
     (found,) = [choice for choice in choices if choice.goal == goal]
     return found
 
@@ -86,7 +86,10 @@ def test_the_greatest_accuracy_is_the_best() -> None:
 
 def test_goals_in_their_order_without_those_of_a_target() -> None:
     goals = [
-        choice.goal for choice in decision.decide(Study(*tables_of({("east", 1): around(30.0)})))
+        choice.goal
+        for choice in decision.decide(
+            Study(*tables_of({("east", 1): around(30.0)}), NOTHING_PLANNED)
+        )
     ]
     assert goals == ["execution_time_s", "cost_usd", "test_accuracy"]
 
@@ -306,7 +309,11 @@ def test_other_work_is_no_rival() -> None:
     comparison, runs = tables_of({("east", 1): around(30.0), ("east", 2): around(10.0)})
     for table in (comparison, runs):
         table.loc[table["nodes"] == 2, "model"] = "resnet50"
-    found = [c for c in decision.decide(Study(comparison, runs)) if c.goal == "execution_time_s"]
+    found = [
+        c
+        for c in decision.decide(Study(comparison, runs, NOTHING_PLANNED))
+        if c.goal == "execution_time_s"
+    ]
     assert [(c.work, taken(c)) for c in found] == [
         ("mnist_cnn, weak", ("east", 1)),
         ("resnet50, weak", ("east", 2)),
@@ -329,7 +336,7 @@ def test_a_choice_names_a_point_of_the_comparison() -> None:
 
 def test_where_nothing_is_measured_nothing_is_chosen() -> None:
     comparison, runs = nothing_measured()
-    assert decision.decide(Study(comparison, runs)) == []
+    assert decision.decide(Study(comparison, runs, NOTHING_PLANNED)) == []
     table = decision.table([])
     assert table.empty and list(table.columns) == list(decision.COLUMNS)
 
@@ -339,7 +346,9 @@ def test_the_table_has_the_point_to_take_and_how_many_are_like_it() -> None:
                         ("east", 4): around(10.0, 0.1), ("east", 8): [9.0]})  # fmt: skip
     rows = {
         row["goal"]: row
-        for row in decision.table(decision.decide(Study(*tables))).to_dict("records")
+        for row in decision.table(decision.decide(Study(*tables, NOTHING_PLANNED))).to_dict(
+            "records"
+        )
     }
     assert list(rows) == ["execution_time_s", "cost_usd", "test_accuracy"]
     time, cost = rows["execution_time_s"], rows["cost_usd"]

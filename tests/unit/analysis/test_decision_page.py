@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from builders import SCRIPTS, run_python
-from measured import around, measured, nothing_measured
+from measured import NOTHING_PLANNED, around, measured, nothing_measured
 from tfscaling.analysis import decision, decision_page
 from tfscaling.analysis.evidence import Study
 from tfscaling.tables import data_warnings, runs_table
@@ -23,13 +22,13 @@ def tables_of(*arguments: Any, **settings: Any) -> tuple[pd.DataFrame, pd.DataFr
 
 
 def markdown(comparison: pd.DataFrame, runs: pd.DataFrame) -> str:
-    study = Study(comparison, runs)
+    study = Study(comparison, runs, NOTHING_PLANNED)
     return decision_page.markdown(decision.table(decision.decide(study)), study)
 
 
 def test_where_nothing_is_measured_the_page_says_what_is_missing() -> None:
     comparison, runs = nothing_measured()
-    assert decision_page.pareto(Study(comparison, runs)).empty
+    assert decision_page.pareto(Study(comparison, runs, NOTHING_PLANNED)).empty
     text = markdown(comparison, runs)
     assert "Nothing is measured yet." in text
     assert f"2 points are missing: 1 node {EAST}; 2 nodes {EAST}." in text
@@ -52,7 +51,7 @@ def points(*rows: tuple[int, float, float | None, float]) -> tuple[pd.DataFrame,
 def test_the_pareto_set_is_what_no_other_beats_in_time_cost_and_accuracy() -> None:
     tables = points((1, 40.0, 1.0, 0.90), (2, 20.0, 2.0, 0.90), (3, 30.0, 3.0, 0.95),
                         (4, 25.0, 2.5, 0.89), (6, 41.0, 1.0, 0.90))  # fmt: skip
-    best = decision_page.pareto(Study(*tables))
+    best = decision_page.pareto(Study(*tables, NOTHING_PLANNED))
     assert best["nodes"].tolist() == [2, 3, 1]  # by time; 4 is beaten by 2, 6 by 1
     low, high = best["execution_time_s_low"], best["execution_time_s_high"]
     assert low.notna().all() and high.notna().all()
@@ -60,22 +59,27 @@ def test_the_pareto_set_is_what_no_other_beats_in_time_cost_and_accuracy() -> No
 
 def test_equal_points_beat_each_other_in_nothing() -> None:
     same = (20.0, 2.0, 0.9)
-    best = decision_page.pareto(Study(*points((1, *same), (2, *same), (4, 20.0, 2.1, 0.9))))
+    best = decision_page.pareto(
+        Study(*points((1, *same), (2, *same), (4, 20.0, 2.1, 0.9)), NOTHING_PLANNED)
+    )
     assert sorted(best["nodes"]) == [1, 2]
 
 
 def test_without_prices_time_and_accuracy_decide() -> None:
-    dear = (20.0, 9.0, 0.95)
-    assert len(decision_page.pareto(Study(*points((1, 40.0, 1.0, 0.90), (2, *dear))))) == 2
+    expensive = (20.0, 9.0, 0.95)
+    study = Study(*points((1, 40.0, 1.0, 0.90), (2, *expensive)), NOTHING_PLANNED)
+    assert len(decision_page.pareto(study)) == 2
     # where one has none, its cost is unknown and no cost can decide
     for cost in (1.0, None):
-        best = decision_page.pareto(Study(*points((1, 40.0, cost, 0.90), (2, 20.0, None, 0.95))))
+        best = decision_page.pareto(
+            Study(*points((1, 40.0, cost, 0.90), (2, 20.0, None, 0.95)), NOTHING_PLANNED)
+        )
         assert best["nodes"].tolist() == [2]
 
 
 def test_points_that_were_not_measured_are_in_no_pareto_set() -> None:
     tables = tables_of({("east", 1): around(30.0), ("east", 2): []})
-    assert decision_page.pareto(Study(*tables))["nodes"].tolist() == [1]
+    assert decision_page.pareto(Study(*tables, NOTHING_PLANNED))["nodes"].tolist() == [1]
 
 
 def page() -> str:
@@ -132,7 +136,7 @@ def test_points_that_take_no_part_are_in_no_pareto_set_and_named() -> None:
     comparison.loc[~comparison["same_work"], "examples_trained"] = 576
     comparison.loc[comparison["nodes"] == 4, "reason"] = "does not do the same work: trained 5"
     runs.loc[(runs["nodes"] == 2) & (runs["repeat"] > 3), "status"] = "diverged"
-    assert decision_page.pareto(Study(comparison, runs))["nodes"].tolist() == [1]
+    assert decision_page.pareto(Study(comparison, runs, NOTHING_PLANNED))["nodes"].tolist() == [1]
     note = f"2 points take no part: 2 nodes {EAST}: 3 of 6 runs diverged; 4 nodes {EAST}: does not"
     assert [line for line in markdown(comparison, runs).splitlines() if note in line]
 
@@ -159,16 +163,21 @@ def test_names_of_users_are_no_html() -> None:
 
 
 def test_the_program_writes_the_page_from_its_files(tmp_path: Path) -> None:
-    comparison, runs, expected = measured({("east", 1): around(30.0), ("east", 2): around(10.0)})
+    comparison, runs, planned = measured({("east", 1): around(30.0), ("east", 2): around(10.0)})
     comparison.to_csv(tmp_path / "comparison.csv", index=False)
     runs.to_csv(tmp_path / "runs.csv", index=False)
-    expected.manifest.write(tmp_path / "manifest.json")
-    (tmp_path / "warnings.json").write_text(json.dumps(data_warnings.to_json([])))
+    planned.write(tmp_path / "manifest.json")
+    data_warnings.write(tmp_path / "warnings.json", [])
     code = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
-    arguments = [f"--{name}={tmp_path / file}" for name, file in
-                 (("comparison", "comparison.csv"), ("runs", "runs.csv"), ("grid", "manifest.json"),
-                  ("warnings", "warnings.json"),
-                  ("benchmarks-dir", "none"), ("output-dir", ""))]  # fmt: skip
+    files = {
+        "comparison": "comparison.csv",
+        "runs": "runs.csv",
+        "manifest": "manifest.json",
+        "warnings": "warnings.json",
+        "benchmarks-dir": "none",
+        "output-dir": "",
+    }
+    arguments = [f"--{name}={tmp_path / file}" for name, file in files.items()]
     done = run_python(code, str(SCRIPTS / "analyse.py"), *arguments)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "decision.md").read_text() == markdown(comparison, runs)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from measured import around, measured
+from measured import NOTHING_PLANNED, around, measured
 from tfscaling.analysis import eligibility
 from tfscaling.analysis.evidence import Study
 from tfscaling.tables.significance import Samples
@@ -59,7 +59,7 @@ def test_tables_without_these_columns_bar_nothing() -> None:
         errors="ignore",
     )
     samples = Samples(runs)
-    assert Study(old, runs).ineligible == []
+    assert Study(old, runs, NOTHING_PLANNED).ineligible == []
     fit, unfit = eligibility.split(old.to_dict("records"), samples)
     assert (len(fit), unfit) == (2, [])
 

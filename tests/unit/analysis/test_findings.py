@@ -6,14 +6,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from measured import around, measured, nothing_measured
+from measured import NOTHING_PLANNED, around, measured, nothing_measured
 from tfscaling.analysis import clouds, findings
 from tfscaling.analysis.evidence import Study
 
 
 def find(*arguments: Any, **settings: Any) -> pd.DataFrame:
-    comparison, runs, expected = measured(*arguments, **settings)
-    study = Study(comparison, runs, expected)
+    comparison, runs, planned = measured(*arguments, **settings)
+    study = Study(comparison, runs, planned)
     return findings.find(study, clouds.table(study))
 
 
@@ -88,9 +88,9 @@ def test_with_too_few_runs_the_medians_alone_are_told() -> None:
 
 def test_a_larger_indifference_is_sooner_satisfied() -> None:
     tables = measured({("east", 1): around(10.4), ("east", 2): around(10.0)})[:2]
-    (row,) = findings.find(Study(*tables, indifference=0.1)).to_dict("records")
+    (row,) = findings.find(Study(*tables, NOTHING_PLANNED, indifference=0.1)).to_dict("records")
     assert row["text"].startswith("More nodes than 1 do not pay") and row["comparisons"] == 2
-    (row,) = findings.find(Study(*tables, indifference=0.01)).to_dict("records")
+    (row,) = findings.find(Study(*tables, NOTHING_PLANNED, indifference=0.01)).to_dict("records")
     assert row["text"].startswith("More nodes pay up to the largest")
 
 
@@ -100,7 +100,7 @@ def test_points_that_take_no_part_are_named_in_a_finding_of_their_line() -> None
     comparison.loc[~comparison["same_work"], "examples_trained"] = 576
     reason = "does not do the same work: trained 576 examples, another point 60,000"
     runs.loc[(runs["nodes"] == 4) & (runs["repeat"] > 2), "status"] = "diverged"
-    found = findings.find(Study(comparison, runs))
+    found = findings.find(Study(comparison, runs, NOTHING_PLANNED))
     text, support = one(found, "scaling", "2 points take no part")
     assert support == "not compared" and reason in text and "4 of 6 runs diverged" in text
     text, support = one(found, "scaling", "More nodes pay up to the largest number measured, 2 ")
@@ -121,12 +121,12 @@ def test_a_point_that_diverged_sometimes_is_no_finding_without_saying_so() -> No
     comparison, runs, _ = measured({("east", 1): around(40.0), ("east", 2): around(20.0)})
     gone = (runs["nodes"] == 2) & (runs["repeat"] == 1)
     runs.loc[gone, ["status", "execution_time_s"]] = "diverged", None
-    text, _ = one(findings.find(Study(comparison, runs)), "scaling")
+    text, _ = one(findings.find(Study(comparison, runs, NOTHING_PLANNED)), "scaling")
     assert "1 of 6 runs diverged" in text
 
 
 def test_where_nothing_is_measured_nothing_is_found() -> None:
-    assert findings.find(Study(*nothing_measured())).empty
+    assert findings.find(Study(*nothing_measured(), NOTHING_PLANNED)).empty
 
 
 def test_clouds_win_points_not_the_match() -> None:

@@ -9,14 +9,16 @@ from typing import Any
 import generator
 import pandas as pd
 import pytest
-from builders import manifest_dict, raw_config
+from builders import manifest_of, raw_config
 from measured import around, measured
+from msgspec.structs import replace
 from report_inputs import study
 from tfscaling.analysis import methodology
 from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.methodology import FAIL, NOT_APPLICABLE, PASS, RULES
 from tfscaling.study import configuration
-from tfscaling.study.run_spec import Point
+from tfscaling.study.manifest import Excluded, Manifest
+from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
 
@@ -26,13 +28,13 @@ GPUS = {"gpus": '["A GPU", "A GPU"]', "gpu_driver": "550.1"}
 
 def judged(made: Tables, name: str) -> tuple[str, str]:
     """(verdict, evidence) of one rule."""
-    runs, comparison, expected = made
-    row = methodology.rules(Study(comparison, runs, expected)).iloc[[*RULES].index(name)]
+    runs, comparison, planned = made
+    row = methodology.rules(Study(comparison, runs, planned)).iloc[[*RULES].index(name)]
     return row["verdict"], row["evidence"]
 
 
-def made_of(runs: pd.DataFrame, expected: dict[str, Any]) -> Tables:
-    return runs, comparison_table(runs, expected), expected
+def made_of(runs: pd.DataFrame, planned: Manifest) -> Tables:
+    return runs, comparison_table(runs, planned), planned
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +42,10 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """Six runs on each of 1, 2 and 4 nodes and one point with GPUs, which follow every rule."""
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "repeats": 6}
     blocks = [{**usual, "nodes": [1, 2, 4]}, {**usual, "nodes": [2], "gpus_per_node": 2}]
-    expected = manifest_dict(configuration.validate(raw_config((("grid",), blocks))))
+    planned = manifest_of(configuration.validate(raw_config((("grid",), blocks))))
     folder = tmp_path_factory.mktemp("runs")
-    generator.write_records(expected, folder)
-    runs, _ = runs_table.run_tables(expected, folder)
+    generator.write_records(planned.runs, folder)
+    runs, _ = runs_table.run_tables(planned.runs, folder)
     day = pd.Timestamp("2026-01-01", tz="UTC")
     # repeat by repeat, so that no number of nodes comes first
     place = runs["repeat"] * 100 + runs["nodes"] * (-1) ** runs["repeat"]
@@ -51,13 +53,13 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     runs["slurm_settings"] = "{}"
     runs = runs.assign(**GPUS, test_accuracy=0.97 + 0.001 * runs["repeat"])
     # asked for: by itself no speed-up compares GPUs with CPUs
-    return runs, comparison_table(runs, expected, {"gpus_per_node": 0}), expected
+    return runs, comparison_table(runs, planned, {"gpus_per_node": 0}), planned
 
 
 @pytest.fixture
 def copy(sweep: Tables) -> Tables:
-    runs, comparison, expected = sweep
-    return runs.copy(), comparison.copy(), expected
+    runs, comparison, planned = sweep
+    return runs.copy(), comparison.copy(), planned
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -159,34 +161,35 @@ def test_every_rule_is_broken_by_some_data() -> None:
 
 
 def test_other_seeds_and_parts_of_the_data_are_found_in_the_parameters(copy: Tables) -> None:
-    runs, comparison, expected = copy
-    entry = expected["runs"][0]
-    changed = {**entry, "parameters": {**entry["parameters"], "seed": 77}}
-    other = {**expected, "runs": [changed, *expected["runs"][1:]]}
+    runs, comparison, planned = copy
+    first, *others = planned.runs
+
+    def with_first(spec: RunSpec) -> Manifest:
+        return replace(planned, runs=(replace(first, spec=spec), *others))
+
+    other = with_first(replace(first.spec, seed=77))
     verdict, evidence = judged((runs, comparison, other), "seeds")
     assert verdict == FAIL and "points ran with the seeds" in evidence
-    changed = {**entry, "parameters": {**entry["parameters"], "train_examples_max": 100}}
-    other = {**expected, "runs": [changed, *expected["runs"][1:]]}
+    recipe = replace(first.spec.recipe, train_examples_max=100)
+    other = with_first(replace(first.spec, recipe=recipe))
     verdict, evidence = judged((runs, comparison, other), "subsets")
     assert verdict == FAIL and "23 of 24 runs train on all examples; 1 do not" in evidence
-    changed = {**entry, "parameters": {**entry["parameters"], "learning_rate": None}}
-    other = {**expected, "runs": [changed, *expected["runs"][1:]]}
     assert judged((runs, comparison, other), "stated")[0] == FAIL
 
 
 def test_a_line_over_a_point_without_runs_is_no_interpolation() -> None:
     times = {("east", 1): around(40.0), ("east", 2): [], ("east", 4): around(10.0),
              ("west", 1): around(40.0), ("west", 2): around(20.0), ("west", 4): []}  # fmt: skip
-    comparison, runs, expected = measured(times)
-    verdict, evidence = judged((runs, comparison, expected), "lines")
+    comparison, runs, planned = measured(times)
+    verdict, evidence = judged((runs, comparison, planned), "lines")
     assert verdict == FAIL
     assert evidence.endswith("1 pass over points without a run: east (1).")
 
 
 def test_platforms_that_break_a_rule_are_named_with_how_often() -> None:
     times = {("east", 1): around(40.0), ("west", 1): around(40.0, runs=3)}
-    comparison, runs, expected = measured(times)
-    verdict, evidence = judged((runs, comparison, expected), "intervals")
+    comparison, runs, planned = measured(times)
+    verdict, evidence = judged((runs, comparison, planned), "intervals")
     assert verdict == FAIL
     assert evidence == (
         "1 of 2 points have 6 or more runs and an interval of the time; "
@@ -195,26 +198,26 @@ def test_platforms_that_break_a_rule_are_named_with_how_often() -> None:
 
 
 def test_points_left_out_by_the_grid_alone_have_no_reason() -> None:
-    _, runs, expected = measured({("east", 1): around(40.0)})
-    axes = {**expected["runs"][0]["axes"], "nodes": 9}
+    _, runs, planned = measured({("east", 1): around(40.0)})
+    point = replace(planned.runs[0].spec.point, nodes=9)
     for reason, verdict in {"excluded by the grid": FAIL, "9 nodes, the limit is 8": PASS}.items():
-        expected["excluded"] = [{"axes": axes, "reason": reason}]
-        assert judged(made_of(runs, expected), "subsets")[0] == verdict
+        without = replace(planned, excluded=(Excluded(point=point, reason=reason),))
+        assert judged(made_of(runs, without), "subsets")[0] == verdict
 
 
 def test_the_order_of_few_runs_shows_nothing(copy: Tables) -> None:
-    runs, _, expected = copy
+    runs, _, planned = copy
     by_nodes(runs, runs)
     few = runs[runs["repeat"] == 1].copy()
-    verdict, evidence = judged((few, comparison_table(few, expected), expected), "order")
+    verdict, evidence = judged((few, comparison_table(few, planned), planned), "order")
     assert verdict == NOT_APPLICABLE
     assert "too few to tell the order of nodes" in evidence
 
 
 def test_a_rule_that_the_data_cannot_decide_is_not_applicable(copy: Tables) -> None:
-    runs, _, expected = copy
+    runs, _, planned = copy
     one = runs[(runs["nodes"] == 1) & (runs["repeat"] == 1)].copy()
-    table = methodology.rules(Study(comparison_table(one, expected), one, expected))
+    table = methodology.rules(Study(comparison_table(one, planned), one, planned))
     verdicts = dict(zip(RULES, table["verdict"], strict=True))
     undecided = ("normality", "comparison", "order", "lines")
     assert {verdicts[name] for name in undecided} == {NOT_APPLICABLE}
@@ -223,36 +226,36 @@ def test_a_rule_that_the_data_cannot_decide_is_not_applicable(copy: Tables) -> N
 
 def test_without_what_a_rule_asks_for_it_never_passes() -> None:
     """Made-up runs have times and accuracies only."""
-    comparison, runs, expected = measured({("east", 1): around(40.0), ("east", 2): around(20.0)})
-    table = methodology.rules(Study(comparison, runs, expected))
+    comparison, runs, planned = measured({("east", 1): around(40.0), ("east", 2): around(20.0)})
+    table = methodology.rules(Study(comparison, runs, planned))
     verdicts = dict(zip(RULES, table["verdict"], strict=True))
     assert {verdicts[name] for name in ("setup", "time", "clock", "system")} == {FAIL}
     assert not table["evidence"].str.contains("nan").any()
 
 
 def test_nothing_measured_decides_nothing() -> None:
-    _, runs, expected = measured({("east", 1): [], ("east", 2): [], ("west", 1): [1.0]})
+    _, runs, planned = measured({("east", 1): [], ("east", 2): [], ("west", 1): [1.0]})
     runs = runs.assign(status="failed", reason="rank 1 died")
-    table = methodology.rules(Study(comparison_table(runs, expected), runs, expected))
+    table = methodology.rules(Study(comparison_table(runs, planned), runs, planned))
     assert set(table["verdict"]) == {NOT_APPLICABLE}
     assert set(table["evidence"]) == {"Nothing is measured yet."}
 
 
 def test_tables_from_files_give_the_same(sweep: Tables, tmp_path: Path) -> None:
-    runs, comparison, expected = sweep
+    runs, comparison, planned = sweep
     read = []
     for number, table in enumerate((runs, comparison)):
         table.to_csv(tmp_path / f"{number}.csv", index=False)
         read.append(runs_table.read_table(tmp_path / f"{number}.csv"))
     pd.testing.assert_frame_equal(
-        methodology.rules(Study(read[1], read[0], expected)),
-        methodology.rules(Study(comparison, runs, expected)),
+        methodology.rules(Study(read[1], read[0], planned)),
+        methodology.rules(Study(comparison, runs, planned)),
     )
 
 
 def test_a_study_with_failed_missing_and_excluded_runs_is_judged(tmp_path: Path) -> None:
     small = study(tmp_path)
-    table = methodology.rules(Study(small.comparison, small.runs, small.expected))
+    table = methodology.rules(Study(small.comparison, small.runs, small.planned))
     evidence = dict(zip(RULES, table["evidence"], strict=True))
     assert "My cluster (3)" in evidence["intervals"]
     assert list(table.columns) == ["source", "rule", "verdict", "evidence"]
@@ -260,7 +263,7 @@ def test_a_study_with_failed_missing_and_excluded_runs_is_judged(tmp_path: Path)
 
 
 def test_the_table_for_people_counts_the_verdicts(sweep: Tables) -> None:
-    runs, comparison, expected = sweep
-    found = methodology.as_text(methodology.rules(Study(comparison, runs, expected)))
+    runs, comparison, planned = sweep
+    found = methodology.as_text(methodology.rules(Study(comparison, runs, planned)))
     assert found.notes == (f"Rules: {len(RULES)} pass.",)
     assert found.cells["source"].str.startswith("Hoefler and Belli, rule ").sum() == 10

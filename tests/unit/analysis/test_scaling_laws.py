@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from measured import around, measured, runs_of
+from measured import NOTHING_PLANNED, around, measured, runs_of
 from tfscaling.analysis import scaling_laws
 from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.scaling_models import MODELS
@@ -25,7 +25,7 @@ def swept(kappa: float = 0.02, **west: float) -> pd.DataFrame:
 
 def laws(runs: pd.DataFrame) -> pd.DataFrame:
     """The laws of runs all of whose points take part."""
-    return scaling_laws.table(Study(pd.DataFrame(), runs))
+    return scaling_laws.table(Study(pd.DataFrame(), runs, NOTHING_PLANNED))
 
 
 def rows_by_line(table: pd.DataFrame) -> dict[tuple[str, str], dict[str, object]]:
@@ -92,7 +92,7 @@ def test_points_that_do_other_work_or_diverge_are_left_out_and_named() -> None:
     comparison["same_work"] = comparison["nodes"] != 10
     comparison.loc[~comparison["same_work"], "examples_trained"] = 576
     runs.loc[(runs["nodes"] == 8) & (runs["repeat"] > 3), "status"] = "diverged"
-    table = scaling_laws.table(Study(comparison, runs))
+    table = scaling_laws.table(Study(comparison, runs, NOTHING_PLANNED))
     row = rows_by_line(table)["east", "amdahl"]
     assert (row["n_max"], row["runs"]) == (6, 24)
     reason = "n = 8: 3 of 6 runs diverged; n = 10: does not do the same work: trained 576"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from measured import around, measured
+from measured import NOTHING_PLANNED, around, measured
 from tfscaling.analysis import findings, stragglers
 from tfscaling.analysis.evidence import Study
 
@@ -67,7 +67,7 @@ def test_runs_without_such_a_measurement_have_none() -> None:
 
 def test_a_straggler_is_a_finding_about_its_point() -> None:
     comparison, _, _ = measured({("east", 4): around(10.0)})
-    found = findings.find(Study(comparison, runs_of(*[(2, 3.0)] * 6)))
+    found = findings.find(Study(comparison, runs_of(*[(2, 3.0)] * 6), NOTHING_PLANNED))
     (row,) = found[found["topic"] == "stragglers"].to_dict("records")
     assert row["subject"] == "4 nodes of east (mnist_cnn, weak)"
     assert row["support"] == "supported"

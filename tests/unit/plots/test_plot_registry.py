@@ -11,11 +11,10 @@ from typing import Any
 import pandas as pd
 import plot
 import pytest
-from builders import SCRIPTS, manifest_dict, raw_config, write_record
+from builders import SCRIPTS, manifest_of, raw_config, write_record
 from tfscaling.plots import plot_figure
 from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.plots.plot_series import Tables
-from tfscaling.records import run_record
 from tfscaling.study import configuration
 from tfscaling.tables import comparison, data_warnings, runs_table
 
@@ -27,16 +26,16 @@ def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[P
     """Files of tables and warnings of a grid whose node counts in `times` were measured."""
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [4, 1, 2, 9]}
     raw = raw_config((("grid",), [{**usual, **block}]))
-    expected = manifest_dict(configuration.validate(raw))
-    for entry in expected["runs"]:
-        if entry["axes"]["nodes"] in times:
-            write_record(folder, entry, times[entry["axes"]["nodes"]] + entry["axes"]["repeat"])
-    runs, epochs = runs_table.run_tables(expected, folder)
-    table = comparison.comparison_table(runs, expected)
+    planned = manifest_of(configuration.validate(raw))
+    for run in planned.runs:
+        if run.spec.point.nodes in times:
+            write_record(folder, run, times[run.spec.point.nodes] + run.spec.repeat)
+    runs, epochs = runs_table.run_tables(planned.runs, folder)
+    table = comparison.comparison_table(runs, planned)
     paths = tuple(folder / name for name in FILES)
     table.to_csv(paths[0], index=False)
     epochs.to_csv(paths[1], index=False)
-    run_record.write_json(paths[2], data_warnings.to_json(data_warnings.find(table, runs)))
+    data_warnings.write(paths[2], data_warnings.find(table, runs))
     return paths
 
 
@@ -70,7 +69,7 @@ def test_every_plot_can_be_drawn_from_tables_without_rows(tmp_path: Path) -> Non
     for name, columns in (("c", comparison.COLUMNS), ("e", runs_table.EPOCH_COLUMNS)):
         pd.DataFrame(columns=list(columns)).to_csv(tmp_path / f"{name}.csv", index=False)
     (tmp_path / "p.csv").write_text("\n")
-    run_record.write_json(tmp_path / "w.json", data_warnings.to_json([]))
+    data_warnings.write(tmp_path / "w.json", [])
     outputs = [tmp_path / f"{name}.svg" for name in PLOTS]
     tables = plot.read_tables(*(tmp_path / name for name in ("c.csv", "e.csv", "w.json", "p.csv")))
     plot.draw(tables, own_titles(outputs))

@@ -109,9 +109,9 @@ def test_each_point_is_a_line_over_the_epochs() -> None:
 def test_repeats_are_a_median_with_a_band() -> None:
     row = point(1)
     epochs = [
-        entry
+        run
         for repeat, loss in enumerate((0.5, 0.4, 0.1), 1)
-        for entry in epochs_of(row, loss, loss / 2, repeat=repeat)
+        for run in epochs_of(row, loss, loss / 2, repeat=repeat)
     ]
     figure = plot_training.epochs(tables_of(row, epochs=epochs), "T")
     assert points_of(figure)["cluster"] == [(1, 0.4), (2, 0.2)]
@@ -123,7 +123,7 @@ def test_repeats_are_a_median_with_a_band() -> None:
 
 def test_many_points_are_thin_lines_in_the_colours_of_their_platforms() -> None:
     rows = [point(n, platform=name) for name in ("a", "b") for n in range(1, 9)]
-    epochs = [entry for row in rows for entry in epochs_of(row, 0.5, 0.3)]
+    epochs = [run for row in rows for run in epochs_of(row, 0.5, 0.3)]
     figure = plot_training.epochs(tables_of(*rows, epochs=epochs), "T")
     lines = figure.axes[0].lines
     assert len(lines) == 16

@@ -1,4 +1,4 @@
-"""What the page says around its tables."""
+"""The sections of the page besides its tables."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 
 def test_the_choices_come_first_and_findings_follow_by_topic() -> None:
     answer = sections.answer(decision(), findings())
-    (work,) = answer["works"]
-    assert work["title"] == "", "one work needs no name"
-    assert [(c["subject"], c["text"]) for c in work["choices"]] == [
+    (work,) = answer.works
+    assert work.title == "", "one work needs no name"
+    assert [(c.subject, c.text) for c in work.choices] == [
         ("Shortest time", "Too few runs."),
         ("Lowest cost", "Use 1 node."),
     ]
-    others = {topic["title"]: [f["text"] for f in topic["findings"]] for topic in answer["others"]}
+    others = {topic.title: [f.text for f in topic.findings] for topic in answer.others}
     assert others == {
         "What it costs in accuracy": ["The fastest errs more."],
         "How far it scales": ["More nodes pay.", "More nodes do not pay."],
@@ -30,8 +30,8 @@ def test_the_choices_come_first_and_findings_follow_by_topic() -> None:
 
 def test_the_choices_of_each_work_have_its_name() -> None:
     other = ("resnet50, weak", "cost_usd", "Lowest cost", "Use 2 nodes.", "supported")
-    works = sections.answer(decision(*DECISION, other), findings())["works"]
-    assert [(w["title"], len(w["choices"])) for w in works] == [
+    works = sections.answer(decision(*DECISION, other), findings()).works
+    assert [(w.title, len(w.choices)) for w in works] == [
         ("mnist_cnn, weak", 2), ("resnet50, weak", 1),
     ]  # fmt: skip
 
@@ -52,8 +52,8 @@ def test_every_topic_of_findings_has_a_heading() -> None:
 )
 def test_only_what_is_supported_is_certain(support: str, is_certain: bool, tone: str) -> None:
     answer = sections.answer(decision(("w", "cost_usd", "t", "text", support)), findings())
-    found = answer["works"][0]["choices"][0]
-    assert (found["support"], found["is_certain"], found["tone"]) == (support, is_certain, tone)
+    found = answer.works[0].choices[0]
+    assert (found.support, found.is_certain, found.tone) == (support, is_certain, tone)
 
 
 def warning(text: str, severity: str) -> DataWarning:
@@ -63,16 +63,16 @@ def warning(text: str, severity: str) -> DataWarning:
 def test_serious_warnings_are_first_on_the_page_and_all_are_listed() -> None:
     found = [warning("One.", SERIOUS), *(warning(f"{n}.", LIMITED) for n in range(9))]
     shown = sections.warnings(found)
-    assert shown["first"][0] == {"text": "One.", "severity": SERIOUS}
-    assert 1 < len(shown["first"]) < len(found) and shown["more"]
-    assert [row["text"] for row in shown["all"]] == [each.text for each in found]
-    assert [row["tone"] for row in shown["all"]] == ["bad"] + ["doubt"] * 9
+    assert (shown.first[0].text, shown.first[0].severity) == ("One.", SERIOUS)
+    assert 1 < len(shown.first) < len(found) and shown.more
+    assert [row.text for row in shown.all] == [each.text for each in found]
+    assert [row.tone for row in shown.all] == ["bad"] + ["doubt"] * 9
 
 
 def test_few_warnings_are_all_first() -> None:
     shown = sections.warnings([warning("One.", SERIOUS), warning("Two.", LIMITED)])
-    assert [row["text"] for row in shown["first"]] == ["One.", "Two."]
-    assert shown["more"] == ""
+    assert [row.text for row in shown.first] == ["One.", "Two."]
+    assert shown.more == ""
 
 
 def test_runs_are_counted_by_status_and_points_by_the_size_of_their_samples(
@@ -80,19 +80,20 @@ def test_runs_are_counted_by_status_and_points_by_the_size_of_their_samples(
 ) -> None:
     made = study(tmp_path)
     validity = sections.validity(made.runs, made.comparison)
-    counts = {row[0].text: row[1].text for row in validity["statuses"].rows}
+    counts = {row[0].text: row[1].text for row in validity.statuses.rows}
     assert counts == {
         "ok": "7", "diverged": "0", "failed": "2", "unfinished": "0", "stale": "0",
         "missing": "1", "excluded": "1",
     }  # fmt: skip
-    assert validity["samples"].startswith(
+    assert validity.samples.startswith(
         "0 points with at least 6 valid runs, 4 with fewer, 1 with none"
     )
 
 
 def test_the_runs_of_a_point_that_share_a_reason_are_one_row(tmp_path: Path) -> None:
     made = study(tmp_path)
-    left_out = sections.validity(made.runs, made.comparison)["left_out"]
+    left_out = sections.validity(made.runs, made.comparison).left_out
+    assert left_out is not None
     assert [[cell.text for cell in row[:3]] for row in left_out.rows] == [
         ["4", "2", "missing"],
         ["8", "1, 2", "failed"],
@@ -103,7 +104,7 @@ def test_the_runs_of_a_point_that_share_a_reason_are_one_row(tmp_path: Path) -> 
 
 def test_every_check_and_every_metric_is_explained() -> None:
     assert all(len(description) > 15 for description in checks.CHECKS.values())
-    rows = sections.definitions()["metrics"].rows
+    rows = sections.definitions().metrics.rows
     assert [row[0].text for row in rows] == list(METRICS)
     assert all(len(row[-1].text) > 15 and row[3].text in ("lower", "higher") for row in rows)
     by_name = {row[0].text: row[-1].text for row in rows}
@@ -114,26 +115,26 @@ def test_every_check_and_every_metric_is_explained() -> None:
 
 def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path) -> None:
     made = study(tmp_path / "runs")
-    found = sections.environment(made.expected, made.runs, tmp_path)
-    assert found["versions"] == ["2.21.0 (7 runs)"]
-    assert found["commits"] == [f"{'0' * 40} (7 runs)"]
-    assert found["hosts"] == ["node0", "node1", "node2", "node3"]
+    found = sections.environment(made.planned.platforms, made.runs, tmp_path)
+    assert found.versions == ["2.21.0 (7 runs)"]
+    assert found.commits == [f"{'0' * 40} (7 runs)"]
+    assert found.hosts == ["node0", "node1", "node2", "node3"]
     cluster = dict(
         zip(
-            [column.name for column in found["platforms"].columns],
-            [cell.text for cell in found["platforms"].rows[0]],
+            [column.name for column in found.platforms.columns],
+            [cell.text for cell in found.platforms.rows[0]],
             strict=True,
         )
     )
     assert cluster["instance_type"] == "big-8"
     assert cluster["usd_per_node_hour"] == "3.5"
     assert (cluster["price_date"], cluster["price_source"]) == ("2026-01", "a list")
-    assert found["example"].startswith("runs/platform=cluster/")
+    assert found.example is not None and found.example.startswith("runs/platform=cluster/")
 
 
 def test_the_summary_counts_the_runs_that_diverged(tmp_path: Path) -> None:
     made = study(tmp_path)
-    assert "diverged" not in sections.summary(made.expected, made.runs, made.comparison)
+    assert "diverged" not in sections.summary(made.planned.platforms, made.runs, made.comparison)
     made.runs.loc[made.runs["status"] == "failed", "status"] = "diverged"
-    text = sections.summary(made.expected, made.runs, made.comparison)
+    text = sections.summary(made.planned.platforms, made.runs, made.comparison)
     assert "7 of 10 runs valid, 2 diverged, " in text

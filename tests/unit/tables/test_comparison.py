@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
@@ -12,48 +13,51 @@ import compare as script
 import pandas as pd
 import pytest
 import rows
-from builders import REPOSITORY, manifest_dict, raw_config, record_of, write_failure, write_record
-from rows import expected_of, point, rows_of
+from builders import manifest_of, raw_config, record_of, write_failure, write_record
+from msgspec.structs import replace
+from rows import planned_of, point, rows_of, tables_of
 from tfscaling.analysis import decision
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import configuration
-from tfscaling.study.config import POINT_AXES
-from tfscaling.tables import comparison, display, published, runs_table
+from tfscaling.study.manifest import Manifest
+from tfscaling.tables import comparison, display, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.intervals import median_interval, ratio_interval
+from tfscaling.tables.published import PublishedResult
+from tfscaling.tables.table_rows import columns_of
 
 
 def compare(
-    expected: dict[str, Any],
+    planned: Manifest,
     runs_dir: Path,
     baseline: dict[str, Any] | None = None,
-    published_rows: Sequence[dict[str, Any]] = (),
+    published_results: Sequence[PublishedResult] = (),
 ) -> pd.DataFrame:
-    runs, _ = runs_table.run_tables(expected, runs_dir)
-    return comparison_table(runs, expected, baseline, published_rows)
+    runs, _ = tables_of(planned, runs_dir)
+    return comparison_table(runs, planned, baseline, published_results)
 
 
-def write_all(expected: dict[str, Any], runs_dir: Path, *times: float) -> None:
-    for entry, time in zip(expected["runs"], times, strict=True):
-        write_record(runs_dir, entry, time)
+def write_all(planned: Manifest, runs_dir: Path, *times: float) -> None:
+    for run, time in zip(planned.runs, times, strict=True):
+        write_record(runs_dir, run, time)
 
 
 def test_medians_and_extremes_over_repeats(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": 2, "repeats": 4})
-    write_all(expected, tmp_path, 10.0, 60.0, 20.0, 30.0)
-    row = point(compare(expected, tmp_path), nodes=2)
+    planned = planned_of({"nodes": 2, "repeats": 4})
+    write_all(planned, tmp_path, 10.0, 60.0, 20.0, 30.0)
+    row = point(compare(planned, tmp_path), nodes=2)
     assert row["execution_time_s"] == 25.0
     assert (row["execution_time_s_min"], row["execution_time_s_max"]) == (10.0, 60.0)
     assert (row["runs"], row["runs_asked"], row["status"]) == (4, 4, "ok")
 
 
 def test_invalid_repeats_take_no_part_and_are_told(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": 2, "repeats": 4})
-    write_record(tmp_path, expected["runs"][0], 10.0)
-    write_record(tmp_path, expected["runs"][2], 20.0)
-    write_failure(tmp_path, expected["runs"][1])
-    row = point(compare(expected, tmp_path), nodes=2)
+    planned = planned_of({"nodes": 2, "repeats": 4})
+    write_record(tmp_path, planned.runs[0], 10.0)
+    write_record(tmp_path, planned.runs[2], 20.0)
+    write_failure(tmp_path, planned.runs[1])
+    row = point(compare(planned, tmp_path), nodes=2)
     assert row["execution_time_s"] == 15.0
     assert (row["runs"], row["runs_asked"], row["status"]) == (2, 4, "incomplete")
     assert row["reason"] == (
@@ -65,11 +69,11 @@ def test_invalid_repeats_take_no_part_and_are_told(tmp_path: Path) -> None:
 def test_speedup_is_relative_to_the_point_with_the_fewest_replicas(
     tmp_path: Path, nodes: list[int]
 ) -> None:
-    expected = expected_of({"nodes": nodes})
-    for entry in expected["runs"]:
-        time = {1: 60.0, 2: 40.0, 4: 20.0}[entry["axes"]["nodes"]]
-        write_record(tmp_path, entry, time)
-    table = compare(expected, tmp_path)
+    planned = planned_of({"nodes": nodes})
+    for run in planned.runs:
+        time = {1: 60.0, 2: 40.0, 4: 20.0}[run.spec.point.nodes]
+        write_record(tmp_path, run, time)
+    table = compare(planned, tmp_path)
     assert [point(table, nodes=n)["speedup"] for n in (1, 2, 4)] == [1.0, 1.5, 3.0]
     assert [point(table, nodes=n)["scaling_efficiency"] for n in (1, 2, 4)] == [1.0, 0.75, 0.75]
     assert set(table["baseline"]) == {"nodes=1 gpus_per_node=0 tasks_per_node=1"}
@@ -77,24 +81,24 @@ def test_speedup_is_relative_to_the_point_with_the_fewest_replicas(
 
 
 def test_efficiency_counts_replicas_from_a_baseline_of_several(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2], "gpus_per_node": 2})
-    write_all(expected, tmp_path, 60.0, 40.0)
-    row = point(compare(expected, tmp_path), nodes=2)
+    planned = planned_of({"nodes": [1, 2], "gpus_per_node": 2})
+    write_all(planned, tmp_path, 60.0, 40.0)
+    row = point(compare(planned, tmp_path), nodes=2)
     assert (row["replicas"], row["speedup"], row["scaling_efficiency"]) == (4, 1.5, 0.75)
 
 
 @pytest.mark.parametrize("ending", ["failed", "missing", "stale"])
 def test_without_a_valid_baseline_there_is_no_speedup(tmp_path: Path, ending: str) -> None:
-    expected = expected_of({"nodes": [1, 2, 4]})
-    for entry in expected["runs"][1:]:
-        write_record(tmp_path, entry, 30.0)
+    planned = planned_of({"nodes": [1, 2, 4]})
+    for run in planned.runs[1:]:
+        write_record(tmp_path, run, 30.0)
     if ending == "failed":
-        write_failure(tmp_path, expected["runs"][0])
+        write_failure(tmp_path, planned.runs[0])
     if ending == "stale":
-        path = write_record(tmp_path, expected["runs"][0])
+        path = write_record(tmp_path, planned.runs[0])
         record = json.loads(path.read_text()) | {"parameters_hash": "0" * 16}
         path.write_text(json.dumps(record))
-    table = compare(expected, tmp_path)
+    table = compare(planned, tmp_path)
     assert table["speedup"].isna().all()
     assert table["scaling_efficiency"].isna().all()
     assert set(table["baseline"]) == {"nodes=1 gpus_per_node=0 tasks_per_node=1"}
@@ -104,25 +108,25 @@ def test_without_a_valid_baseline_there_is_no_speedup(tmp_path: Path, ending: st
 
 
 def test_a_failed_point_has_no_speedup_of_its_own(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2]})
-    write_record(tmp_path, expected["runs"][0], 60.0)
-    row = point(compare(expected, tmp_path), nodes=2)
+    planned = planned_of({"nodes": [1, 2]})
+    write_record(tmp_path, planned.runs[0], 60.0)
+    row = point(compare(planned, tmp_path), nodes=2)
     assert math.isnan(row["speedup"])
     assert row["status"] == "missing"
 
 
 def test_each_series_has_its_own_baseline(tmp_path: Path) -> None:
-    expected = expected_of({"recipe": ["weak", "strong"]})
-    write_all(expected, tmp_path, 60.0, 30.0, 80.0, 20.0)
-    table = compare(expected, tmp_path)
+    planned = planned_of({"recipe": ["weak", "strong"]})
+    write_all(planned, tmp_path, 60.0, 30.0, 80.0, 20.0)
+    table = compare(planned, tmp_path)
     assert point(table, recipe="weak", nodes=2)["speedup"] == 2.0
     assert point(table, recipe="strong", nodes=2)["speedup"] == 4.0
 
 
 def test_excluded_points_stand_at_the_end_with_their_reasons(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [9, 1, 2]})
-    write_all(expected, tmp_path, 60.0, 30.0)
-    rows = rows_of(compare(expected, tmp_path))
+    planned = planned_of({"nodes": [9, 1, 2]})
+    write_all(planned, tmp_path, 60.0, 30.0)
+    rows = rows_of(compare(planned, tmp_path))
     assert [(row["nodes"], row["status"]) for row in rows] == [
         (1, "ok"),
         (2, "ok"),
@@ -133,19 +137,18 @@ def test_excluded_points_stand_at_the_end_with_their_reasons(tmp_path: Path) -> 
 
 def test_every_point_of_the_grid_is_a_row_in_the_order_of_the_grid(tmp_path: Path) -> None:
     strong = {"nodes": [1, 2], "recipe": "strong"}
-    expected = expected_of({"nodes": 1}, strong, {"nodes": [4, 2]}, {"nodes": [8, 9]})
-    table = compare(expected, tmp_path)
-    entries = expected["runs"] + expected["excluded"]
-    points = [{**entry["axes"], "tasks_per_node": "1"} for entry in entries]
-    expected_rows = [[point[axis] for axis in POINT_AXES] for point in points]
-    assert table[list(POINT_AXES)].to_numpy().tolist() == expected_rows
+    planned = planned_of({"nodes": 1}, strong, {"nodes": [4, 2]}, {"nodes": [8, 9]})
+    table = compare(planned, tmp_path)
+    points = [*(run.spec.point for run in planned.runs), *(out.point for out in planned.excluded)]
+    expected_rows = [[*columns_of(point).values()] for point in points]
+    assert table[list(points[0].axes)].to_numpy().tolist() == expected_rows
     assert len(table) == 7
 
 
 def test_every_metric_is_a_column_whatever_is_shown_of_it(tmp_path: Path) -> None:
-    expected = expected_of({}, usd_per_node_hour=3.6)
-    write_all(expected, tmp_path, 60.0, 30.0)
-    table = compare(expected, tmp_path)
+    planned = planned_of({}, usd_per_node_hour=3.6)
+    write_all(planned, tmp_path, 60.0, 30.0)
+    table = compare(planned, tmp_path)
     assert list(table.columns) == list(comparison.COLUMNS)
     assert set(METRICS) <= set(table.columns)
     unknown = {name for name in METRICS if table[name].isna().any()}
@@ -159,18 +162,18 @@ def at_target(
     folder: Path, accuracies: Sequence[Sequence[float]], target: float | None = 0.9
 ) -> pd.DataFrame:
     """A point of two nodes; each run takes 20 s, its epochs 5 s each with these accuracies."""
-    expected = expected_of({"nodes": 2, "repeats": len(accuracies)}, usd_per_node_hour=3.6)
-    expected["target_accuracy"] = target
-    for entry, run in zip(expected["runs"], accuracies, strict=True):
-        path = write_record(folder, entry, 20.0)
+    planned = planned_of({"nodes": 2, "repeats": len(accuracies)}, usd_per_node_hour=3.6)
+    planned = replace(planned, target_accuracy=target)
+    for run, of_epochs in zip(planned.runs, accuracies, strict=True):
+        path = write_record(folder, run, 20.0)
         record = json.loads(path.read_text())
         record["metrics"]["epochs"] = [
             {"epoch": number, "loss": 1.0, "accuracy": 0.99, "duration_s": 5.0,
              "test_accuracy": value, "evaluation_time_s": 0.25}
-            for number, value in enumerate(run, 1)
+            for number, value in enumerate(of_epochs, 1)
         ]  # fmt: skip
         path.write_text(json.dumps(record))
-    return compare(expected, folder)
+    return compare(planned, folder)
 
 
 def test_time_and_cost_to_the_target_are_medians_if_all_runs_reached_it(tmp_path: Path) -> None:
@@ -229,7 +232,7 @@ def test_no_note_names_points_that_reached_the_target(tmp_path: Path) -> None:
 
 
 def test_a_grid_of_which_nothing_has_run_is_still_a_table(tmp_path: Path) -> None:
-    table = compare(expected_of({"nodes": [1, 2, 9]}), tmp_path)
+    table = compare(planned_of({"nodes": [1, 2, 9]}), tmp_path)
     assert table["status"].tolist() == ["missing", "missing", "excluded"]
     assert table["execution_time_s"].isna().all()
 
@@ -240,22 +243,22 @@ def write_and_read(runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
 
 
 def test_the_comparison_is_the_same_after_the_runs_went_through_a_file(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2, 4], "repeats": 2}, usd_per_node_hour=3.6)
-    for number, entry in enumerate(expected["runs"][:-1]):
-        write_record(tmp_path, entry, 60.0 / (number + 1))
-    runs, _ = runs_table.run_tables(expected, tmp_path)
+    planned = planned_of({"nodes": [1, 2, 4], "repeats": 2}, usd_per_node_hour=3.6)
+    for number, run in enumerate(planned.runs[:-1]):
+        write_record(tmp_path, run, 60.0 / (number + 1))
+    runs, _ = tables_of(planned, tmp_path)
     pd.testing.assert_frame_equal(
-        comparison_table(write_and_read(runs, tmp_path), expected),
-        comparison_table(runs, expected),
+        comparison_table(write_and_read(runs, tmp_path), planned),
+        comparison_table(runs, planned),
         check_dtype=False,
     )
 
 
 def test_uneven_tasks_beside_even_ones_survive_the_file(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": 2, "tasks_per_node": [1, 2, "2+1"]})
-    write_all(expected, tmp_path, 60.0, 30.0, 40.0)
-    runs = write_and_read(runs_table.run_tables(expected, tmp_path)[0], tmp_path)
-    rows = rows_of(comparison_table(runs, expected))
+    planned = planned_of({"nodes": 2, "tasks_per_node": [1, 2, "2+1"]})
+    write_all(planned, tmp_path, 60.0, 30.0, 40.0)
+    runs = write_and_read(tables_of(planned, tmp_path)[0], tmp_path)
+    rows = rows_of(comparison_table(runs, planned))
     assert [str(row["tasks_per_node"]) for row in rows] == ["1", "2", "2+1"]
     assert [row["speedup"] for row in rows] == [1.0, 2.0, 1.5]
 
@@ -265,10 +268,10 @@ def test_names_that_look_like_something_else_survive_the_file(tmp_path: Path, na
     raw = raw_config((("grid", 0, "platform"), name), (("grid", 0, "recipe"), name))
     raw["platforms"][name] = raw["platforms"]["cluster"]
     raw["recipes"][name] = raw["recipes"]["weak"]
-    expected = manifest_dict(configuration.validate(raw))
-    write_all(expected, tmp_path, 60.0, 30.0)
-    runs = write_and_read(runs_table.run_tables(expected, tmp_path)[0], tmp_path)
-    table = comparison_table(runs, expected)
+    planned = manifest_of(configuration.validate(raw))
+    write_all(planned, tmp_path, 60.0, 30.0)
+    runs = write_and_read(tables_of(planned, tmp_path)[0], tmp_path)
+    table = comparison_table(runs, planned)
     assert table["platform"].tolist() == [name, name]
     assert table["recipe"].tolist() == [name, name]
     assert table["speedup"].tolist() == [1.0, 2.0]
@@ -283,9 +286,9 @@ TIMES = (61.0, 62.5, 60.0, 66.0, 61.5, 64.0, 59.0, 63.0, 60.5, 70.0)
 def test_the_median_has_an_interval_from_six_runs_on(
     tmp_path: Path, repeats: int, interval: tuple[float, float] | None
 ) -> None:
-    expected = expected_of({"nodes": 2, "repeats": repeats})
-    write_all(expected, tmp_path, *TIMES[:repeats])
-    row = point(compare(expected, tmp_path), nodes=2)
+    planned = planned_of({"nodes": 2, "repeats": repeats})
+    write_all(planned, tmp_path, *TIMES[:repeats])
+    row = point(compare(planned, tmp_path), nodes=2)
     found = (row["execution_time_s_low"], row["execution_time_s_high"])
     if interval is None:
         assert all(pd.isna(end) for end in found)
@@ -296,9 +299,9 @@ def test_the_median_has_an_interval_from_six_runs_on(
 
 
 def test_loss_accuracies_and_cost_have_intervals_too(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": 1, "repeats": 6}, usd_per_node_hour=3600.0)
-    write_all(expected, tmp_path, *TIMES[:6])
-    row = point(compare(expected, tmp_path), nodes=1)
+    planned = planned_of({"nodes": 1, "repeats": 6}, usd_per_node_hour=3600.0)
+    write_all(planned, tmp_path, *TIMES[:6])
+    row = point(compare(planned, tmp_path), nodes=1)
     assert (row["cost_usd_low"], row["cost_usd_high"]) == (60.0, 66.0)
     for name, value in {"loss": 0.25, "accuracy": 0.9, "test_accuracy": 0.88}.items():
         assert {row[f"{name}_{end}"] for end in ("low", "high", "min", "max")} == {value}
@@ -308,9 +311,9 @@ FASTER = (31.0, 29.5, 30.0, 33.0, 30.5, 28.0)
 
 
 def test_speedup_and_efficiency_have_the_interval_of_the_ratio(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2], "repeats": 6})
-    write_all(expected, tmp_path, *TIMES[:6], *FASTER)
-    table = compare(expected, tmp_path)
+    planned = planned_of({"nodes": [1, 2], "repeats": 6})
+    write_all(planned, tmp_path, *TIMES[:6], *FASTER)
+    table = compare(planned, tmp_path)
     row = point(table, nodes=2)
     low, high = ratio_interval(TIMES[:6], FASTER) or (math.nan, math.nan)
     assert row["speedup"] == pytest.approx(62.0 / 30.25)
@@ -325,15 +328,15 @@ def test_speedup_and_efficiency_have_the_interval_of_the_ratio(tmp_path: Path) -
 
 def test_the_steady_state_has_a_speedup_of_its_own(tmp_path: Path) -> None:
     """Throughput, 100, 101, ... examples per second on one node and three times that on two."""
-    expected = expected_of({"nodes": [1, 2], "repeats": 6})
-    for entry in expected["runs"]:
-        record = record_of(entry)
-        rate = (99.0 + entry["axes"]["repeat"]) * (3 if entry["axes"]["nodes"] == 2 else 1)
+    planned = planned_of({"nodes": [1, 2], "repeats": 6})
+    for run in planned.runs:
+        record = record_of(run)
+        rate = (99.0 + run.spec.repeat) * (3 if run.spec.point.nodes == 2 else 1)
         record["metrics"]["throughput_examples_per_s"] = rate
-        folder = tmp_path / entry["path"]
+        folder = tmp_path / run.spec.path
         folder.mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps(record))
-    base, row = (point(compare(expected, tmp_path), nodes=nodes) for nodes in (1, 2))
+    base, row = (point(compare(planned, tmp_path), nodes=nodes) for nodes in (1, 2))
     # total over median time: not 102.5, the mean of the two rates in the middle
     assert base["throughput_examples_per_s"] == pytest.approx(2 / (1 / 102 + 1 / 103))
     assert (row["speedup"], row["steady_state_speedup"]) == (1.0, pytest.approx(3.0))
@@ -344,11 +347,11 @@ def test_the_steady_state_has_a_speedup_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lacking", [0, 6], ids=["of_the_baseline", "of_the_point"])
 def test_too_few_runs_give_a_speedup_without_an_interval(tmp_path: Path, lacking: int) -> None:
-    expected = expected_of({"nodes": [1, 2], "repeats": 6})
-    write_all(expected, tmp_path, *TIMES[:6], *FASTER)
-    folder = tmp_path / expected["runs"][lacking]["path"]
+    planned = planned_of({"nodes": [1, 2], "repeats": 6})
+    write_all(planned, tmp_path, *TIMES[:6], *FASTER)
+    folder = tmp_path / planned.runs[lacking].spec.path
     (folder / "run.json").unlink()
-    row = point(compare(expected, tmp_path), nodes=2)
+    row = point(compare(planned, tmp_path), nodes=2)
     assert row["speedup"] > 1.5
     assert math.isnan(row["speedup_low"]) and math.isnan(row["scaling_efficiency_high"])
 
@@ -357,9 +360,9 @@ SINGLE = {"strategy": "single", "nodes": 1}
 
 
 def test_a_named_baseline_is_that_of_all_series(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2]}, SINGLE)
-    write_all(expected, tmp_path, 50.0, 25.0, 40.0)
-    table = compare(expected, tmp_path, {"strategy": "single"})
+    planned = planned_of({"nodes": [1, 2]}, SINGLE)
+    write_all(planned, tmp_path, 50.0, 25.0, 40.0)
+    table = compare(planned, tmp_path, {"strategy": "single"})
     assert table["speedup"].tolist() == [0.8, 1.6, 1.0]
     assert table["scaling_efficiency"].tolist() == [0.8, 0.8, 1.0]
     named = "strategy=single nodes=1 gpus_per_node=0 tasks_per_node=1"
@@ -368,9 +371,9 @@ def test_a_named_baseline_is_that_of_all_series(tmp_path: Path) -> None:
 
 
 def test_a_baseline_on_one_platform_is_that_of_the_others(tmp_path: Path) -> None:
-    expected = expected_of({"platform": ["cluster", "laptop"], "nodes": [1, 2, 4]})
-    write_all(expected, tmp_path, 60.0, 40.0, 20.0, 240.0, 120.0, 80.0)
-    table = compare(expected, tmp_path, {"platform": "laptop", "nodes": 2})
+    planned = planned_of({"platform": ["cluster", "laptop"], "nodes": [1, 2, 4]})
+    write_all(planned, tmp_path, 60.0, 40.0, 20.0, 240.0, 120.0, 80.0)
+    table = compare(planned, tmp_path, {"platform": "laptop", "nodes": 2})
     assert table["speedup"].tolist() == [2.0, 3.0, 6.0, 0.5, 1.0, 1.5]
     assert table["scaling_efficiency"].tolist() == [4.0, 3.0, 3.0, 1.0, 1.0, 0.75]
     assert set(table["baseline"]) == {"platform=laptop nodes=2 gpus_per_node=0 tasks_per_node=1"}
@@ -378,18 +381,18 @@ def test_a_baseline_on_one_platform_is_that_of_the_others(tmp_path: Path) -> Non
 
 
 def test_a_baseline_of_several_tasks_per_node_is_found(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2], "tasks_per_node": [1, 2]})
-    write_all(expected, tmp_path, 60.0, 50.0, 40.0, 25.0)
-    table = compare(expected, tmp_path, {"tasks_per_node": 2})
+    planned = planned_of({"nodes": [1, 2], "tasks_per_node": [1, 2]})
+    write_all(planned, tmp_path, 60.0, 50.0, 40.0, 25.0)
+    table = compare(planned, tmp_path, {"tasks_per_node": 2})
     assert set(table["baseline"]) == {"tasks_per_node=2 nodes=1 gpus_per_node=0"}
     assert point(table, nodes=2, tasks_per_node="2")["speedup"] == 2.0
 
 
 def test_a_named_baseline_that_failed_gives_no_speedup(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2]}, SINGLE)
-    write_all({"runs": expected["runs"][:2]}, tmp_path, 50.0, 25.0)
-    write_failure(tmp_path, expected["runs"][2])
-    table = compare(expected, tmp_path, {"strategy": "single"})
+    planned = planned_of({"nodes": [1, 2]}, SINGLE)
+    write_all(replace(planned, runs=planned.runs[:2]), tmp_path, 50.0, 25.0)
+    write_failure(tmp_path, planned.runs[2])
+    table = compare(planned, tmp_path, {"strategy": "single"})
     assert table["speedup"].isna().all()
     assert table["scaling_efficiency"].isna().all()
     assert table["speedup_low"].isna().all()
@@ -398,9 +401,9 @@ def test_a_named_baseline_that_failed_gives_no_speedup(tmp_path: Path) -> None:
 
 
 def test_a_series_without_the_named_baseline_says_so(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2]}, {"nodes": 2, "recipe": "strong"})
-    write_all(expected, tmp_path, 60.0, 30.0, 20.0)
-    table = compare(expected, tmp_path, {"nodes": 1})
+    planned = planned_of({"nodes": [1, 2]}, {"nodes": 2, "recipe": "strong"})
+    write_all(planned, tmp_path, 60.0, 30.0, 20.0)
+    table = compare(planned, tmp_path, {"nodes": 1})
     assert point(table, recipe="weak", nodes=2)["speedup"] == 2.0
     row = point(table, recipe="strong")
     assert (row["baseline"], row["execution_time_s"]) == ("no point of the grid", 20.0)
@@ -408,32 +411,32 @@ def test_a_series_without_the_named_baseline_says_so(tmp_path: Path) -> None:
 
 
 def test_a_point_left_out_of_one_block_and_run_in_another_is_one_row(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2], "exclude": [{"nodes": 2}]}, {"nodes": 2})
-    assert len(expected["excluded"]) == 1
-    write_all(expected, tmp_path, 60.0, 30.0)
-    table = compare(expected, tmp_path)
+    planned = planned_of({"nodes": [1, 2], "exclude": [{"nodes": 2}]}, {"nodes": 2})
+    assert len(planned.excluded) == 1
+    write_all(planned, tmp_path, 60.0, 30.0)
+    table = compare(planned, tmp_path)
     assert [(row["nodes"], row["status"]) for row in rows_of(table)] == [(1, "ok"), (2, "ok")]
 
 
 def test_a_point_left_out_of_two_blocks_is_one_row(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 9]}, {"nodes": [2, 9]})
-    assert len(expected["excluded"]) == 2
-    table = compare(expected, tmp_path)
+    planned = planned_of({"nodes": [1, 9]}, {"nodes": [2, 9]})
+    assert len(planned.excluded) == 2
+    table = compare(planned, tmp_path)
     assert table["nodes"].tolist() == [1, 2, 9]
     assert point(table, nodes=9)["reason"] == "9 nodes exceed nodes_max 8"
 
 
 def test_each_row_has_title_and_cloud_of_its_platform(tmp_path: Path) -> None:
     blocks = {"platform": ["cluster", "laptop"], "nodes": [1, 9]}
-    table = compare(expected_of(blocks, cloud="c", title="T"), tmp_path)
+    table = compare(planned_of(blocks, cloud="c", title="T"), tmp_path)
     assert table["status"].tolist() == ["missing", "missing", "excluded", "excluded"]
     assert table["platform_title"].tolist() == ["T", "laptop"] * 2
     assert [None if pd.isna(cloud) else cloud for cloud in table["cloud"]] == ["c", None] * 2
 
 
-def published_row(**changes: Any) -> dict[str, Any]:
+def published_result(**changes: Any) -> PublishedResult:
     """The same with a loss and an accuracy of which these runs have half and more."""
-    return rows.published_row(**{"loss": 0.5, "accuracy": 0.75, "source": "a paper", **changes})
+    return rows.published_result(**{"loss": 0.5, "accuracy": 0.75, "source": "a paper", **changes})
 
 
 RATIO_COLUMNS = ["execution_time_ratio", "loss_ratio", "accuracy_ratio"]
@@ -441,9 +444,9 @@ PUBLISHED_COLUMNS = ["published_execution_time_s", "published_loss", "published_
 
 
 def test_published_values_and_ratios_stand_beside_the_published_point_only(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2], "gpus_per_node": [0, 1]})
-    write_all(expected, tmp_path, 40.0, 40.0, 40.0, 40.0)
-    table = compare(expected, tmp_path, published_rows=[published_row()])
+    planned = planned_of({"nodes": [1, 2], "gpus_per_node": [0, 1]})
+    write_all(planned, tmp_path, 40.0, 40.0, 40.0, 40.0)
+    table = compare(planned, tmp_path, published_results=[published_result()])
     row = point(table, nodes=1, gpus_per_node=0)
     assert [row[name] for name in PUBLISHED_COLUMNS] == [80.0, 0.5, 0.75]
     assert [row[name] for name in RATIO_COLUMNS] == [0.5, 0.5, pytest.approx(1.2)]
@@ -461,9 +464,9 @@ def test_published_values_and_ratios_stand_beside_the_published_point_only(tmp_p
 def test_what_was_published_of_another_point_is_not_shown(
     tmp_path: Path, axes: dict[str, Any]
 ) -> None:
-    expected = expected_of({"nodes": 1})
-    write_all(expected, tmp_path, 40.0)
-    table = compare(expected, tmp_path, published_rows=[published_row(**axes)])
+    planned = planned_of({"nodes": 1})
+    write_all(planned, tmp_path, 40.0)
+    table = compare(planned, tmp_path, published_results=[published_result(**axes)])
     assert table[[*PUBLISHED_COLUMNS, *RATIO_COLUMNS]].isna().all(axis=None)
 
 
@@ -486,10 +489,10 @@ def test_another_training_has_published_values_but_no_ratio(
 ) -> None:
     raw = raw_config((("grid", 0, "nodes"), 1))
     raw["recipes"]["weak"].update(changes if where == "recipe" else {})
-    expected = manifest_dict(configuration.validate(raw))
-    write_all(expected, tmp_path, 40.0)
-    rows = [published_row(**(changes if where == "published" else {}))]
-    row = point(compare(expected, tmp_path, published_rows=rows), nodes=1)
+    planned = manifest_of(configuration.validate(raw))
+    write_all(planned, tmp_path, 40.0)
+    rows = [published_result(**(changes if where == "published" else {}))]
+    row = point(compare(planned, tmp_path, published_results=rows), nodes=1)
     assert [row[name] for name in PUBLISHED_COLUMNS] == [80.0, 0.5, 0.75]
     assert all(math.isnan(row[name]) for name in RATIO_COLUMNS)
 
@@ -498,65 +501,61 @@ def test_a_training_that_only_says_it_otherwise_is_the_same(tmp_path: Path) -> N
     strong = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2, "dataset": "mnist"}
     raw = raw_config((("grid", 0, "nodes"), 1), (("recipes", "weak"), strong))
     raw["recipes"]["weak"].update(test_examples_max=100, steps_per_execution=20)
-    expected = manifest_dict(configuration.validate(raw))
-    write_all(expected, tmp_path, 40.0)
-    row = point(compare(expected, tmp_path, published_rows=[published_row()]), nodes=1)
+    planned = manifest_of(configuration.validate(raw))
+    write_all(planned, tmp_path, 40.0)
+    row = point(compare(planned, tmp_path, published_results=[published_result()]), nodes=1)
     assert row["execution_time_ratio"] == 0.5
 
 
 def test_a_platform_may_have_another_name_where_it_was_published(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": 1}, published_as="gcp-n1")
-    write_all(expected, tmp_path, 40.0)
-    rows = [published_row(platform="gcp-n1"), published_row(execution_time_s=1.0)]
-    row = point(compare(expected, tmp_path, published_rows=rows), nodes=1)
+    planned = planned_of({"nodes": 1}, published_as="gcp-n1")
+    write_all(planned, tmp_path, 40.0)
+    rows = [published_result(platform="gcp-n1"), published_result(execution_time_s=1.0)]
+    row = point(compare(planned, tmp_path, published_results=rows), nodes=1)
     assert (row["platform"], row["published_execution_time_s"]) == ("cluster", 80.0)
     assert row["execution_time_ratio"] == 0.5
 
 
 def test_points_without_a_measurement_have_published_values_but_no_ratio(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2, 4, 9]})
-    write_failure(tmp_path, expected["runs"][0])
-    path = write_record(tmp_path, expected["runs"][1])
+    planned = planned_of({"nodes": [1, 2, 4, 9]})
+    write_failure(tmp_path, planned.runs[0])
+    path = write_record(tmp_path, planned.runs[1])
     path.write_text(json.dumps(json.loads(path.read_text()) | {"parameters_hash": "0" * 16}))
-    rows = [published_row(nodes=n, global_batch_size=64 * n) for n in (1, 2, 4, 9)]
-    table = compare(expected, tmp_path, published_rows=rows)
+    rows = [published_result(nodes=n, global_batch_size=64 * n) for n in (1, 2, 4, 9)]
+    table = compare(planned, tmp_path, published_results=rows)
     assert table["status"].tolist() == ["failed", "stale", "missing", "excluded"]
     assert set(table["published_execution_time_s"]) == {80.0}
     assert table[RATIO_COLUMNS].isna().all(axis=None)
 
 
 def test_a_published_zero_has_no_ratio(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": 1})
-    write_all(expected, tmp_path, 40.0)
-    row = point(compare(expected, tmp_path, published_rows=[published_row(loss=0.0)]), nodes=1)
+    planned = planned_of({"nodes": 1})
+    write_all(planned, tmp_path, 40.0)
+    row = point(compare(planned, tmp_path, published_results=[published_result(loss=0.0)]), nodes=1)
     assert (row["published_loss"], row["execution_time_ratio"]) == (0.0, 0.5)
     assert math.isnan(row["loss_ratio"])
 
 
 def test_published_results_are_found_after_the_runs_went_through_a_file(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": 2, "tasks_per_node": [1, "2+1"]})
-    write_all(expected, tmp_path, 60.0, 40.0)
-    runs = write_and_read(runs_table.run_tables(expected, tmp_path)[0], tmp_path)
-    rows = [published_row(nodes=2, tasks_per_node="2+1", global_batch_size=192)]
-    table = comparison_table(runs, expected, None, rows)
+    planned = planned_of({"nodes": 2, "tasks_per_node": [1, "2+1"]})
+    write_all(planned, tmp_path, 60.0, 40.0)
+    runs = write_and_read(tables_of(planned, tmp_path)[0], tmp_path)
+    rows = [published_result(nodes=2, tasks_per_node="2+1", global_batch_size=192)]
+    table = comparison_table(runs, planned, None, rows)
     assert table["execution_time_ratio"].dropna().tolist() == [0.5]
     assert point(table, tasks_per_node="2+1")["execution_time_ratio"] == 0.5
-
-
-def test_the_rows_of_the_published_study_are_rows_of_this_kind() -> None:
-    (row, *_) = published.read(REPOSITORY / "resources/published_results.csv")
-    assert published_row().keys() <= row.keys()
 
 
 DIVERGENCE = "diverged: loss is NaN from epoch 2"
 
 
-def with_diverged(folder: Path, *repeats: int, **expected: Any) -> dict[str, Any]:
+def with_diverged(folder: Path, *repeats: int, target_accuracy: float | None = None) -> Manifest:
     """Six runs of 10, 20, ... 60 s on two nodes, of which these repeats diverged."""
-    made = expected_of({"nodes": 2, "repeats": 6}, usd_per_node_hour=3.6) | expected
-    for entry in made["runs"]:
-        number = entry["axes"]["repeat"]
-        write_record(folder, entry, 10.0 * number, DIVERGENCE if number in repeats else "")
+    made = planned_of({"nodes": 2, "repeats": 6}, usd_per_node_hour=3.6)
+    made = replace(made, target_accuracy=target_accuracy)
+    for run in made.runs:
+        number = run.spec.repeat
+        write_record(folder, run, 10.0 * number, DIVERGENCE if number in repeats else "")
     return made
 
 
@@ -564,10 +563,10 @@ def with_diverged(folder: Path, *repeats: int, **expected: Any) -> dict[str, Any
 def test_runs_that_diverged_are_counted_told_and_in_no_median(
     tmp_path: Path, through_a_file: bool
 ) -> None:
-    expected = with_diverged(tmp_path, 1, 4)
-    runs, _ = runs_table.run_tables(expected, tmp_path)
+    planned = with_diverged(tmp_path, 1, 4)
+    runs, _ = tables_of(planned, tmp_path)
     row = point(
-        comparison_table(write_and_read(runs, tmp_path) if through_a_file else runs, expected),
+        comparison_table(write_and_read(runs, tmp_path) if through_a_file else runs, planned),
         nodes=2,
     )
     assert (row["status"], row["runs"], row["runs_asked"]) == ("incomplete", 4, 6)
@@ -582,9 +581,9 @@ def test_runs_that_diverged_are_counted_told_and_in_no_median(
 
 
 def test_other_failures_stand_beside_those_that_diverged(tmp_path: Path) -> None:
-    expected = with_diverged(tmp_path, 1)
-    (tmp_path / expected["runs"][5]["path"] / "run.json").unlink()
-    row = point(compare(expected, tmp_path), nodes=2)
+    planned = with_diverged(tmp_path, 1)
+    (tmp_path / planned.runs[5].spec.path / "run.json").unlink()
+    row = point(compare(planned, tmp_path), nodes=2)
     assert (row["runs"], row["runs_diverged"], row["status"]) == (4, 1, "incomplete")
     assert row["reason"] == (
         "1 of 6 diverged (repeat 1: loss is NaN from epoch 2); repeat 6 missing: not run yet"
@@ -592,11 +591,11 @@ def test_other_failures_stand_beside_those_that_diverged(tmp_path: Path) -> None
 
 
 def test_a_point_of_which_all_runs_diverged_is_a_row_and_no_baseline(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2], "repeats": 2})
-    for entry in expected["runs"]:
-        divergence = DIVERGENCE if entry["axes"]["nodes"] == 1 else ""
-        write_record(tmp_path, entry, 40.0, divergence)
-    table = compare(expected, tmp_path)
+    planned = planned_of({"nodes": [1, 2], "repeats": 2})
+    for run in planned.runs:
+        divergence = DIVERGENCE if run.spec.point.nodes == 1 else ""
+        write_record(tmp_path, run, 40.0, divergence)
+    table = compare(planned, tmp_path)
     row, other = point(table, nodes=1), point(table, nodes=2)
     assert (row["status"], row["runs"], row["runs_diverged"]) == ("diverged", 0, 2)
     assert pd.isna(row["loss"]) and pd.isna(row["speedup"]) and pd.isna(row["examples_trained"])
@@ -614,20 +613,20 @@ def formats_of(table: pd.DataFrame) -> dict[str, str]:
 
 
 def test_a_point_of_which_a_run_diverged_has_no_time_to_the_target(tmp_path: Path) -> None:
-    expected = with_diverged(tmp_path, 2, target_accuracy=0.8)
-    for entry in expected["runs"]:
-        path = tmp_path / entry["path"] / "run.json"
+    planned = with_diverged(tmp_path, 2, target_accuracy=0.8)
+    for run in planned.runs:
+        path = tmp_path / run.spec.path / "run.json"
         record = json.loads(path.read_text())
         record["metrics"]["epochs"][0] |= {"test_accuracy": 0.85, "evaluation_time_s": 0.5}
         path.write_text(json.dumps(record))
-    table = compare(expected, tmp_path)
+    table = compare(planned, tmp_path)
     row = point(table, nodes=2)
     assert (row["runs"], row["runs_at_target"]) == (5, 5)
     assert not comparison.all_at_target(row)
     assert comparison.all_at_target({**row, "runs_diverged": 0})
     (chosen,) = [
         choice
-        for choice in decision.decide(Study(table, runs_table.run_tables(expected, tmp_path)[0]))
+        for choice in decision.decide(Study(table, tables_of(planned, tmp_path)[0], planned))
         if choice.goal == "time_to_accuracy_s"
     ]
     assert chosen.text == "No point reached the target in all its runs."
@@ -638,14 +637,13 @@ def test_a_point_of_which_a_run_diverged_has_no_time_to_the_target(tmp_path: Pat
 
 def work(folder: Path, trained: dict[int, Sequence[int]], **block: Any) -> pd.DataFrame:
     """Points of one run for each number of examples trained, 60 s over the nodes."""
-    expected = expected_of({"nodes": [*trained], "repeats": max(map(len, trained.values()))})
-    for entry in expected["runs"]:
-        axes = entry["axes"]
-        examples = trained[axes["nodes"]]
-        if axes["repeat"] <= len(examples):
-            count = examples[axes["repeat"] - 1]
-            write_record(folder, entry, 60.0 / axes["nodes"], examples_trained=count)
-    return compare(expected, folder, **block)
+    planned = planned_of({"nodes": [*trained], "repeats": max(map(len, trained.values()))})
+    for run in planned.runs:
+        nodes, repeat = run.spec.point.nodes, run.spec.repeat
+        if repeat <= len(trained[nodes]):
+            count = trained[nodes][repeat - 1]
+            write_record(folder, run, 60.0 / nodes, examples_trained=count)
+    return compare(planned, folder, **block)
 
 
 def test_a_point_that_trains_fewer_examples_is_flagged_and_has_no_speedup(tmp_path: Path) -> None:
@@ -681,11 +679,11 @@ KINDS = {"nodes": [1, 2], "gpus_per_node": [0, 1, 2]}
 
 def kinds(folder: Path, baseline: dict[str, Any] | None = None, **platform: Any) -> pd.DataFrame:
     """One and two nodes with 0, 1 and 2 GPUs: 1,000 s over the nodes, 20 times as fast on GPUs."""
-    expected = expected_of(KINDS, **platform)
-    for entry in expected["runs"]:
-        nodes, gpus = entry["axes"]["nodes"], entry["axes"]["gpus_per_node"]
-        write_record(folder, entry, 1000.0 / nodes / (20.0 * gpus or 1.0))
-    return compare(expected, folder, baseline)
+    planned = planned_of(KINDS, **platform)
+    for run in planned.runs:
+        nodes, gpus = run.spec.point.nodes, run.spec.point.gpus_per_node
+        write_record(folder, run, 1000.0 / nodes / (20.0 * gpus or 1.0))
+    return compare(planned, folder, baseline)
 
 
 def test_the_default_baseline_has_the_same_kind_of_device(tmp_path: Path) -> None:
@@ -720,41 +718,41 @@ def test_a_named_baseline_has_the_same_kind_unless_it_says_otherwise(
 
 
 def test_a_kind_without_the_named_baseline_uses_its_own_smallest(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2]}, {"nodes": [2, 4], "gpus_per_node": 1})
-    write_all(expected, tmp_path, 1000.0, 500.0, 25.0, 12.5)
-    table = compare(expected, tmp_path, {"nodes": 1})
+    planned = planned_of({"nodes": [1, 2]}, {"nodes": [2, 4], "gpus_per_node": 1})
+    write_all(planned, tmp_path, 1000.0, 500.0, 25.0, 12.5)
+    table = compare(planned, tmp_path, {"nodes": 1})
     assert table["speedup"].tolist() == [1.0, 2.0, 1.0, 2.0]
     assert table["baseline"].tolist()[-1] == "nodes=2 gpus_per_node=1 tasks_per_node=1"
 
 
 def test_a_named_platform_without_such_a_device_is_still_the_baseline(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": 1, "gpus_per_node": 1}, {"platform": "laptop", "nodes": 1})
-    write_all(expected, tmp_path, 25.0, 1000.0)
-    table = compare(expected, tmp_path, {"platform": "laptop"})
+    planned = planned_of({"nodes": 1, "gpus_per_node": 1}, {"platform": "laptop", "nodes": 1})
+    write_all(planned, tmp_path, 25.0, 1000.0)
+    table = compare(planned, tmp_path, {"platform": "laptop"})
     assert table["speedup"].tolist() == [40.0, 1.0]
 
 
 def test_a_ratio_to_a_published_zero_is_told(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": 1})
-    write_record(tmp_path, expected["runs"][0], 40.0)
-    row = rows.published_row(loss=0.0)
-    table = compare(expected, tmp_path, None, [row])
+    planned = planned_of({"nodes": 1})
+    write_record(tmp_path, planned.runs[0], 40.0)
+    row = rows.published_result(loss=0.0)
+    table = compare(planned, tmp_path, None, [row])
     made = point(table, nodes=1)
     assert (made["execution_time_ratio"], made["accuracy_ratio"]) == (0.5, 1.0)
     assert pd.isna(made["loss_ratio"])
     assert made["reason"] == "no loss_ratio: the published value is 0"
     assert display.cell("loss_ratio", made) == display.NO_RATIO
     # another training has no ratio for another reason
-    other = point(compare(expected, tmp_path, None, [{**row, "epochs": 3}]), nodes=1)
+    other = point(compare(planned, tmp_path, None, [dataclasses.replace(row, epochs=3)]), nodes=1)
     assert other["reason"] == "" and display.cell("loss_ratio", other) == display.MISSING
 
 
 def test_a_time_of_zero_has_no_speedup_and_says_so(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2]})
-    write_all(expected, tmp_path, 40.0, 20.0)
-    runs, _ = runs_table.run_tables(expected, tmp_path)
+    planned = planned_of({"nodes": [1, 2]})
+    write_all(planned, tmp_path, 40.0, 20.0)
+    runs, _ = tables_of(planned, tmp_path)
     runs.loc[runs["nodes"] == 2, ["execution_time_s", "throughput_examples_per_s"]] = 0.0
-    row = point(comparison_table(runs, expected), nodes=2)
+    row = point(comparison_table(runs, planned), nodes=2)
     assert pd.isna(row["speedup"]) and pd.isna(row["scaling_efficiency"])
     assert "no speedup: a median time is 0" in row["reason"]
     for name in ("speedup", "scaling_efficiency"):
@@ -762,11 +760,11 @@ def test_a_time_of_zero_has_no_speedup_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_median_over_a_part_of_the_runs_says_so(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": 1, "repeats": 3})
-    write_all(expected, tmp_path, 40.0, 50.0, 60.0)
-    runs, _ = runs_table.run_tables(expected, tmp_path)
+    planned = planned_of({"nodes": 1, "repeats": 3})
+    write_all(planned, tmp_path, 40.0, 50.0, 60.0)
+    runs, _ = tables_of(planned, tmp_path)
     runs["queue_time_s"] = [7.0, None, 9.0]
-    row = point(comparison_table(runs, expected), nodes=1)
+    row = point(comparison_table(runs, planned), nodes=1)
     assert (row["queue_time_s"], row["status"]) == (8.0, "ok")
     assert row["reason"] == "queue_time_s is known of 2 of 3 runs"
 
@@ -780,11 +778,11 @@ def test_runs_of_a_point_that_differ_in_work_are_told(tmp_path: Path) -> None:
 
 
 def test_a_baseline_of_another_recipe_bars_the_speedup_and_not_the_point(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2]}, {"nodes": 1, "recipe": "strong"})
-    for entry in expected["runs"]:
-        examples = 2048 if entry["axes"]["recipe"] == "strong" else 1024
-        write_record(tmp_path, entry, 40.0, examples_trained=examples)
-    table = compare(expected, tmp_path, {"recipe": "strong", "nodes": 1})
+    planned = planned_of({"nodes": [1, 2]}, {"nodes": 1, "recipe": "strong"})
+    for run in planned.runs:
+        examples = 2048 if run.spec.point.recipe == "strong" else 1024
+        write_record(tmp_path, run, 40.0, examples_trained=examples)
+    table = compare(planned, tmp_path, {"recipe": "strong", "nodes": 1})
     assert table["same_work"].tolist() == [True, True, True]
     assert table["speedup"].isna().tolist() == [True, True, False]
     assert point(table, nodes=2)["reason"] == "no speedup: the baseline trained 2,048 examples"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,57 +13,59 @@ import generator
 import pandas as pd
 import partial
 import pytest
-from builders import manifest_dict, manifest_of, raw_config, write_failure
+from builders import manifest_of, raw_config, write_failure
 from tfscaling.plots import plot_series
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.study import configuration
+from tfscaling.study.config import Config
+from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import data_warnings, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 
-#: What a test changes of a run: (the expected run, its record) → nothing, in place.
-Change = Callable[[Mapping[str, Any], dict[str, Any]], None]
+#: What a test changes of a run: (the planned run, its record) → nothing, in place.
+Change = Callable[[PlannedRun, dict[str, Any]], None]
 
 
-def config_of(platform: str = "cluster", repeats: int = 6, **block: Any) -> dict[str, Any]:
+def config_of(platform: str = "cluster", repeats: int = 6, **block: Any) -> Config:
     usual = {"model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}
     grid = [{**usual, "platform": platform, "repeats": repeats, **block}]
     raw = raw_config((("grid",), grid), (("plots",), {name: {} for name in PLOTS}))
-    for entry in raw["platforms"].values():
-        entry |= {"usd_per_node_hour": 1.0, "price_date": "2026", "price_source": "a list"}
+    for run in raw["platforms"].values():
+        run |= {"usd_per_node_hour": 1.0, "price_date": "2026", "price_source": "a list"}
     return configuration.validate(raw)
 
 
-def written(config: Mapping[str, Any], runs_dir: Path, *changes: Change) -> dict[str, Any]:
+def written(config: Config, runs_dir: Path, *changes: Change) -> Manifest:
     """Records of all runs, each on machines of its own, then changed."""
-    expected = manifest_dict(config)
-    generator.write_records(expected, runs_dir)
-    for entry in expected["runs"]:
-        path = runs_dir / entry["path"] / "run.json"
+    planned = manifest_of(config)
+    generator.write_records(planned.runs, runs_dir)
+    for run in planned.runs:
+        path = runs_dir / run.spec.path / "run.json"
         record = json.loads(path.read_text())
         for change in changes:
-            change(entry, record)
+            change(run, record)
         path.write_text(json.dumps(record))
-    return expected
+    return planned
 
 
-def on_one_machine(entry: Mapping[str, Any], record: dict[str, Any]) -> None:
+def on_one_machine(run: PlannedRun, record: dict[str, Any]) -> None:
     """All nodes of all runs are one machine with three CPUs; one run follows the other."""
     for rank in record["ranks"]:
         rank["host_facts"] |= {"machine": "m1", "cpus_online": 3}
-    axes = entry["axes"]
-    day = 1 + axes["repeat"] + 10 * axes["gpus_per_node"]
-    record["environment"]["started"] = f"2026-01-{day:02}T0{axes['nodes']}:00:00Z"
+    point = run.spec.point
+    day = 1 + run.spec.repeat + 10 * point.gpus_per_node
+    record["environment"]["started"] = f"2026-01-{day:02}T0{point.nodes}:00:00Z"
 
 
-def frames(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    runs, _ = runs_table.run_tables(expected, runs_dir)
-    return comparison_table(runs, expected), runs
+def frames(planned: Manifest, runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    runs, _ = runs_table.run_tables(planned.runs, runs_dir)
+    return comparison_table(runs, planned), runs
 
 
-def found(expected: Mapping[str, Any], runs_dir: Path) -> dict[str, DataWarning]:
+def found(planned: Manifest, runs_dir: Path) -> dict[str, DataWarning]:
     """Kind → warning."""
-    warnings = data_warnings.find(*frames(expected, runs_dir))
+    warnings = data_warnings.find(*frames(planned, runs_dir))
     assert len({warning.kind for warning in warnings}) == len(warnings)
     return {warning.kind: warning for warning in warnings}
 
@@ -73,8 +75,8 @@ def nodes_of(warning: DataWarning) -> list[int]:
 
 
 def test_a_data_set_without_anything_to_warn_of_has_no_warnings(tmp_path: Path) -> None:
-    expected = written(config_of(gpus_per_node=[0, 2]), tmp_path)
-    assert found(expected, tmp_path) == {}
+    planned = written(config_of(gpus_per_node=[0, 2]), tmp_path)
+    assert found(planned, tmp_path) == {}
 
 
 def test_logical_devices_concern_the_points_that_have_them(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_logical_devices_concern_the_points_that_have_them(tmp_path: Path) -> No
 
 def test_logical_devices_of_points_that_are_still_to_run_are_warned_of(tmp_path: Path) -> None:
     config = config_of("laptop", gpus_per_node=2)
-    assert found(manifest_dict(config), tmp_path)["logical_devices"].runs == 0
+    assert found(manifest_of(config), tmp_path)["logical_devices"].runs == 0
 
 
 def test_nodes_on_one_machine_concern_the_runs_on_several_nodes(tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ def test_nodes_on_one_machine_concern_the_runs_on_several_nodes(tmp_path: Path) 
 
 
 def test_machines_that_the_ranks_cannot_tell_are_not_taken_for_one(tmp_path: Path) -> None:
-    def unknown(entry: Mapping[str, Any], record: dict[str, Any]) -> None:
+    def unknown(run: PlannedRun, record: dict[str, Any]) -> None:
         for rank in record["ranks"]:
             rank["host_facts"]["machine"] = None
 
@@ -106,9 +108,8 @@ def test_machines_that_the_ranks_cannot_tell_are_not_taken_for_one(tmp_path: Pat
 
 
 def test_runs_that_shared_a_machine_at_the_same_time_are_counted(tmp_path: Path) -> None:
-    def share(entry: Mapping[str, Any], record: dict[str, Any]) -> None:
-        axes = entry["axes"]
-        if axes["repeat"] <= 2 and axes["nodes"] == 1:
+    def share(run: PlannedRun, record: dict[str, Any]) -> None:
+        if run.spec.repeat <= 2 and run.spec.point.nodes == 1:
             record["ranks"][0]["host_facts"]["machine"] = "m1"
 
     (only,) = found(written(config_of(), tmp_path, share), tmp_path).values()
@@ -125,8 +126,8 @@ def test_points_that_did_other_work_than_their_baseline_are_warned_of(tmp_path: 
 
 
 def test_different_environments_are_named_by_platform_and_fact(tmp_path: Path) -> None:
-    def upgrade(entry: Mapping[str, Any], record: dict[str, Any]) -> None:
-        record["ranks"][0]["host_facts"]["kernel"] = f"7.{entry['axes']['repeat']}"
+    def upgrade(run: PlannedRun, record: dict[str, Any]) -> None:
+        record["ranks"][0]["host_facts"]["kernel"] = f"7.{run.spec.repeat}"
 
     (only,) = found(written(config_of(), tmp_path, upgrade), tmp_path).values()
     assert (only.kind, only.severity) == ("environments", LIMITED)
@@ -134,12 +135,12 @@ def test_different_environments_are_named_by_platform_and_fact(tmp_path: Path) -
 
 
 def test_runs_that_do_not_count_are_counted_by_status(tmp_path: Path) -> None:
-    expected = written(config_of(), tmp_path)
-    for number, entry in enumerate(expected["runs"][-3:]):
-        (tmp_path / entry["path"] / "run.json").unlink()
+    planned = written(config_of(), tmp_path)
+    for number, run in enumerate(planned.runs[-3:]):
+        (tmp_path / run.spec.path / "run.json").unlink()
         if number:
-            write_failure(tmp_path, entry)
-    by_kind = found(expected, tmp_path)
+            write_failure(tmp_path, run)
+    by_kind = found(planned, tmp_path)
     assert list(by_kind) == ["not_valid", "few_runs"]
     out, few = by_kind.values()
     assert (out.severity, out.runs, nodes_of(out)) == (LIMITED, 3, [2])
@@ -148,14 +149,14 @@ def test_runs_that_do_not_count_are_counted_by_status(tmp_path: Path) -> None:
 
 
 def test_where_no_run_counts_nothing_else_is_said_of_runs(tmp_path: Path) -> None:
-    (only,) = found(manifest_dict(config_of()), tmp_path).values()
+    (only,) = found(manifest_of(config_of()), tmp_path).values()
     assert (only.kind, only.runs, nodes_of(only)) == ("not_valid", 12, [1, 2])
     assert "12 missing" in only.text
 
 
 def test_points_with_few_runs_are_counted_once_for_all(tmp_path: Path) -> None:
-    expected = written(config_of(nodes=[1, 2, 3, 4], repeats=5), tmp_path)
-    (only,) = found(expected, tmp_path).values()
+    planned = written(config_of(nodes=[1, 2, 3, 4], repeats=5), tmp_path)
+    (only,) = found(planned, tmp_path).values()
     assert (only.kind, only.runs, nodes_of(only)) == ("few_runs", 20, [1, 2, 3, 4])
     assert "all 4 measured points" in only.text
 
@@ -212,15 +213,22 @@ def test_serious_warnings_come_first_and_only_a_few_before_the_table(tmp_path: P
 
 def test_the_list_is_the_same_after_it_went_through_its_file(tmp_path: Path) -> None:
     config = config_of("laptop", gpus_per_node=[0, 2])
-    expected = written(config, tmp_path, on_one_machine)
-    comparison, runs = frames(expected, tmp_path)
+    planned = written(config, tmp_path, on_one_machine)
+    comparison, runs = frames(planned, tmp_path)
     comparison.to_csv(tmp_path / "comparison.csv", index=False)
     runs.to_csv(tmp_path / "runs.csv", index=False)
     read = [runs_table.read_table(tmp_path / f"{name}.csv") for name in ("comparison", "runs")]
     warnings = data_warnings.find(comparison, runs)
     assert data_warnings.find(*read) == warnings
-    content = json.loads(json.dumps(data_warnings.to_json(warnings), allow_nan=False))
-    assert data_warnings.from_json(content) == warnings
+    data_warnings.write(tmp_path / "warnings.json", warnings)
+    assert data_warnings.read(tmp_path / "warnings.json") == warnings
+
+
+def test_warnings_of_another_version_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "warnings.json"
+    path.write_text('{"schema_version": 1, "warnings": []}')
+    with pytest.raises(ValueError, match=r"warnings\.json: .*schema_version"):
+        data_warnings.read(path)
 
 
 def outputs(folder: Path) -> dict[str, str]:
@@ -245,7 +253,7 @@ def made(config: dict[str, Any], folder: Path, *changes: Change) -> dict[str, st
 def warned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """The folder and all outputs of a data set on a laptop and a cluster that is one machine."""
 
-    def at_the_same_time(entry: Mapping[str, Any], record: dict[str, Any]) -> None:
+    def at_the_same_time(run: PlannedRun, record: dict[str, Any]) -> None:
         record["environment"]["started"] = "2026-01-01T00:00:00Z"
 
     folder = tmp_path_factory.mktemp("warned")
@@ -263,8 +271,7 @@ def test_every_output_has_every_warning_about_its_data(
     warned: tuple[Path, dict[str, str]],
 ) -> None:
     folder, texts = warned
-    content = json.loads((folder / "tables" / "warnings.json").read_text())
-    warnings = data_warnings.from_json(content)
+    warnings = data_warnings.read(folder / "tables" / "warnings.json")
     assert [warning.kind for warning in warnings] == [
         "logical_devices", "one_machine", "shared_machine", "few_runs",
     ]  # fmt: skip
@@ -283,8 +290,8 @@ def test_every_output_has_every_warning_about_its_data(
             about = data_warnings.find(*(t[t["platform"] == path.stem] for t in read))
             assert ("logical_devices" in {w.kind for w in about}) == (path.stem == "laptop")
         for warning in about:
-            expected = warning.short if path.suffix == ".svg" else warning.text
-            assert squeezed(expected) in said, f"{name}: {warning.kind}"
+            planned = warning.short if path.suffix == ".svg" else warning.text
+            assert squeezed(planned) in said, f"{name}: {warning.kind}"
 
 
 def test_warnings_stand_before_the_first_table(warned: tuple[Path, dict[str, str]]) -> None:
@@ -298,9 +305,9 @@ def test_warnings_stand_before_the_first_table(warned: tuple[Path, dict[str, str
 def test_no_legend_and_no_label_calls_logical_devices_gpus(tmp_path: Path) -> None:
     config = config_of("laptop", 2, gpus_per_node=[0, 2])
     runs_dir = tmp_path / "runs"
-    expected = written(config, runs_dir)
-    runs, epochs = runs_table.run_tables(expected, runs_dir)
-    comparison = comparison_table(runs, expected)
+    planned = written(config, runs_dir)
+    runs, epochs = runs_table.run_tables(planned.runs, runs_dir)
+    comparison = comparison_table(runs, planned)
     notes = data_warnings.footnotes(data_warnings.find(comparison, runs))
     assert len(notes) == 1
     drawn_from = plot_series.Tables(comparison, epochs, pd.DataFrame(), notes)
@@ -330,19 +337,18 @@ def test_no_sentence_calls_logical_devices_gpus(warned: tuple[Path, dict[str, st
 
 def test_outputs_about_good_data_warn_of_nothing(tmp_path: Path) -> None:
     texts = made(config_of(gpus_per_node=[0, 2]), tmp_path)
-    content = json.loads((tmp_path / "out" / "tables" / "warnings.json").read_text())
-    assert data_warnings.from_json(content) == []
+    assert data_warnings.read(tmp_path / "out" / "tables" / "warnings.json") == []
     markers = ("**Warning:**", "Warning: ", 'role="note"', "warnings: ")
     spoken = {name for name, text in texts.items() for mark in markers if mark in text}
     assert spoken == set()
 
 
 def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:
-    expected = written(config_of(), tmp_path)
-    comparison, runs = frames(expected, tmp_path)
+    planned = written(config_of(), tmp_path)
+    comparison, runs = frames(planned, tmp_path)
     assert "diverged" not in {warning.kind for warning in data_warnings.find(comparison, runs)}
     runs.loc[(runs["nodes"] == 2) & (runs["repeat"] < 3), "status"] = "diverged"
-    found = data_warnings.find(comparison_table(runs, expected), runs)
+    found = data_warnings.find(comparison_table(runs, planned), runs)
     (warning,) = [warning for warning in found if warning.kind == "diverged"]
     assert "not_valid" not in {warning.kind for warning in found}
     assert (warning.severity, warning.runs) == (SERIOUS, 2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import manifest_dict, raw_config, write_failure, write_record
+from builders import manifest_of, raw_config, write_failure, write_record
 from tfscaling.study import configuration
 from tfscaling.tables import display, runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -30,15 +30,15 @@ def table_of(
     """
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2, 4]}
     raw = raw_config((("grid",), [{**usual, **block}]))
-    expected = manifest_dict(configuration.validate(raw))
-    for entry in expected["runs"]:
-        nodes, repeat = entry["axes"]["nodes"], entry["axes"]["repeat"]
+    planned = manifest_of(configuration.validate(raw))
+    for run in planned.runs:
+        nodes, repeat = run.spec.point.nodes, run.spec.repeat
         if nodes in (failures or {}):
-            write_failure(runs_dir, entry, message=(failures or {})[nodes])
+            write_failure(runs_dir, run, message=(failures or {})[nodes])
         elif nodes in times:
-            write_record(runs_dir, entry, times[nodes] + repeat - 1)
-    runs, _ = runs_table.run_tables(expected, runs_dir)
-    return comparison_table(runs, expected, baseline)
+            write_record(runs_dir, run, times[nodes] + repeat - 1)
+    runs, _ = runs_table.run_tables(planned.runs, runs_dir)
+    return comparison_table(runs, planned, baseline)
 
 
 def comparison(table: pd.DataFrame, columns: Sequence[str] = COLUMNS) -> TextTable:
@@ -257,14 +257,13 @@ def test_the_published_form_is_of_one_platform_only(tmp_path: Path) -> None:
 
 def test_the_published_form_shows_what_diverged_beside_the_time_and_why(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "repeats"), 3))
-    expected = manifest_dict(configuration.validate(raw))
-    for entry in expected["runs"]:
-        axes = entry["axes"]
-        is_diverged = axes["nodes"] == 2 or axes["repeat"] == 1
+    planned = manifest_of(configuration.validate(raw))
+    for run in planned.runs:
+        is_diverged = run.spec.point.nodes == 2 or run.spec.repeat == 1
         divergence = "diverged: loss is infinite from epoch 2" if is_diverged else ""
-        write_record(tmp_path, entry, 40.0, divergence)
-    runs, _ = runs_table.run_tables(expected, tmp_path)
-    (shown,) = display.platform(comparison_table(runs, expected), "cluster")
+        write_record(tmp_path, run, 40.0, divergence)
+    runs, _ = runs_table.run_tables(planned.runs, tmp_path)
+    (shown,) = display.platform(comparison_table(runs, planned), "cluster")
     first, second = shown.cells.to_numpy().tolist()
     assert first[1] == "40.000 seconds (1 of 3 diverged)"
     assert second[1].startswith("diverged: 3 of 3 diverged (repeat 1: loss is infinite from ")

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from builders import manifest_dict, raw_config, write_failure, write_record
+from builders import manifest_of, raw_config, write_failure, write_record
 from tfscaling.study import configuration
 from tfscaling.tables import display, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -25,11 +25,11 @@ def shown(*rows: list[str], **parts: object) -> TextTable:
 
 def failed(runs_dir: Path, message: str) -> TextTable:
     """A comparison as the workflow makes it, of a point that ran and one that failed."""
-    expected = manifest_dict(configuration.validate(raw_config()))
-    write_record(runs_dir, expected["runs"][0], 60.0)
-    write_failure(runs_dir, expected["runs"][1], message=message)
-    runs, _ = runs_table.run_tables(expected, runs_dir)
-    table = comparison_table(runs, expected)
+    planned = manifest_of(configuration.validate(raw_config()))
+    write_record(runs_dir, planned.runs[0], 60.0)
+    write_failure(runs_dir, planned.runs[1], message=message)
+    runs, _ = runs_table.run_tables(planned.runs, runs_dir)
+    table = comparison_table(runs, planned)
     return display.comparison(table, "T", ["execution_time_s", "loss"])
 
 

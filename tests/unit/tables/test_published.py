@@ -12,13 +12,16 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from builders import REPOSITORY, manifest_dict, raw_config, write_failure, write_record
-from rows import published_row
+from builders import REPOSITORY, manifest_of, raw_config, write_failure, write_record
+from msgspec.structs import replace
+from rows import published_result, published_row
 from snakemake.utils import update_config
 from tfscaling.study import configuration
 from tfscaling.study.configuration import ConfigError
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import published, runs_table
 from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.published import PublishedPoint, PublishedResult
 from tfscaling.training.strategies import STRATEGIES
 
 STUDY = REPOSITORY / "resources/published_results.csv"
@@ -43,19 +46,22 @@ def error_of(call: Callable[..., Any], *arguments: Any) -> str:
 
 def test_rows_are_read_with_numbers_as_numbers(tmp_path: Path) -> None:
     rows = [published_row(), published_row(nodes=2, tasks_per_node="2+1")]
-    assert published.read(write_csv(tmp_path / "p.csv", *rows)) == rows
+    assert published.read(write_csv(tmp_path / "p.csv", *rows)) == [
+        published_result(),
+        published_result(nodes=2, tasks_per_node="2+1"),
+    ]
 
 
-def test_further_columns_and_another_order_do_no_harm(tmp_path: Path) -> None:
+def test_more_columns_and_another_order_do_no_harm(tmp_path: Path) -> None:
     columns = ("note", *reversed(published.COLUMNS))
     path = write_csv(tmp_path / "p.csv", published_row(note="x"), columns=columns)
-    assert published.read(path) == [published_row(note="x")]
+    assert published.read(path) == [published_result()]
 
 
 def test_a_file_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "p.csv", published_row())
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert published.read(path) == [published_row()]
+    assert published.read(path) == [published_result()]
 
 
 @pytest.mark.parametrize("path", [None, ""])
@@ -141,30 +147,30 @@ def test_the_same_point_twice_is_named_with_its_line_and_values(tmp_path: Path) 
     )
 
 
-def expected_of(*blocks: dict[str, Any], **platform: Any) -> dict[str, Any]:
+def planned_of(*blocks: dict[str, Any], **platform: Any) -> Manifest:
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1}
     raw = raw_config((("grid",), [{**usual, **block} for block in blocks]))
     raw["platforms"]["cluster"].update(platform)
     raw["recipes"]["longer"] = {**raw["recipes"]["weak"], "epochs": 3}
-    return manifest_dict(configuration.validate(raw))
+    return manifest_of(configuration.validate(raw))
 
 
 def table(
-    expected: dict[str, Any], runs_dir: Path, *rows: dict[str, Any], tolerance: float = 0.25
+    planned: Manifest, runs_dir: Path, *rows: PublishedResult, tolerance: float = 0.25
 ) -> list[dict[str, Any]]:
-    runs, _ = runs_table.run_tables(expected, runs_dir)
-    comparison = comparison_table(runs, expected, None, rows)
-    found = published.table(rows, comparison, runs, expected, tolerance)
+    runs, _ = runs_table.run_tables(planned.runs, runs_dir)
+    comparison = comparison_table(runs, planned, None, rows)
+    found = published.table(rows, comparison, runs, planned, tolerance)
     return [{str(key): value for key, value in row.items()} for row in found.to_dict("records")]
 
 
 def test_one_row_for_each_published_point_measured_or_not(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2, 4], "repeats": 2})
-    for entry in expected["runs"][:4]:
-        write_record(tmp_path, entry, 40.0)
-    write_failure(tmp_path, expected["runs"][4])
-    rows = [published_row(nodes=n, global_batch_size=64 * n) for n in (8, 4, 2, 1)]
-    found = table(expected, tmp_path, *rows)
+    planned = planned_of({"nodes": [1, 2, 4], "repeats": 2})
+    for run in planned.runs[:4]:
+        write_record(tmp_path, run, 40.0)
+    write_failure(tmp_path, planned.runs[4])
+    rows = [published_result(nodes=n, global_batch_size=64 * n) for n in (8, 4, 2, 1)]
+    found = table(planned, tmp_path, *rows)
     assert [(row["nodes"], row["status"], row["runs"]) for row in found] == [
         (8, "not measured", 0),
         (4, "not measured", 0),
@@ -179,18 +185,20 @@ def test_one_row_for_each_published_point_measured_or_not(tmp_path: Path) -> Non
 
 
 def test_the_same_point_with_another_training_is_not_measured(tmp_path: Path) -> None:
-    expected = expected_of({"recipe": "longer"})
-    write_record(tmp_path, expected["runs"][0], 40.0)
-    (row,) = table(expected, tmp_path, published_row())
+    planned = planned_of({"recipe": "longer"})
+    write_record(tmp_path, planned.runs[0], 40.0)
+    (row,) = table(planned, tmp_path, published_result())
     assert (row["status"], row["runs"], row["training_runs"]) == ("not measured", 0, 0)
     assert (row["loss_verdict"], row["accuracy_verdict"]) == ("not measured", "not measured")
     assert pd.isna(row["loss_median"])
 
 
 def test_the_measured_platform_may_have_another_name(tmp_path: Path) -> None:
-    expected = expected_of({}, published_as="gcp-n1")
-    write_record(tmp_path, expected["runs"][0], 40.0)
-    first, second = table(expected, tmp_path, published_row(platform="gcp-n1"), published_row())
+    planned = planned_of({}, published_as="gcp-n1")
+    write_record(tmp_path, planned.runs[0], 40.0)
+    first, second = table(
+        planned, tmp_path, published_result(platform="gcp-n1"), published_result()
+    )
     assert (first["platform"], first["status"]) == ("gcp-n1", "measured")
     assert second["status"] == "not measured"
 
@@ -201,10 +209,10 @@ def test_loss_and_accuracy_are_compared_with_the_same_training_anywhere(tmp_path
     raw = raw_config((("grid", 0), {"model": "mnist_cnn", "nodes": 1, **other}))
     both = {"global_batch_size": 128, "learning_rate": 0.1, "epochs": 2}
     raw["recipes"]["both"] = both
-    expected = manifest_dict(configuration.validate(raw))
-    for entry in expected["runs"]:
-        write_record(tmp_path, entry, 40.0)
-    (row,) = table(expected, tmp_path, published_row(nodes=2, global_batch_size=128))
+    planned = manifest_of(configuration.validate(raw))
+    for run in planned.runs:
+        write_record(tmp_path, run, 40.0)
+    (row,) = table(planned, tmp_path, published_result(nodes=2, global_batch_size=128))
     assert (row["status"], row["training_runs"]) == ("not measured", 6)
     assert (row["loss_median"], row["loss_low"], row["loss_high"]) == (0.25, 0.25, 0.25)
     assert (row["loss_verdict"], row["accuracy_verdict"]) == ("within", "within")
@@ -221,18 +229,20 @@ def test_runs_that_give_another_model_do_not_count(tmp_path: Path, axes: dict[st
         {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1, "repeats": 1}
     ]
     raw["grid"][0].update(axes)
-    expected = manifest_dict(configuration.validate(raw))
-    (entry,) = expected["runs"]
-    assert entry["global_batch_size"] == 64
-    write_record(tmp_path, entry, 40.0)
-    (row,) = table(expected, tmp_path, published_row())
+    planned = manifest_of(configuration.validate(raw))
+    (run,) = planned.runs
+    assert run.spec.global_batch_size == 64
+    write_record(tmp_path, run, 40.0)
+    (row,) = table(planned, tmp_path, published_result())
     assert (row["training_runs"], row["loss_verdict"]) == (0, "not measured")
 
 
 def test_a_published_strategy_that_nobody_here_knows_is_compared_with_itself_only() -> None:
-    training = {**published_row(), **published.USUAL, "strategy": "horovod"}
-    assert published.same_training(published_row(strategy="horovod"), training, SYNCHRONOUS)
-    assert not published.same_training(published_row(), training, SYNCHRONOUS)
+    spec = planned_of({}).runs[0].spec
+    spec = replace(spec, point=replace(spec.point, strategy="horovod"))
+    horovod = published_result(strategy="horovod")
+    assert published.same_training(horovod, spec, SYNCHRONOUS)
+    assert not published.same_training(published_result(), spec, SYNCHRONOUS)
 
 
 #: Three runs of the same training; the tolerance widens their range.
@@ -240,14 +250,14 @@ LOSSES, ACCURACIES = (0.2, 0.3, 0.4), (0.80, 0.88, 0.90)
 
 
 def verdicts(tmp_path: Path, loss: float, accuracy: float, tolerance: float) -> tuple[str, str]:
-    expected = expected_of({"repeats": 3})
-    for entry in expected["runs"]:
-        write_record(tmp_path, entry, 40.0)
-    runs, _ = runs_table.run_tables(expected, tmp_path)
+    planned = planned_of({"repeats": 3})
+    for run in planned.runs:
+        write_record(tmp_path, run, 40.0)
+    runs, _ = runs_table.run_tables(planned.runs, tmp_path)
     runs["loss"], runs["accuracy"] = LOSSES, ACCURACIES
-    rows = [published_row(loss=loss, accuracy=accuracy)]
-    comparison = comparison_table(runs, expected, None, rows)
-    (row,) = published.table(rows, comparison, runs, expected, tolerance).to_dict("records")
+    rows = [published_result(loss=loss, accuracy=accuracy)]
+    comparison = comparison_table(runs, planned, None, rows)
+    (row,) = published.table(rows, comparison, runs, planned, tolerance).to_dict("records")
     assert (row["loss_min"], row["loss_median"], row["loss_max"]) == LOSSES
     assert (row["accuracy_min"], row["accuracy_median"], row["accuracy_max"]) == ACCURACIES
     assert row["loss_low"] is None  # three runs are too few for an interval
@@ -276,33 +286,35 @@ def test_loss_and_accuracy_are_judged_apart(tmp_path: Path) -> None:
     assert verdicts(tmp_path, 0.3, 0.99, 0.25) == ("within", "outside")
 
 
-def table_of_losses(tmp_path: Path, *rows: dict[str, Any], tolerance: float = 0.25) -> pd.DataFrame:
+def table_of_losses(
+    tmp_path: Path, *rows: PublishedResult, tolerance: float = 0.25
+) -> pd.DataFrame:
     """The table of these rows beside three runs with `LOSSES` and `ACCURACIES` on one node."""
-    expected = expected_of({"repeats": 3})
-    for entry in expected["runs"]:
-        write_record(tmp_path, entry, 40.0)
-    runs, _ = runs_table.run_tables(expected, tmp_path)
+    planned = planned_of({"repeats": 3})
+    for run in planned.runs:
+        write_record(tmp_path, run, 40.0)
+    runs, _ = runs_table.run_tables(planned.runs, tmp_path)
     runs["loss"], runs["accuracy"] = LOSSES, ACCURACIES
-    comparison = comparison_table(runs, expected, None, rows)
-    return published.table(rows, comparison, runs, expected, tolerance)
+    comparison = comparison_table(runs, planned, None, rows)
+    return published.table(rows, comparison, runs, planned, tolerance)
 
 
 def test_a_value_outside_has_a_remark_and_others_have_none(tmp_path: Path) -> None:
-    table = table_of_losses(tmp_path, published_row(loss=0.8), published_row(nodes=2))
+    table = table_of_losses(tmp_path, published_result(loss=0.8), published_result(nodes=2))
     assert tuple(table.columns) == published.TABLE_COLUMNS
     assert table["remark"].tolist() == [
         "a single published run: its loss is 2.00 times the nearest of our 3 runs",
         "",
     ]
-    assert table_of_losses(tmp_path, published_row(loss=0.3))["remark"].tolist() == [""]
+    assert table_of_losses(tmp_path, published_result(loss=0.3))["remark"].tolist() == [""]
 
 
 def test_a_value_outside_that_is_published_twice_is_probably_a_slip(tmp_path: Path) -> None:
     table = table_of_losses(
         tmp_path,
-        published_row(loss=0.8),
-        published_row(loss=0.8, nodes=3, global_batch_size=192),
-        published_row(loss=0.8, nodes=4, global_batch_size=256, platform="other"),
+        published_result(loss=0.8),
+        published_result(loss=0.8, nodes=3, global_batch_size=192),
+        published_result(loss=0.8, nodes=4, global_batch_size=256, platform="other"),
     )
     assert table["remark"].tolist() == [
         "loss and accuracy are published for 3 nodes as well, to the last digit: "
@@ -312,7 +324,7 @@ def test_a_value_outside_that_is_published_twice_is_probably_a_slip(tmp_path: Pa
 
 
 def test_what_people_see_of_published_against_measured(tmp_path: Path) -> None:
-    rows = [published_row(loss=0.8), published_row(nodes=2, global_batch_size=128)]
+    rows = [published_result(loss=0.8), published_result(nodes=2, global_batch_size=128)]
     shown = published.as_text(table_of_losses(tmp_path, *rows), 0.25)
     first, second = (dict(row) for row in shown.cells.to_dict("records"))
     assert first["execution_time_s"] == "40.000" and first["execution_time_ratio"] == "0.50"
@@ -328,12 +340,12 @@ def test_what_people_see_of_published_against_measured(tmp_path: Path) -> None:
 
 
 def test_without_a_remark_there_is_no_column_of_remarks(tmp_path: Path) -> None:
-    shown = published.as_text(table_of_losses(tmp_path, published_row(loss=0.3)), 0.25)
+    shown = published.as_text(table_of_losses(tmp_path, published_result(loss=0.3)), 0.25)
     assert "remark" not in shown.cells
 
 
 def test_published_against_measured_is_the_same_after_a_file(tmp_path: Path) -> None:
-    rows = [published_row(loss=0.8), published_row(nodes=2, global_batch_size=128)]
+    rows = [published_result(loss=0.8), published_result(nodes=2, global_batch_size=128)]
     table = table_of_losses(tmp_path, *rows)
     table.to_csv(tmp_path / "published.csv", index=False)
     back = published.as_text(runs_table.read_table(tmp_path / "published.csv"), 0.25)
@@ -343,32 +355,28 @@ def test_published_against_measured_is_the_same_after_a_file(tmp_path: Path) -> 
 
 
 @functools.cache
-def study(overlay: str) -> dict[str, Any]:
-    """What snakemake expects with this overlay over the configuration of the repository."""
+def study(overlay: str) -> Manifest:
+    """What is planned with this overlay over the configuration of the repository."""
     merged: dict[str, Any] = {}
     for name in ("config.yaml", "platforms.yaml", overlay):
         update_config(merged, yaml.safe_load((REPOSITORY / "config" / name).read_text()))
     config = configuration.validate(merged)
-    assert config.published.path == str(STUDY.relative_to(REPOSITORY))
-    return manifest_dict(config)
+    assert config.published.path in (None, str(STUDY.relative_to(REPOSITORY)))
+    return manifest_of(config)
 
 
-def points_of(expected: dict[str, Any]) -> list[tuple[Any, ...]]:
-    names = {
-        name: platform["published_as"] or name for name, platform in expected["platforms"].items()
-    }
-    axes = [entry["axes"] for entry in expected["runs"]]
-    return [published.point_of(point, names[point["platform"]]) for point in axes]
+def points_of(planned: Manifest) -> list[PublishedPoint]:
+    return [PublishedPoint.of(run.spec.point, planned.platforms) for run in planned.runs]
 
 
 def test_the_published_study_is_read() -> None:
-    rows = published.read(STUDY)
-    assert len(rows) == 41
-    assert len(published.by_point(rows)) == 41
-    assert {row["cloud"] for row in rows} == {"gcp", "aws"}
-    slowest = max(rows, key=lambda row: row["execution_time_s"])
-    assert (slowest["platform"], slowest["nodes"]) == ("aws-m4-large", 2)
-    assert (slowest["execution_time_s"], slowest["loss"]) == (750.046, 0.0156)
+    results = published.read(STUDY)
+    assert len(results) == 41
+    assert len(published.by_point(results)) == 41
+    assert {result.cloud for result in results} == {"gcp", "aws"}
+    slowest = max(results, key=lambda result: result.execution_time_s)
+    assert (slowest.platform, slowest.nodes) == ("aws-m4-large", 2)
+    assert (slowest.execution_time_s, slowest.loss) == (750.046, 0.0156)
 
 
 @pytest.mark.parametrize(("overlay", "repeats"), [("published.yaml", 6), ("virtual-study.yaml", 1)])
@@ -378,37 +386,28 @@ def test_the_studies_run_exactly_the_published_points(overlay: str, repeats: int
     assert {point: points.count(point) for point in points} == dict.fromkeys(
         published.by_point(published.read(STUDY)), repeats
     )
-    assert study(overlay)["excluded"] == []
+    assert study(overlay).excluded == ()
 
 
 def test_the_published_study_trains_as_was_published_and_the_virtual_one_does_less() -> None:
-    rows = published.by_point(published.read(STUDY))
+    results = published.by_point(published.read(STUDY))
     for overlay, same in {"published.yaml": True, "virtual-study.yaml": False}.items():
-        expected = study(overlay)
-        for entry, point in zip(expected["runs"], points_of(expected), strict=True):
-            training = published.training_of(entry)
-            assert published.same_training(rows[point], training, SYNCHRONOUS) is same
-            assert entry["global_batch_size"] == rows[point]["global_batch_size"]
+        planned = study(overlay)
+        for run, point in zip(planned.runs, points_of(planned), strict=True):
+            assert published.same_training(results[point], run.spec, SYNCHRONOUS) is same
+            assert run.spec.global_batch_size == results[point].global_batch_size
 
 
 def test_the_platforms_of_the_study_are_on_the_published_clouds() -> None:
-    expected = study("published.yaml")
-    clouds = {row["platform"]: row["cloud"] for row in published.read(STUDY)}
-    assert {name: shown["cloud"] for name, shown in expected["platforms"].items()} == clouds
+    platforms = study("published.yaml").platforms
+    clouds = {result.platform: result.cloud for result in published.read(STUDY)}
+    assert {name: platform.cloud for name, platform in platforms.items()} == clouds
 
 
 def test_the_accuracy_study_trains_all_published_global_batches() -> None:
-    merged: dict[str, Any] = {}
-    for name in ("config.yaml", "platforms.yaml", "accuracy-study.yaml"):
-        update_config(merged, yaml.safe_load((REPOSITORY / "config" / name).read_text()))
-    trainings = [
-        published.training_of(entry)
-        for entry in manifest_dict(configuration.validate(merged))["runs"]
-    ]
-    for row in published.read(STUDY):
-        assert (
-            sum(published.same_training(row, training, SYNCHRONOUS) for training in trainings) == 6
-        )
+    specs = [run.spec for run in study("accuracy-study.yaml").runs]
+    for result in published.read(STUDY):
+        assert sum(published.same_training(result, spec, SYNCHRONOUS) for spec in specs) == 6
 
 
 DIVERGENCE = "diverged: loss is NaN from epoch 2"
@@ -416,11 +415,11 @@ DIVERGENCE = "diverged: loss is NaN from epoch 2"
 
 def of_diverged(tmp_path: Path, *repeats: int, loss: float = 0.25) -> dict[str, Any]:
     """The row of a point of six runs, of which these repeats diverged."""
-    expected = expected_of({"repeats": 6})
-    for entry in expected["runs"]:
-        divergence = DIVERGENCE if entry["axes"]["repeat"] in repeats else ""
-        write_record(tmp_path, entry, 40.0, divergence)
-    (row,) = table(expected, tmp_path, published_row(loss=loss))
+    planned = planned_of({"repeats": 6})
+    for run in planned.runs:
+        divergence = DIVERGENCE if run.spec.repeat in repeats else ""
+        write_record(tmp_path, run, 40.0, divergence)
+    (row,) = table(planned, tmp_path, published_result(loss=loss))
     return row
 
 
@@ -449,12 +448,12 @@ def test_a_published_loss_of_zero_leaves_the_point_measured(tmp_path: Path) -> N
 
 
 def test_a_measured_loss_of_zero_has_no_ratio_and_says_so(tmp_path: Path) -> None:
-    expected = expected_of({"repeats": 3})
-    for entry in expected["runs"]:
-        write_record(tmp_path, entry, 40.0)
-    runs, _ = runs_table.run_tables(expected, tmp_path)
+    planned = planned_of({"repeats": 3})
+    for run in planned.runs:
+        write_record(tmp_path, run, 40.0)
+    runs, _ = runs_table.run_tables(planned.runs, tmp_path)
     runs["loss"] = 0.0
-    rows = [published_row(loss=0.8)]
-    comparison = comparison_table(runs, expected, None, rows)
-    (remark,) = published.table(rows, comparison, runs, expected, 0.25)["remark"]
+    rows = [published_result(loss=0.8)]
+    comparison = comparison_table(runs, planned, None, rows)
+    (remark,) = published.table(rows, comparison, runs, planned, 0.25)["remark"]
     assert remark.endswith("has no ratio to the nearest of our 3 runs, which is 0")

@@ -10,27 +10,29 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import manifest_dict, raw_config, record_of, write_failure, write_record
+from builders import manifest_of, raw_config, record_of, write_failure, write_record
 from generator import write_dataset_facts
-from rows import expected_of, point, rows_of
+from msgspec.structs import replace
+from rows import planned_of, point, rows_of, tables_of
 from tfscaling.study import configuration
 from tfscaling.study.config import AXES
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import runs_table
 
 
-def runs_of(expected: dict[str, Any], runs_dir: Path) -> pd.DataFrame:
-    return runs_table.run_tables(expected, runs_dir)[0]
+def runs_of(planned: Manifest, runs_dir: Path) -> pd.DataFrame:
+    return tables_of(planned, runs_dir)[0]
 
 
-def write_all(expected: dict[str, Any], runs_dir: Path, *times: float) -> None:
-    for entry, time in zip(expected["runs"], times, strict=True):
-        write_record(runs_dir, entry, time)
+def write_all(planned: Manifest, runs_dir: Path, *times: float) -> None:
+    for run, time in zip(planned.runs, times, strict=True):
+        write_record(runs_dir, run, time)
 
 
 def test_a_valid_run_has_its_measurements_hosts_and_record(tmp_path: Path) -> None:
-    expected = expected_of({}, usd_per_node_hour=3.6)
-    write_all(expected, tmp_path, 40.0, 30.0)
-    row = point(runs_of(expected, tmp_path), nodes=2)
+    planned = planned_of({}, usd_per_node_hour=3.6)
+    write_all(planned, tmp_path, 40.0, 30.0)
+    row = point(runs_of(planned, tmp_path), nodes=2)
     assert (row["status"], row["reason"]) == ("ok", "")
     assert (row["execution_time_s"], row["loss"], row["accuracy"]) == (30.0, 0.25, 0.9)
     assert (row["replicas"], row["global_batch_size"], row["batch_scaling"]) == (2, 128, "weak")
@@ -48,10 +50,10 @@ def with_data(path: Path, sha256: str) -> None:
 
 def test_runs_of_other_data_than_most_are_stale(tmp_path: Path) -> None:
     """Results of two clusters that prepared different data under one name, merged."""
-    expected = expected_of({"nodes": [1, 2, 3]})
-    for entry, sha256 in zip(expected["runs"], ("a" * 64, "b" * 64, "b" * 64), strict=True):
-        with_data(write_record(tmp_path / "runs", entry, 10.0), sha256)
-    runs, epochs = runs_table.run_tables(expected, tmp_path / "runs")
+    planned = planned_of({"nodes": [1, 2, 3]})
+    for run, sha256 in zip(planned.runs, ("a" * 64, "b" * 64, "b" * 64), strict=True):
+        with_data(write_record(tmp_path / "runs", run, 10.0), sha256)
+    runs, epochs = tables_of(planned, tmp_path / "runs")
     assert runs["status"].tolist() == ["stale", "ok", "ok"]
     row = point(runs, nodes=1)
     assert (
@@ -59,18 +61,18 @@ def test_runs_of_other_data_than_most_are_stale(tmp_path: Path) -> None:
         in (row["reason"])
     )
     assert pd.isna(row["execution_time_s"])
-    assert (row["replicas"], row["parameters_hash"]) == (1, expected["runs"][0]["parameters_hash"])
+    assert (row["replicas"], row["parameters_hash"]) == (1, planned.runs[0].spec.parameters_hash)
     assert set(epochs["nodes"]) == {2, 3}
 
 
 def test_the_data_that_is_prepared_here_decides(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2, 3]})
-    for entry, sha256 in zip(expected["runs"], ("a" * 64, "b" * 64, "b" * 64), strict=True):
-        with_data(write_record(tmp_path / "runs", entry, 10.0), sha256)
+    planned = planned_of({"nodes": [1, 2, 3]})
+    for run, sha256 in zip(planned.runs, ("a" * 64, "b" * 64, "b" * 64), strict=True):
+        with_data(write_record(tmp_path / "runs", run, 10.0), sha256)
     write_dataset_facts(tmp_path / "datasets", "mnist", 3, "a" * 64)
-    assert runs_of(expected, tmp_path / "runs")["status"].tolist() == ["ok", "stale", "stale"]
+    assert runs_of(planned, tmp_path / "runs")["status"].tolist() == ["ok", "stale", "stale"]
     (tmp_path / "datasets/mnist.json").write_text('{"dataset": "mnist"}')  # by an earlier version
-    assert runs_of(expected, tmp_path / "runs")["status"].tolist() == ["stale", "ok", "ok"]
+    assert runs_of(planned, tmp_path / "runs")["status"].tolist() == ["stale", "ok", "ok"]
 
 
 ACCURACIES = (0.5, 0.7, 0.9, 0.88, 0.91, 0.92, 0.93, 0.94)
@@ -83,9 +85,8 @@ def to_target(
 
     Evaluations after the epochs are no part of the 100 s, and take half a second each.
     """
-    expected = expected_of({"nodes": 2}, **platform)
-    expected["target_accuracy"] = target
-    path = write_record(folder, expected["runs"][0], 100.0)
+    planned = replace(planned_of({"nodes": 2}, **platform), target_accuracy=target)
+    path = write_record(folder, planned.runs[0], 100.0)
     record = json.loads(path.read_text())
     record["metrics"]["epochs"] = [
         {"epoch": number, "loss": 1.0, "accuracy": 0.99, "duration_s": number,
@@ -93,7 +94,7 @@ def to_target(
         for number, accuracy in enumerate(ACCURACIES, 1)
     ]  # fmt: skip
     path.write_text(json.dumps(record))
-    return point(runs_of(expected, folder), nodes=2)
+    return point(runs_of(planned, folder), nodes=2)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +137,8 @@ def test_without_a_price_there_is_a_time_to_the_target_but_no_cost(tmp_path: Pat
 
 
 def test_rows_are_in_the_order_of_the_grid_with_axes_first(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [4, 1, 2], "repeats": 2})
-    table = runs_of(expected, tmp_path)
+    planned = planned_of({"nodes": [4, 1, 2], "repeats": 2})
+    table = runs_of(planned, tmp_path)
     assert [(row["nodes"], row["repeat"]) for row in rows_of(table)] == [
         (nodes, repeat) for nodes in (4, 1, 2) for repeat in (1, 2)
     ]
@@ -145,38 +146,38 @@ def test_rows_are_in_the_order_of_the_grid_with_axes_first(tmp_path: Path) -> No
 
 
 def test_a_run_not_made_yet_is_a_row(tmp_path: Path) -> None:
-    row = point(runs_of(expected_of(), tmp_path), nodes=1)
+    row = point(runs_of(planned_of(), tmp_path), nodes=1)
     assert (row["status"], row["reason"]) == ("missing", "not run yet")
     assert math.isnan(row["execution_time_s"])
     assert row["replicas"] == 1
 
 
 def test_a_failed_run_is_a_row_with_its_cause(tmp_path: Path) -> None:
-    expected = expected_of()
-    write_failure(tmp_path, expected["runs"][1])
-    row = point(runs_of(expected, tmp_path), nodes=2)
+    planned = planned_of()
+    write_failure(tmp_path, planned.runs[1])
+    row = point(runs_of(planned, tmp_path), nodes=2)
     assert (row["status"], row["reason"]) == ("failed", "rank_died: rank 1 on node1: exit code 3")
 
 
 def test_a_failure_that_is_of_no_rank_is_told_without_one(tmp_path: Path) -> None:
-    expected = expected_of()
-    write_failure(tmp_path, expected["runs"][1], kind="cancelled", rank=None, message="SIGTERM")
-    assert point(runs_of(expected, tmp_path), nodes=2)["reason"] == "cancelled: SIGTERM"
+    planned = planned_of()
+    write_failure(tmp_path, planned.runs[1], kind="cancelled", rank=None, message="SIGTERM")
+    assert point(runs_of(planned, tmp_path), nodes=2)["reason"] == "cancelled: SIGTERM"
 
 
 def test_a_run_that_left_nothing_but_its_folder_is_unfinished(tmp_path: Path) -> None:
-    expected = expected_of()
-    (tmp_path / expected["runs"][0]["path"] / "attempt=1").mkdir(parents=True)
-    row = point(runs_of(expected, tmp_path), nodes=1)
+    planned = planned_of()
+    (tmp_path / planned.runs[0].spec.path / "attempt=1").mkdir(parents=True)
+    row = point(runs_of(planned, tmp_path), nodes=1)
     assert row["status"] == "unfinished"
     assert "still running, or killed" in row["reason"]
 
 
 def test_a_run_made_with_other_parameters_is_stale_and_tells_which(tmp_path: Path) -> None:
-    write_all(expected_of(), tmp_path, 40.0, 30.0)
+    write_all(planned_of(), tmp_path, 40.0, 30.0)
     now = raw_config((("recipes", "weak", "epochs"), 3))
-    expected = manifest_dict(configuration.validate(now))
-    row = point(runs_of(expected, tmp_path), nodes=2)
+    planned = manifest_of(configuration.validate(now))
+    row = point(runs_of(planned, tmp_path), nodes=2)
     assert row["status"] == "stale"
     assert row["reason"] == "made with other parameters: epochs: 2, now 3"
     assert math.isnan(row["execution_time_s"])
@@ -189,37 +190,37 @@ def test_a_run_made_with_other_parameters_is_stale_and_tells_which(tmp_path: Pat
 def test_a_broken_record_is_a_failed_row_and_no_crash(
     tmp_path: Path, text: str, reason: str
 ) -> None:
-    expected = expected_of()
-    path = write_record(tmp_path, expected["runs"][0])
+    planned = planned_of()
+    path = write_record(tmp_path, planned.runs[0])
     path.write_text(text)
-    row = point(runs_of(expected, tmp_path), nodes=1)
+    row = point(runs_of(planned, tmp_path), nodes=1)
     assert row["status"] == "failed"
     assert reason in row["reason"]
     assert str(path) in row["reason"]
 
 
 def test_a_broken_failure_report_is_a_failed_row_and_no_crash(tmp_path: Path) -> None:
-    expected = expected_of()
-    write_failure(tmp_path, expected["runs"][0])
-    (tmp_path / expected["runs"][0]["path"] / "failure.json").write_text("{")
-    row = point(runs_of(expected, tmp_path), nodes=1)
+    planned = planned_of()
+    write_failure(tmp_path, planned.runs[0])
+    (tmp_path / planned.runs[0].spec.path / "failure.json").write_text("{")
+    row = point(runs_of(planned, tmp_path), nodes=1)
     assert row["status"] == "failed"
     assert "not JSON" in row["reason"]
 
 
 def test_a_record_in_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
-    expected = expected_of()
-    path = write_record(tmp_path, expected["runs"][0])
-    path.write_text(json.dumps(record_of(expected["runs"][1])))
-    row = point(runs_of(expected, tmp_path), nodes=1)
+    planned = planned_of()
+    path = write_record(tmp_path, planned.runs[0])
+    path.write_text(json.dumps(record_of(planned.runs[1])))
+    row = point(runs_of(planned, tmp_path), nodes=1)
     assert row["status"] == "stale"
     assert "nodes: 2, now 1" in row["reason"]
 
 
 def test_every_epoch_of_a_valid_run_is_a_row_with_its_axes(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2], "repeats": 2})
-    write_all(expected, tmp_path, 40.0, 41.0, 30.0, 31.0)
-    epochs = runs_table.run_tables(expected, tmp_path)[1]
+    planned = planned_of({"nodes": [1, 2], "repeats": 2})
+    write_all(planned, tmp_path, 40.0, 41.0, 30.0, 31.0)
+    epochs = tables_of(planned, tmp_path)[1]
     assert (
         tuple(epochs.columns) == runs_table.EPOCH_COLUMNS == (*AXES, *runs_table.EPOCH_COLUMNS[-8:])
     )
@@ -230,19 +231,19 @@ def test_every_epoch_of_a_valid_run_is_a_row_with_its_axes(tmp_path: Path) -> No
 
 
 def test_epochs_of_runs_that_do_not_count_are_left_out(tmp_path: Path) -> None:
-    write_all(expected_of(), tmp_path, 40.0, 30.0)
+    write_all(planned_of(), tmp_path, 40.0, 30.0)
     now = raw_config((("recipes", "weak", "epochs"), 3))
-    expected = manifest_dict(configuration.validate(now))
-    runs, epochs = runs_table.run_tables(expected, tmp_path)
+    planned = manifest_of(configuration.validate(now))
+    runs, epochs = tables_of(planned, tmp_path)
     assert runs["status"].tolist() == ["stale", "stale"]
     assert len(epochs) == 0
     assert tuple(epochs.columns) == runs_table.EPOCH_COLUMNS
 
 
 def test_both_tables_survive_their_files(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": 2, "tasks_per_node": [1, "2+1"]}, usd_per_node_hour=3.6)
-    write_all(expected, tmp_path, 60.0, 40.0)
-    for table in runs_table.run_tables(expected, tmp_path):
+    planned = planned_of({"nodes": 2, "tasks_per_node": [1, "2+1"]}, usd_per_node_hour=3.6)
+    write_all(planned, tmp_path, 60.0, 40.0)
+    for table in tables_of(planned, tmp_path):
         table.to_csv(tmp_path / "table.csv", index=False)
         back = runs_table.read_table(tmp_path / "table.csv")
         known = table.dropna(axis="columns", how="all")
@@ -251,9 +252,9 @@ def test_both_tables_survive_their_files(tmp_path: Path) -> None:
 
 
 def test_a_reason_is_a_text_after_the_file_even_where_there_is_none(tmp_path: Path) -> None:
-    expected = expected_of({"nodes": [1, 2, 4]})
-    write_record(tmp_path, expected["runs"][0])
-    runs = runs_of(expected, tmp_path)
+    planned = planned_of({"nodes": [1, 2, 4]})
+    write_record(tmp_path, planned.runs[0])
+    runs = runs_of(planned, tmp_path)
     runs.to_csv(tmp_path / "runs.csv", index=False)
     back = runs_table.read_table(tmp_path / "runs.csv")
     assert back["reason"].tolist() == ["", "not run yet", "not run yet"]
@@ -262,12 +263,12 @@ def test_a_reason_is_a_text_after_the_file_even_where_there_is_none(tmp_path: Pa
 def test_warnings_of_a_run_are_one_cell_and_an_empty_text_where_there_are_none(
     tmp_path: Path,
 ) -> None:
-    expected = expected_of({"nodes": [1, 2, 4]})
-    path = write_record(tmp_path, expected["runs"][0])
+    planned = planned_of({"nodes": [1, 2, 4]})
+    path = write_record(tmp_path, planned.runs[0])
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "warnings": ["one thing", "another; thing"]}))
-    write_record(tmp_path, expected["runs"][1])
-    runs = runs_of(expected, tmp_path)
+    write_record(tmp_path, planned.runs[1])
+    runs = runs_of(planned, tmp_path)
     runs.to_csv(tmp_path / "runs.csv", index=False)
     for table in (runs, runs_table.read_table(tmp_path / "runs.csv")):
         assert table["warnings"].tolist() == ["one thing; another; thing", "", ""]
@@ -279,10 +280,10 @@ DIVERGENCE = "diverged: loss is NaN from epoch 2"
 def test_a_run_that_diverged_is_a_row_without_metrics_but_with_its_machines(
     tmp_path: Path,
 ) -> None:
-    expected = expected_of({}, usd_per_node_hour=3.6)
-    write_record(tmp_path, expected["runs"][0], 40.0)
-    write_record(tmp_path, expected["runs"][1], 30.0, DIVERGENCE, examples_trained=512)
-    row = point(runs_of(expected, tmp_path), nodes=2)
+    planned = planned_of({}, usd_per_node_hour=3.6)
+    write_record(tmp_path, planned.runs[0], 40.0)
+    write_record(tmp_path, planned.runs[1], 30.0, DIVERGENCE, examples_trained=512)
+    row = point(runs_of(planned, tmp_path), nodes=2)
     assert (row["status"], row["reason"]) == ("diverged", DIVERGENCE)
     for name in (*runs_table.RUN_METRICS, "cost_usd", "time_to_accuracy_s"):
         assert pd.isna(row[name]), name
@@ -292,10 +293,10 @@ def test_a_run_that_diverged_is_a_row_without_metrics_but_with_its_machines(
 
 
 def test_epochs_of_a_run_that_diverged_stand_there_with_its_status(tmp_path: Path) -> None:
-    expected = expected_of()
-    write_record(tmp_path, expected["runs"][0], 40.0)
-    write_record(tmp_path, expected["runs"][1], 30.0, DIVERGENCE)
-    epochs = runs_table.run_tables(expected, tmp_path)[1]
+    planned = planned_of()
+    write_record(tmp_path, planned.runs[0], 40.0)
+    write_record(tmp_path, planned.runs[1], 30.0, DIVERGENCE)
+    epochs = tables_of(planned, tmp_path)[1]
     assert epochs["status"].tolist() == ["ok", "ok", "diverged", "diverged"]
     assert epochs["loss"].isna().tolist() == [False, False, False, True]
 
@@ -311,18 +312,18 @@ def test_epochs_of_a_run_that_diverged_stand_there_with_its_status(tmp_path: Pat
 def test_a_record_made_before_is_a_failed_row_that_says_what_to_do(
     tmp_path: Path, change: dict[str, Any], words: list[str]
 ) -> None:
-    expected = expected_of()
-    path = write_record(tmp_path, expected["runs"][0])
+    planned = planned_of()
+    path = write_record(tmp_path, planned.runs[0])
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    row = point(runs_of(expected, tmp_path), nodes=1)
+    row = point(runs_of(planned, tmp_path), nodes=1)
     assert row["status"] == "failed"
     assert [word for word in words if word not in row["reason"]] == []
 
 
 def test_examples_trained_are_whole_numbers_in_the_file_beside_runs_without(tmp_path: Path) -> None:
-    expected = expected_of()
-    write_record(tmp_path, expected["runs"][0], 40.0)
-    runs_of(expected, tmp_path).to_csv(tmp_path / "runs.csv", index=False)
+    planned = planned_of()
+    write_record(tmp_path, planned.runs[0], 40.0)
+    runs_of(planned, tmp_path).to_csv(tmp_path / "runs.csv", index=False)
     assert pd.read_csv(tmp_path / "runs.csv", dtype=str)["examples_trained"].tolist()[0] == "768"
     read = runs_table.read_table(tmp_path / "runs.csv")["examples_trained"]
     assert read[0] == 768 and pd.isna(read[1])

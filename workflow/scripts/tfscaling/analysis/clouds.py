@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict
 
 import pandas as pd
 
@@ -12,11 +12,12 @@ from tfscaling.analysis import eligibility
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import costs
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config import POINT_AXES, Platform
 from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant
 from tfscaling.tables.intervals import CONFIDENCE
+from tfscaling.tables.published import PublishedResult
 from tfscaling.tables.significance import SUPPORTED, Difference, Samples, difference
-from tfscaling.tables.table_rows import point_of, rows_of
+from tfscaling.tables.table_rows import Row, point_of, rows_of
 
 METRICS_COMPARED = ("execution_time_s", "loss", "accuracy", "cost_usd")
 AXES = POINT_AXES[1:]
@@ -28,8 +29,6 @@ COLUMNS = (
 )
 #: What `margin` is: how many times worse the other is, or where one value is zero by how much.
 RATIO, GAP = "ratio", "difference"
-
-Row = Mapping[Any, Any]
 
 
 def table(study: Study) -> pd.DataFrame:
@@ -44,7 +43,10 @@ def table(study: Study) -> pd.DataFrame:
     out = {point_of(row) for row, _ in study.ineligible}
     measured = [row for row in study.points if row["runs"] > 0 and point_of(row) not in out]
     rows = _measured(measured, study.samples)
-    for a, b in _pairs([_as_point(row, study.manifest) for row in study.published_rows]):
+    platforms = study.manifest.platforms
+    by_name = {platform.published_as or name: platform for name, platform in platforms.items()}
+    published = [_as_point(row, by_name.get(row.platform)) for row in study.published_results]
+    for a, b in _pairs(published):
         for metric in METRICS_COMPARED:
             if ordered := _ordered(a, b, metric):
                 values = [[row[metric]] for row in ordered]
@@ -54,7 +56,7 @@ def table(study: Study) -> pd.DataFrame:
     return pd.DataFrame([row for row in rows if row], columns=list(COLUMNS))
 
 
-def _measured(points: Sequence[Row], samples: Samples) -> list[dict[str, Any] | None]:
+def _measured(points: Sequence[Row], samples: Samples) -> list[Row | None]:
     """The rows of what was measured: the metrics of a pair of points one below the other."""
     pairs = _pairs(points)
     asked = {
@@ -66,7 +68,7 @@ def _measured(points: Sequence[Row], samples: Samples) -> list[dict[str, Any] | 
         for metric, pairs_of in asked.items()
         for _, _, ordered in pairs_of
     )
-    found: dict[tuple[int, int, str], dict[str, Any] | None] = {}
+    found: dict[tuple[int, int, str], Row | None] = {}
     for metric, pairs_of in asked.items():
         # estimated together: points of the same two platforms
         platforms: dict[tuple[str, str], list[tuple[Row, Row, tuple[Row, Row]]]] = {}
@@ -85,7 +87,7 @@ def _measured(points: Sequence[Row], samples: Samples) -> list[dict[str, Any] | 
 
 def _pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
     """Points of different clouds with the same axes otherwise, in the order of the platforms."""
-    alike: dict[tuple[Any, ...], list[Row]] = {}
+    alike: dict[tuple[str, ...], list[Row]] = {}
     for row in points:
         if isinstance(row["cloud"], str):
             alike.setdefault(tuple(str(row[axis]) for axis in AXES), []).append(row)
@@ -100,13 +102,11 @@ def _pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
     return sorted(pairs, key=lambda pair: rank[pair[0]["platform"], pair[1]["platform"]])
 
 
-def _as_point(row: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
-    """A published row with the axes of a point, its cost at the configured price."""
-    prices = {p["published_as"] or name: p for name, p in expected["platforms"].items()}
-    platform = prices.get(row["platform"])
-    price = costs.node_price_usd(platform, row["gpus_per_node"]) if platform else None
-    cost = costs.run_cost_usd(price, row["nodes"], row["execution_time_s"])
-    return {**row, "recipe": "published", "cost_usd": cost}
+def _as_point(result: PublishedResult, platform: Platform | None) -> Row:
+    """A published result as the row of a point, its cost at the platform's price."""
+    price = platform.price_usd(result.gpus_per_node) if platform else None
+    cost = costs.run_cost_usd(price, result.nodes, result.execution_time_s)
+    return {**asdict(result), "recipe": "published", "cost_usd": cost}
 
 
 def _ordered(a: Row, b: Row, metric: str) -> tuple[Row, Row] | None:
@@ -120,7 +120,7 @@ def _ordered(a: Row, b: Row, metric: str) -> tuple[Row, Row] | None:
 
 def _row(
     a: Row, b: Row, metric: str, source: str, found: Difference | None, comparisons: int
-) -> dict[str, Any] | None:
+) -> Row | None:
     ordered = _ordered(a, b, metric)
     if ordered is None or found is None:
         return None
@@ -152,7 +152,7 @@ def as_text(table: pd.DataFrame, source: str, first: str, second: str) -> TextTa
         points.setdefault(axes, {})[row["metric"]] = row
     rows = [
         [
-            *(cell(axis, dict(first)) for axis in varying),
+            *(cell(axis, first) for axis in varying),
             *(_winner(by_metric.get(name)) for name in METRICS_COMPARED),
         ]
         for by_metric in points.values()

@@ -1,4 +1,4 @@
-"""The table of communication: what a step takes beside what computing and communicating take.
+"""The table of communication: the time of a step, and of its computation and communication.
 
 One row per point. The all-reduce was timed alone (`all_reduce`), the computation
 alone too (`Trainer.compute_steps`): their sum is what a step takes if nothing overlaps and nothing
@@ -7,10 +7,10 @@ else takes time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -20,11 +20,12 @@ from tfscaling.records import benchmark_record, run_record
 from tfscaling.records.benchmark_record import BenchmarkRecord
 from tfscaling.study import run_spec
 from tfscaling.study.config import POINT_AXES
-from tfscaling.study.manifest import NO_ALL_REDUCE, SINGLE
+from tfscaling.study.manifest import NO_ALL_REDUCE, SINGLE, PlannedBenchmark
+from tfscaling.study.run_spec import BenchmarkSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import TextTable, cell, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, median_interval
-from tfscaling.tables.table_rows import rows_of
+from tfscaling.tables.table_rows import Row, point_of, rows_of
 
 #: What there is of a point's benchmark; others are those of `tables.why_no_record`.
 OK, STALE, EXCLUDED = "ok", "stale", "excluded"
@@ -61,31 +62,33 @@ NOTES = (
     "then than during the runs, or less busy, the ratio is off by that.",
 )
 
-Row = dict[str, Any]
+
+class Benchmark(NamedTuple):
+    """What there is of a planned benchmark: its record only if it counts."""
+
+    status: str
+    reason: str
+    record: BenchmarkRecord | None = None
 
 
 def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per point of the comparison; no rows if benchmarks are not enabled."""
-    benchmarks = study.manifest.get("all_reduce_benchmarks", ())
-    entries = {_key(entry["axes"]): entry for entry in benchmarks}
-    points = study.points if entries else ()
-    rows = [_row(point, entries.get(_key(point)), study.benchmarks_dir) for point in points]
+    planned = {each.point: each for each in study.manifest.all_reduce_benchmarks}
+    points = study.points if planned else ()
+    rows = [_row(row, planned.get(point_of(row)), study.benchmarks_dir) for row in points]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(WHOLE, "Int64"))
 
 
-def _key(axes: Mapping[Any, Any]) -> tuple[str, ...]:
-    return tuple(str(axes[axis]) for axis in POINT_AXES)
-
-
-def _row(point: Mapping[Any, Any], entry: Mapping[str, Any] | None, folder: Path) -> Row:
+def _row(point: Row, planned: PlannedBenchmark | None, folder: Path) -> Row:
     names = (*POINT_AXES, "runs", "replicas", "step_time_s", "compute_time_s")
     row: Row = {name: point[name] if pd.notna(point[name]) else None for name in names}
-    if entry is None:
+    if planned is None:
         return row | {"status": EXCLUDED, "reason": point["reason"]}
-    if entry["refusal"]:
-        row |= {"status": entry["refusal"], "reason": REASONS[entry["refusal"]]}
-        return row | (_bound(row, 0.0) if entry["refusal"] == SINGLE else {})
-    status, reason, record = read(entry, folder)
+    if planned.spec is None:
+        assert planned.refusal is not None
+        row |= {"status": planned.refusal, "reason": REASONS[planned.refusal]}
+        return row | (_bound(row, 0.0) if planned.refusal == SINGLE else {})
+    status, reason, record = read(planned.spec, folder)
     row |= {"status": status, "reason": reason}
     if record is None:
         return row
@@ -93,37 +96,35 @@ def _row(point: Mapping[Any, Any], entry: Mapping[str, Any] | None, folder: Path
     times = gradient.slowest_s
     low, high = median_interval(times) or (None, None)
     row |= {"gradient_bytes": gradient.bytes, "repetitions": len(times)}
-    row |= {"all_reduce_time_s": median(times), "record": str(_path(entry, folder))}
+    row |= {"all_reduce_time_s": median(times), "record": str(_path(planned.spec, folder))}
     for end, value in zip(_ENDS, (min(times), max(times), low, high), strict=True):
         row[f"all_reduce_time_s_{end}"] = value
     return row | _fit(record) | _bound(row, median(times))
 
 
-def _path(entry: Mapping[str, Any], folder: Path) -> Path:
-    return folder / entry["path"] / benchmark_record.RECORD
+def _path(spec: BenchmarkSpec, folder: Path) -> Path:
+    return folder / spec.path / benchmark_record.RECORD
 
 
-def read(entry: Mapping[str, Any], folder: Path) -> tuple[str, str, BenchmarkRecord | None]:
-    """(status, reason, record) of an expected benchmark; the record only if it counts."""
-    path = _path(entry, folder)
+def read(spec: BenchmarkSpec, folder: Path) -> Benchmark:
+    """What there is of a planned benchmark below `folder`."""
+    path = _path(spec, folder)
     try:
         record = benchmark_record.read(path)
     except run_record.RecordError as error:
-        return "failed", str(error), None
+        return Benchmark("failed", str(error))
     if record is None:
-        why = runs_table.why_no_record(path.parent)
-        return why["status"], why["reason"], None
-    if record.parameters_hash != entry["parameters_hash"]:
-        asked = {**entry["axes"], **entry["parameters"]}
-        changes = run_spec.differences(asked, {**record.axes.axes, **record.parameters})
-        return STALE, f"made with other parameters: {changes}", None
-    return OK, "", record
+        return Benchmark(*runs_table.why_no_record(path.parent))
+    if record.parameters_hash != spec.parameters_hash:
+        planned = {**spec.axes, **spec.parameters}
+        changes = run_spec.differences(planned, {**record.axes.axes, **record.parameters})
+        return Benchmark(STALE, f"made with other parameters: {changes}")
+    return Benchmark(OK, "", record)
 
 
-def to_do(expected: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """The expected benchmarks that have no record that counts."""
-    wanted = [entry for entry in expected["all_reduce_benchmarks"] if not entry["refusal"]]
-    return [entry for entry in wanted if read(entry, folder)[0] != OK]
+def to_do(planned: Iterable[PlannedBenchmark], folder: Path) -> list[PlannedBenchmark]:
+    """The planned benchmarks that have no record that counts."""
+    return [each for each in planned if each.spec and read(each.spec, folder).status != OK]
 
 
 def _fit(record: BenchmarkRecord) -> Row:
@@ -164,10 +165,11 @@ def as_text(table: pd.DataFrame) -> TextTable:
     return TextTable("Communication", cells, NOTES, above)
 
 
-def _cells(row: Mapping[Any, Any], axes: list[str]) -> dict[str, str]:
-    cells = {axis: cell(axis, dict(row)) for axis in axes} | {"status": row["status"]}
+def _cells(row: Row, axes: Sequence[str]) -> dict[str, str]:
+    cells = {axis: cell(axis, row) for axis in axes} | {"status": row["status"]}
     cells |= {name: rounded(row[name], 0) for name in ("replicas", "gradient_bytes")}
-    ends = ("low", "high") if pd.notna(row["all_reduce_time_s_low"]) else ("min", "max")
+    is_interval = pd.notna(row["all_reduce_time_s_low"])
+    ends: tuple[str, str] = ("low", "high") if is_interval else ("min", "max")
     cells["all_reduce_time_s"] = rounded(
         row["all_reduce_time_s"], 4, *_pair(row, "all_reduce_time_s", ends)
     )
@@ -185,5 +187,6 @@ def _cells(row: Mapping[Any, Any], axes: list[str]) -> dict[str, str]:
     return cells
 
 
-def _pair(row: Mapping[Any, Any], name: str, ends: tuple[str, str]) -> list[Any]:
-    return [row[f"{name}_{end}"] for end in ends]
+def _pair(row: Row, name: str, ends: tuple[str, str]) -> tuple[float, float]:
+    low, high = ends
+    return row[f"{name}_{low}"], row[f"{name}_{high}"]

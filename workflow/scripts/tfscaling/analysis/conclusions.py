@@ -111,7 +111,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "Every published point with the measured values: time of the same point with the same "
         "training; loss and accuracy of all runs of the same training, on any platform.",
         lambda study: published.table(
-            study.published_rows,
+            study.published_results,
             study.comparison,
             study.runs,
             study.manifest,

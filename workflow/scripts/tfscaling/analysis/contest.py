@@ -21,12 +21,8 @@ import pandas as pd
 
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import Samples
-from tfscaling.tables.table_rows import point_of
-from tfscaling.tables.wording import Row
+from tfscaling.tables.table_rows import Row, point_of
 
-#: A point that is worse than the best by no more than this fraction is as good: the default of
-#: `comparison.indifference`.
-INDIFFERENCE = 0.05
 #: Metric → the cost that decides between points that it cannot tell apart.
 COSTS = {
     "execution_time_s": "cost_usd",

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pandas as pd
 
-from tfscaling.analysis.contest import COSTS, INDIFFERENCE, Contest
+from tfscaling.analysis.contest import COSTS, Contest
 from tfscaling.analysis.eligibility import barred, remark, split
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
@@ -22,13 +21,12 @@ from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
     NOT_COMPARED,
-    NOT_MEASURED,
     TOO_FEW,
     Samples,
     weakest,
 )
-from tfscaling.tables.table_rows import columns_of, point_of
-from tfscaling.tables.wording import Row, counted, listed, percent, place, value
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, columns_of, point_of
+from tfscaling.tables.wording import counted, listed, percent, place, value
 
 #: Columns that say how sure a choice is.
 _SURE = ("bound", "indifference", "comparisons")
@@ -59,10 +57,10 @@ class Choice:
     title: str
     text: str
     support: str
+    indifference: float
     point: Point | None = None
     alike: tuple[Point, ...] = ()
     bound: float | None = None
-    indifference: float = INDIFFERENCE
     comparisons: int = 0
 
 
@@ -73,7 +71,7 @@ def table(choices: Sequence[Choice]) -> pd.DataFrame:
     """
     rows = []
     for choice in choices:
-        row: dict[str, Any] = {"work": choice.work, "goal": choice.goal, "title": choice.title}
+        row: Row = {"work": choice.work, "goal": choice.goal, "title": choice.title}
         row |= {"text": choice.text, "support": choice.support, "alike": len(choice.alike)}
         row |= {name: getattr(choice, name) for name in _SURE}
         rows.append(row | (columns_of(choice.point) if choice.point else {}))
@@ -92,7 +90,7 @@ def decide(study: Study) -> list[Choice]:
             if goal in OF_ALL_RUNS and not targets:
                 continue
             named = f"{title} {targets[0]:g}" if goal in OF_ALL_RUNS else title
-            choice = Choice(work, goal, named, "", NOT_MEASURED, indifference=indifference)
+            choice = Choice(work, goal, named, "", NOT_MEASURED, indifference)
             if measured:
                 choice = _chosen(choice, measured, samples, also)
             text = _joined(choice.text, barred(ineligible, also))

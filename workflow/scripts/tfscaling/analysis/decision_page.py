@@ -17,8 +17,8 @@ from tfscaling.tables.display import TextTable, cell
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.pareto import pareto_set
 from tfscaling.tables.significance import INCONCLUSIVE
-from tfscaling.tables.table_rows import point_of, rows_of
-from tfscaling.tables.wording import Row, counted, listed, place
+from tfscaling.tables.table_rows import Row, point_of, rows_of
+from tfscaling.tables.wording import counted, listed, place
 
 _WEIGHED = ("execution_time_s", "cost_usd", "test_accuracy")
 #: Status of points without a valid run that could have one → what is said of one, of several.
@@ -111,7 +111,7 @@ def _open(table: pd.DataFrame, study: Study) -> str:
         for row in rows:
             ended = row["runs"] + study.samples.statuses(point_of(row))[RunState.DIVERGED]
             if row["runs"] > 0 and ended < RUNS_FOR_INTERVAL:
-                few.append(f"{place(row, also)}, {cell('runs', dict(row))}")
+                few.append(f"{place(row, also)}, {cell('runs', row)}")
             elif row["status"] in absent:
                 absent[row["status"]].append(place(row, also))
     fewer = f"fewer than {RUNS_FOR_INTERVAL} runs"

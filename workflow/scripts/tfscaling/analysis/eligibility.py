@@ -8,8 +8,7 @@ runs, or with failed ones, does, and every sentence that recommends it says so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
@@ -21,10 +20,8 @@ from tfscaling.tables.comparison import (
     runs_differ,
 )
 from tfscaling.tables.significance import Samples
-from tfscaling.tables.table_rows import point_of
+from tfscaling.tables.table_rows import Row, point_of
 from tfscaling.tables.wording import counted, listed, place
-
-Row = Mapping[Any, Any]
 
 #: Points that share these do the same work.
 WORK_AXES = ("model", "recipe")

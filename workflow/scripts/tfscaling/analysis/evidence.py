@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from tfscaling.analysis.contest import INDIFFERENCE
 from tfscaling.analysis.eligibility import split, works_of
+from tfscaling.study.config import Comparison, Published
+from tfscaling.study.manifest import Manifest
+from tfscaling.tables.published import PublishedResult
 from tfscaling.tables.significance import Samples
-from tfscaling.tables.table_rows import rows_of
-from tfscaling.tables.wording import Row
+from tfscaling.tables.table_rows import Row, rows_of
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,17 @@ class Study:
     """The evidence for all conclusions, read once.
 
     `comparison` has one row per point and `runs` one per run, both as `runs_table.read_table`
-    gives them. `published_rows` are published results, and `published_tolerance` the fraction by
-    which they may lie outside the measured range. `indifference` is the fraction below which a
-    difference between points does not matter. The all-reduce benchmarks lie below
-    `benchmarks_dir`.
+    gives them. `published_tolerance` is the fraction by which the `published_results` may lie
+    outside the measured range. `indifference` is the fraction below which a difference between
+    points does not matter. The all-reduce benchmarks lie below `benchmarks_dir`.
     """
 
     comparison: pd.DataFrame
     runs: pd.DataFrame
-    manifest: Mapping[str, Any] = field(default_factory=dict)
-    published_rows: Sequence[Mapping[str, Any]] = ()
-    published_tolerance: float = 0.25
-    indifference: float = INDIFFERENCE
+    manifest: Manifest
+    published_results: Sequence[PublishedResult] = ()
+    published_tolerance: float = Published().tolerance
+    indifference: float = Comparison().indifference
     benchmarks_dir: Path = Path("results/all_reduce")
 
     @cached_property

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,8 +30,8 @@ from tfscaling.tables.significance import (
     Samples,
     weakest,
 )
-from tfscaling.tables.table_rows import point_of
-from tfscaling.tables.wording import Row, axis_text, percent, place, times, value, worse
+from tfscaling.tables.table_rows import Row, point_of
+from tfscaling.tables.wording import axis_text, percent, place, times, value, worse
 
 TIME = "execution_time_s"
 TOPICS = ("accuracy", "scaling", "stragglers", "clouds")
@@ -104,7 +103,7 @@ def as_text(findings: pd.DataFrame, topic: str) -> TextTable:
 
 def _lines(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
     """(name, points) of the points that differ in the number of nodes only."""
-    lines: dict[tuple[Any, ...], list[Row]] = {}
+    lines: dict[tuple[str | int, ...], list[Row]] = {}
     for row in rows:
         lines.setdefault(tuple(row[axis] for axis in LINE_AXES), []).append(row)
     varying = [a for a in LINE_AXES[1:] if len({str(row[a]) for row in rows}) > 1]

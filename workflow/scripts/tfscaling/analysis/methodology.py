@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -22,13 +21,13 @@ from tfscaling.analysis.evidence import Study
 from tfscaling.records.rank_report import PACKAGES
 from tfscaling.study.config import LINE_AXES
 from tfscaling.study.manifest import NO_ALL_REDUCE
-from tfscaling.study.run_spec import Point
+from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.tables import data_warnings, environments
 from tfscaling.tables.comparison import all_at_target
 from tfscaling.tables.display import TextTable
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED
-from tfscaling.tables.table_rows import point_of, points_of, rows_of
+from tfscaling.tables.table_rows import points_of, rows_of
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
 COLUMNS = ("source", "rule", "verdict", "evidence")
@@ -64,21 +63,18 @@ class Data:
     def __init__(self, study: Study, communication: pd.DataFrame | None = None) -> None:
         runs, comparison = study.runs, study.comparison
         self.runs, self.comparison, self.samples = runs, comparison, study.samples
-        self.platforms = study.manifest["platforms"]
+        self.platforms = study.manifest.platforms
         self.valid = runs[runs["status"] == "ok"]
         self.points = comparison[comparison["runs"] > 0]
         self.keys = points_of(self.points)
         at = {point.path: number for number, point in enumerate(self.keys)}
         #: For each of `points` the number of its baseline among them, or None.
         self.baselines = [at.get(path) for path in self.points["baseline_point"]]
-        planned = {
-            (point_of(e["axes"]), e["axes"]["repeat"]): {**e["parameters"], **e}
-            for e in study.manifest["runs"]
-        }
+        planned = {(r.spec.point, r.spec.repeat): r.spec for r in study.manifest.runs}
         #: The point of each of `valid`, and what was planned for it.
         self.valid_points = points_of(self.valid)
         keys = zip(self.valid_points, self.valid["repeat"].tolist(), strict=True)
-        self.planned: list[Mapping[str, Any]] = [planned[key] for key in keys]
+        self.planned: list[RunSpec] = [planned[key] for key in keys]
         timed = pd.DataFrame({"runs": []}) if communication is None else communication
         self.benchmarks = timed[timed["runs"] > 0]
 
@@ -101,7 +97,7 @@ class Data:
         return self.share(table, known(table, *names), text, lack)
 
     def _counted(self, platforms: Iterable[str]) -> str:
-        counts = Counter(self.platforms[name]["title"] for name in platforms)
+        counts = Counter(self.platforms[name].title for name in platforms)
         return ", ".join(f"{title} ({count})" for title, count in counts.items())
 
 
@@ -130,7 +126,7 @@ def _subsets(data: Data) -> Iterator[Part]:
     excluded = data.comparison.loc[data.comparison["status"] == "excluded", columns]
     left_out = pd.concat([failed, excluded])
     said = ~left_out["reason"].isin(["", "excluded by the grid"])
-    whole = [run["train_examples_max"] is None for run in data.planned]
+    whole = [spec.recipe.train_examples_max is None for spec in data.planned]
     yield data.share(left_out, said, "runs and points left out say why", "do not")
     yield data.share(data.valid, whole, "runs train on all examples", "do not and do not say why")
 
@@ -172,7 +168,7 @@ def _order(data: Data) -> Iterator[Part]:
         start = pd.to_datetime(runs["started"], utc=True, format="ISO8601").astype("int64")
         if start.nunique() > 1 and runs["nodes"].nunique() > 1:
             rho = start.rank().corr(runs["nodes"].rank())
-            found[data.platforms[name]["title"]] = (rho, math.sqrt(len(runs) - 1))
+            found[data.platforms[str(name)].title] = (rho, math.sqrt(len(runs) - 1))
     limit = ndtri(1 - (1 - CONFIDENCE) / 2 / max(1, len(found)))  # platforms share the level
     for title, (rho, most) in found.items():
         holds = abs(rho) * most <= limit if most > limit else None
@@ -186,7 +182,7 @@ def _setup(data: Data) -> Iterator[Part]:
     is_alone = (np.array(machines) >= valid["nodes"]) & ~(valid["shared_with"].astype(float) > 0)
     yield data.facts(SETUP, valid)
     for fact, rows in environments.differences(data.runs).groupby("fact", sort=False):
-        titles = ", ".join(data.platforms[name]["title"] for name in rows["platform"])
+        titles = ", ".join(str(data.platforms[name].title) for name in rows["platform"])
         yield False, f"{fact} differs between the runs of {titles}"
     yield data.share(valid, is_alone, "runs had a machine for each node, alone", "had not")
 
@@ -206,7 +202,7 @@ def _time(data: Data) -> Iterator[Part]:
     synchronised = uncertainty_s <= CLOCK_ERROR_MAX * data.valid[TIME].astype(float)
     text = f"runs have clock offsets, largest {off.replace('nan ms', 'unknown')}"
     yield data.share(data.valid, synchronised, text, "have none that is sure enough")
-    by_slurm = [n for n, platform in data.platforms.items() if platform["launcher"] != "local"]
+    by_slurm = [n for n, platform in data.platforms.items() if platform.launcher != "local"]
     queued = data.valid[data.valid["platform"].isin(by_slurm)]
     yield data.share(queued, known(queued, "queue_time_s"), "queue times are known", "are not")
     yield data.share(
@@ -277,8 +273,8 @@ def _target(data: Data) -> Iterator[Part]:
 
 def _seeds(data: Data) -> Iterator[Part]:
     seeds: dict[Point, set[int]] = {}
-    for point, run in zip(data.valid_points, data.planned, strict=True):
-        seeds.setdefault(point, set()).add(run["seed"])
+    for point, spec in zip(data.valid_points, data.planned, strict=True):
+        seeds.setdefault(point, set()).add(spec.seed)
     usual = max(seeds.values(), key=len)
     text = f"points ran with the seeds {', '.join(map(str, sorted(usual)))}"
     same = [seeds[point] == usual for point in data.keys]
@@ -292,10 +288,7 @@ def _seeds(data: Data) -> Iterator[Part]:
 
 def _stated(data: Data) -> Iterator[Part]:
     hashes = zip(data.valid["parameters_hash"], data.planned, strict=True)
-    same = [
-        run["parameters_hash"] == found and all(run.get(name) is not None for name in STATED)
-        for found, run in hashes
-    ]
+    same = [spec.parameters_hash == found for found, spec in hashes]
     yield data.share(
         data.valid, same, f"runs were made with the stated {', '.join(STATED)}", "were not"
     )

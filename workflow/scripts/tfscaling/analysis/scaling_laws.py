@@ -6,7 +6,6 @@ The laws and why they are refused: `scaling_models`.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 import pandas as pd
 
@@ -16,7 +15,7 @@ from tfscaling.analysis.scaling_models import MODELS, best, fit, statement
 from tfscaling.study.config import LINE_AXES
 from tfscaling.tables.display import MISSING, Number, TextTable, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE
-from tfscaling.tables.table_rows import point_of, points_of, rows_of
+from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
 
 FITTED, REFUSED = "fitted", "refused"
 #: Points that share these are what a law is fitted to.
@@ -78,7 +77,7 @@ def table(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows + refits, columns=list(COLUMNS))
 
 
-def _with_contradictions(laws: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_contradictions(laws: list[Row]) -> list[Row]:
     """The laws of a line; fits whose least times exclude each other say that one does not hold."""
     said = []
     for law in laws:
@@ -97,8 +96,8 @@ def _with_contradictions(laws: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return said
 
 
-def _columns(found: Fit | Refusal) -> dict[str, Any]:
-    row: dict[str, Any] = asdict(found.extent)
+def _columns(found: Fit | Refusal) -> Row:
+    row: Row = asdict(found.extent)
     if isinstance(found, Refusal):
         return row | {"status": REFUSED, "reason": found.reason}
     row |= {"status": FITTED, "reason": "", "knee_place": found.knee_place}
@@ -111,7 +110,7 @@ def _columns(found: Fit | Refusal) -> dict[str, Any]:
     return row | {"best_time_s": least.time_s, "statement": statement(found)}
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str) and value != ""
 
 

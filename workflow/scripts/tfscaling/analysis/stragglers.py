@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -14,6 +14,15 @@ from tfscaling.tables.table_rows import points_of
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
 RATIO_MIN = 1.3
+
+
+class RunRanks(NamedTuple):
+    """How the ranks of a run differ; `straggler_ratio` is the slowest over the median one's."""
+
+    replicas: int
+    straggler_ratio: float
+    slowest_rank: int
+    slowest_host: str
 
 
 def find(
@@ -28,14 +37,14 @@ def find(
     groups = _by_point(runs)
     if points is not None:
         groups = {point: own for point, own in groups.items() if point in points}
-    ranks_of = {point: _ranks(point, own[0]["replicas"]) for point, own in groups.items()}
+    ranks_of = {point: _ranks(point, own[0].replicas) for point, own in groups.items()}
     comparisons = sum(
         ranks_of[point] > 1 and len(own) >= RUNS_FOR_INTERVAL for point, own in groups.items()
     )
     for point, own in groups.items():
-        ratios = [run["straggler_ratio"] for run in own]
-        ranks = {run["slowest_rank"] for run in own}
-        hosts = list(dict.fromkeys(run["slowest_host"] for run in own))
+        ratios = [run.straggler_ratio for run in own]
+        ranks = {run.slowest_rank for run in own}
+        hosts = list(dict.fromkeys(run.slowest_host for run in own))
         if len(ranks) > 1 or min(ratios) < RATIO_MIN:
             continue
         low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
@@ -55,14 +64,13 @@ def find(
         yield point, text, support, comparisons
 
 
-def _by_point(runs: pd.DataFrame) -> dict[Point, list[dict[str, Any]]]:
+def _by_point(runs: pd.DataFrame) -> dict[Point, list[RunRanks]]:
     """The valid runs of each point whose ranks' computation was measured."""
     valid = runs[(runs["status"] == "ok") & runs["straggler_ratio"].notna()]
-    names = ("replicas", "straggler_ratio", "slowest_rank", "slowest_host")
-    columns = (valid[name].tolist() for name in names)
-    found: dict[Point, list[dict[str, Any]]] = {}
+    columns = (valid[name].tolist() for name in RunRanks._fields)
+    found: dict[Point, list[RunRanks]] = {}
     for point, *values in zip(points_of(valid), *columns, strict=True):
-        found.setdefault(point, []).append(dict(zip(names, values, strict=True)))
+        found.setdefault(point, []).append(RunRanks(*values))
     return found
 
 

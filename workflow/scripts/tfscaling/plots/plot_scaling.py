@@ -13,6 +13,7 @@ from tfscaling.records.phases import PHASES
 from tfscaling.study.config import POINT_AXES
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.runs_table import SERIES_AXES
+from tfscaling.tables.table_rows import NOT_MEASURED, rows_of
 from tfscaling.tables.wording import axis_text
 
 if TYPE_CHECKING:
@@ -142,13 +143,13 @@ def _baselines(table: pd.DataFrame) -> list[str]:
     named = [axis for axis in SERIES_AXES if axis in vary]
     known = table.dropna(subset=["baseline"]).drop_duplicates([*SERIES_AXES, "baseline"])
     found: dict[str, list[str]] = {}
-    for row in plot_series.measured(table).dropna(subset=["baseline"]).to_dict("records"):
+    for row in rows_of(plot_series.measured(table).dropna(subset=["baseline"])):
         found.setdefault(str(row["baseline"]), [])
-    for row in known.to_dict("records"):
+    for row in rows_of(known):
         if str(row["baseline"]) in found:
             name = ", ".join([titles[str(row["platform"])], *(str(row[axis]) for axis in named)])
             time = row["baseline_execution_time_s"]
-            text = "not measured" if pd.isna(time) else f"{time:.1f} s"
+            text: str = NOT_MEASURED if pd.isna(time) else f"{time:.1f} s"
             found[str(row["baseline"])].append(f"{name} {text}")
     return [f"baseline {text}: {'; '.join(entries)}" for text, entries in found.items()]
 
@@ -198,7 +199,7 @@ def _bars(axes: Any, rows: pd.DataFrame, shown: list[str]) -> None:
         style = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.3}
         axes.barh(position, width, left=left, height=0.75, label=PHASES[column].label, **style)
         left += width
-    texts = [", ".join(axis_text(axis, row) for axis in shown) for row in rows.to_dict("records")]
+    texts = [", ".join(axis_text(axis, row) for axis in shown) for row in rows_of(rows)]
     axes.set_yticks(position, texts, fontsize="small")
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.02 * left.max() or 1.0)

@@ -12,6 +12,7 @@ from tfscaling.plots.plot_series import Tables, values
 from tfscaling.records.metrics import METRICS
 from tfscaling.study.platforms import GPU, LOGICAL
 from tfscaling.tables.pareto import pareto_set
+from tfscaling.tables.table_rows import rows_of
 from tfscaling.tables.wording import axis_text
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _pareto_line(axes: Any, table: pd.DataFrame, shown: pd.DataFrame, name: str)
         return
     metric = METRICS[name]
     times, others = values(shown, _TIME), values(shown, name)
-    best = pareto_set(shown.to_dict("records"), [_TIME, name])
+    best = pareto_set(rows_of(shown), [_TIME, name])
     titles, vary = plot_series.platform_titles(table), plot_series.varying(table)
     named = [axis for axis in vary if axis not in ("nodes", "gpus_per_node")]
     what = "less cost" if name == "cost_usd" else "more accuracy"

@@ -11,7 +11,7 @@ from tfscaling.plots import plot_axes, plot_figure, plot_series
 from tfscaling.plots.plot_series import Tables, values
 from tfscaling.records.run_states import RunState
 from tfscaling.study.config import POINT_AXES
-from tfscaling.tables.table_rows import point_of, points_of
+from tfscaling.tables.table_rows import point_of, points_of, rows_of
 from tfscaling.tables.wording import axis_text
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _lines(
     by_axes = measured.groupby([*POINT_AXES], sort=False)
     groups = [(points_of(rows)[0], rows) for _, rows in by_axes]
     many = len(groups) > MANY
-    points = {point_of(row): row for row in table.to_dict("records")}
+    points = {point_of(row): row for row in rows_of(table)}
     counts: dict[str, int] = {}
     found = []
     for place, rows in groups:

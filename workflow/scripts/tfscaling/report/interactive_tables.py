@@ -15,6 +15,7 @@ import pandas as pd
 
 from tfscaling.study.config import AXES
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, constant
+from tfscaling.tables.table_rows import NOT_MEASURED, rows_of
 
 #: Columns with more values than this are searched, not chosen from.
 CHOICES_MAX = 24
@@ -25,7 +26,7 @@ TONES = {
         ("diverged", "failed", "missing", "stale", "unfinished", "outside", "serious"), "bad"
     ),
     **dict.fromkeys(
-        ("incomplete", "excluded", "inconclusive", "too few runs", "not measured", "not compared"),
+        ("incomplete", "excluded", "inconclusive", "too few runs", NOT_MEASURED, "not compared"),
         "doubt",
     ),
 }
@@ -110,7 +111,7 @@ def runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
     names += ["reason"] if (frame["reason"].fillna("") != "").any() else []
     names += ["attempt", "hosts", "started"]
     rows, targets = [], []
-    for row in frame.to_dict("records"):
+    for row in rows_of(frame):
         path = row["record"]
         relative = os.path.relpath(path, folder) if isinstance(path, str) else None
         cells = [cell(name, {**row, "runs": 1}) for name in names]

@@ -12,14 +12,18 @@ import gzip
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.report import interactive_tables, sections
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import display, environments
 from tfscaling.tables.data_warnings import DataWarning
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 PAGE_DIR = Path(__file__).resolve().parents[3] / "report"
 TEMPLATE, STYLE, SCRIPT = "page.html.j2", "page.css", "page.js"
@@ -37,12 +41,11 @@ class Plot:
 class Results:
     """What the page shows of a study.
 
-    `manifest` is the content of manifest.json, `runs` has one row per run, `comparison` one per
-    point. `conclusions` are the tables of conclusions by their name in `CONCLUSIONS`; those of
-    "decision" and "findings" are among them.
+    `runs` has one row per run, `comparison` one per point. `conclusions` are the tables of
+    conclusions by their name in `CONCLUSIONS`; those of "decision" and "findings" are among them.
     """
 
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     runs: pd.DataFrame
     comparison: pd.DataFrame
     warnings: Sequence[DataWarning]
@@ -63,14 +66,14 @@ def render(
     decision, findings = (results.conclusions[name] for name in ("decision", "findings"))
     context = {
         "title": title,
-        "summary": sections.summary(results.manifest, runs, comparison),
+        "summary": sections.summary(results.manifest.platforms, runs, comparison),
         "warnings": sections.warnings(results.warnings),
         "answer": sections.answer(decision, findings),
         "tables": list(_tables(results, metrics, folder)),
         "plots": [_plot(plot) for plot in results.plots],
         "validity": sections.validity(runs, comparison),
         "definitions": sections.definitions(),
-        "environment": sections.environment(results.manifest, runs, folder),
+        "environment": sections.environment(results.manifest.platforms, runs, folder),
         "style": (PAGE_DIR / STYLE).read_text(encoding="utf-8"),
         "script": (PAGE_DIR / SCRIPT).read_text(encoding="utf-8"),
         "datatables": datatables(),
@@ -112,7 +115,7 @@ def datatables() -> str:
     return base64.b64encode(packed).decode()
 
 
-def _template() -> Any:
+def _template() -> Template:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup, escape
 

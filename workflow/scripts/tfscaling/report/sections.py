@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from tfscaling.records import checks
 from tfscaling.records.metrics import METRICS
 from tfscaling.report.interactive_tables import TONES, Table, table
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config import POINT_AXES, Platform
 from tfscaling.study.platforms import SHOWN
 from tfscaling.tables.data_warnings import DataWarning, placed
 from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
+from tfscaling.tables.significance import SUPPORTED
+from tfscaling.tables.table_rows import Row, rows_of
 
 #: Topic of findings → its heading.
 TOPICS = {
@@ -38,12 +40,98 @@ STATUSES = {
 _UNKNOWN = "unknown"
 
 
-def summary(expected: Mapping[str, Any], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
+@dataclass(frozen=True)
+class ShownWarning:
+    """A warning in the words of the page; `tone` says how its severity is coloured."""
+
+    text: str
+    severity: str
+    tone: str
+
+
+@dataclass(frozen=True)
+class Warnings:
+    """`first` stand at the top of the page, `more` says how many others there are."""
+
+    first: Sequence[ShownWarning]
+    more: str
+    all: Sequence[ShownWarning]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A choice or a finding; it is certain only if it is supported."""
+
+    subject: str
+    text: str
+    support: str
+    is_certain: bool
+    tone: str
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The choices for one work; without a title if there is only one work."""
+
+    title: str
+    choices: Sequence[Statement]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """The findings of one topic."""
+
+    title: str
+    findings: Sequence[Statement]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the page says first."""
+
+    works: Sequence[Choices]
+    others: Sequence[Topic]
+
+
+@dataclass(frozen=True)
+class Validity:
+    """What counts, how much of it there is, and what does not count, with the reason."""
+
+    checks: Sequence[tuple[str, str]]
+    statuses: Table
+    left_out: Table | None
+    samples: str
+    runs_for_interval: int = RUNS_FOR_INTERVAL
+    confidence: str = f"{CONFIDENCE:.0%}"
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """Every metric, and how intervals are made."""
+
+    metrics: Table
+    resamples: int = RESAMPLES
+    confidence: str = f"{CONFIDENCE:.0%}"
+    runs_for_interval: int = RUNS_FOR_INTERVAL
+
+
+@dataclass(frozen=True)
+class Environment:
+    """On what the valid runs ran; `example` is the path of a raw record, if there is one."""
+
+    versions: Sequence[str]
+    commits: Sequence[str]
+    hosts: Sequence[str]
+    platforms: Table
+    example: str | None
+
+
+def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
     """What was run, in one line."""
     points = comparison[comparison["status"] != "excluded"]
     valid = runs[runs["status"] == "ok"]
     names = dict.fromkeys(str(name) for name in runs["platform"])
-    titles = ", ".join(expected["platforms"][name]["title"] for name in names)
+    titles = ", ".join(str(platforms[name].title) for name in names)
     days = sorted(str(started)[:10] for started in valid["started"].dropna())
     dates = "no dates" if not days else " to ".join(dict.fromkeys((days[0], days[-1])))
     commits = [str(commit)[:10] for commit in valid["git_commit"].dropna().unique()]
@@ -60,60 +148,44 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def warnings(found: Sequence[DataWarning]) -> dict[str, Any]:
-    """What must be known before any number is read: `first` at the top of the page, then `all`."""
+def warnings(found: Sequence[DataWarning]) -> Warnings:
+    """What must be known before any number is read."""
     first, others = placed(found)
-    return {
-        "first": [
-            {"text": text, "severity": warning.severity}
-            for text, warning in zip(first, found, strict=False)
-        ],
-        "more": _count(len(others), "more warning") if others else "",
-        "all": [
-            {"text": w.text, "tone": TONES.get(w.severity, "doubt"), "severity": w.severity}
-            for w in found
-        ],
-    }
+    shown = [
+        ShownWarning(warning.text, warning.severity, TONES.get(warning.severity, "doubt"))
+        for warning in found
+    ]
+    more = _count(len(others), "more warning") if others else ""
+    return Warnings(shown[: len(first)], more, shown)
 
 
-def answer(decision: pd.DataFrame, findings: pd.DataFrame) -> dict[str, Any]:
-    """The choice for each goal, by work, then the findings by topic.
-
-    Each has subject, text, support, and whether it is certain: only if it is supported.
-    """
+def answer(decision: pd.DataFrame, findings: pd.DataFrame) -> Answer:
+    """The choice for each goal, by work, then the findings by topic."""
     works = {str(work): own for work, own in decision.groupby("work", sort=False)}
-    found = {topic: findings[findings["topic"] == topic] for topic in TOPICS}
-    return {
-        "works": [
-            {
-                "title": work if len(works) > 1 else "",
-                "choices": [_said(row, str(row["title"])) for row in own.to_dict("records")],
-            }
+    by_topic = {topic: findings[findings["topic"] == topic] for topic in TOPICS}
+    return Answer(
+        [
+            Choices(
+                work if len(works) > 1 else "",
+                [_statement(row, str(row["title"])) for row in rows_of(own)],
+            )
             for work, own in works.items()
         ],
-        "others": [
-            {
-                "title": TOPICS[topic],
-                "findings": [_said(row, str(row["subject"])) for row in own.to_dict("records")],
-            }
-            for topic, own in found.items()
+        [
+            Topic(TOPICS[topic], [_statement(row, str(row["subject"])) for row in rows_of(own)])
+            for topic, own in by_topic.items()
             if len(own)
         ],
-    }
+    )
 
 
-def _said(row: Mapping[Any, Any], subject: str) -> dict[str, Any]:
+def _statement(row: Row, subject: str) -> Statement:
     support = str(row["support"])
-    return {
-        "subject": subject,
-        "text": str(row["text"]),
-        "support": support,
-        "is_certain": support == "supported",
-        "tone": TONES.get(support, "doubt"),
-    }
+    tone = TONES.get(support, "doubt")
+    return Statement(subject, str(row["text"]), support, support == SUPPORTED, tone)
 
 
-def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> dict[str, Any]:
+def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> Validity:
     """What counts, how much of it there is, and what does not count, with the reason."""
     counts = Counter(str(status) for status in runs["status"])
     counts["excluded"] = int((comparison["status"] == "excluded").sum())
@@ -123,17 +195,13 @@ def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> dict[str, Any]:
     header = ["status", "runs", "what it means"]
     sizes = comparison.loc[comparison["status"] != "excluded", "runs"]
     enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
-    return {
-        "checks": list(checks.CHECKS.items()),
-        "statuses": table("statuses", TextTable.of("Runs by status", header, statuses)),
-        "left_out": _left_out(runs, comparison),
-        "samples": (
-            f"{_count(enough, 'point')} with at least {RUNS_FOR_INTERVAL} valid runs, "
-            f"{len(sizes) - enough - few} with fewer, {few} with none."
-        ),
-        "runs_for_interval": RUNS_FOR_INTERVAL,
-        "confidence": f"{CONFIDENCE:.0%}",
-    }
+    return Validity(
+        list(checks.CHECKS.items()),
+        table("statuses", TextTable.of("Runs by status", header, statuses)),
+        _left_out(runs, comparison),
+        f"{_count(enough, 'point')} with at least {RUNS_FOR_INTERVAL} valid runs, "
+        f"{len(sizes) - enough - few} with fewer, {few} with none.",
+    )
 
 
 def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
@@ -151,55 +219,51 @@ def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
     names = [*varying, "repeats", "status", "reason"]
     rows = (
         [cell(name, row) for name in names]
-        for row in grouped.rename(columns={"repeat": "repeats"}).to_dict("records")
+        for row in rows_of(grouped.rename(columns={"repeat": "repeats"}))
     )
     shown = TextTable.of("What does not count, and why", names, rows, above=above)
     return table("left-out", shown)
 
 
-def definitions() -> dict[str, Any]:
+def definitions() -> Definitions:
     """Every metric, and how intervals are made."""
     rows = [
         [name, m.title, m.unit or MISSING, m.direction, m.meaning or f"{m.title.capitalize()}."]
         for name, m in METRICS.items()
     ]
     header = ["metric", "title", "unit", "better", "meaning"]
-    return {
-        "metrics": table("metrics", TextTable.of("Metrics", header, rows)),
-        "resamples": RESAMPLES,
-        "confidence": f"{CONFIDENCE:.0%}",
-        "runs_for_interval": RUNS_FOR_INTERVAL,
-    }
+    return Definitions(table("metrics", TextTable.of("Metrics", header, rows)))
 
 
-def environment(expected: Mapping[str, Any], runs: pd.DataFrame, folder: Path) -> dict[str, Any]:
-    """On what the valid runs ran, and where their raw records are."""
+def environment(platforms: Mapping[str, Platform], runs: pd.DataFrame, folder: Path) -> Environment:
+    """On what the valid runs ran; `folder` is where the page will lie."""
     valid = runs[runs["status"] == "ok"]
     hosts: dict[str, None] = {}
     for names in valid["hosts"].dropna():
         hosts |= dict.fromkeys(str(names).split())
-    platforms = expected["platforms"]
     keys = ["title", *SHOWN]
-    rows = [[name, *(_text(shown[key]) for key in keys)] for name, shown in platforms.items()]
+    rows = [
+        [name, *(_text(getattr(platform, key)) for key in keys)]
+        for name, platform in platforms.items()
+    ]
     paths = [os.path.relpath(path, folder) for path in valid["record"].dropna()]
-    return {
-        "versions": _counted(valid["tensorflow"]),
-        "commits": _counted(valid["git_commit"]),
-        "hosts": list(hosts),
-        "platforms": table(
-            "platforms", TextTable.of("Platforms and prices", ["platform", *keys], rows)
-        ),
-        "example": min(paths, default=None),
-    }
+    header = ["platform", *keys]
+    return Environment(
+        _counted(valid["tensorflow"]),
+        _counted(valid["git_commit"]),
+        list(hosts),
+        table("platforms", TextTable.of("Platforms and prices", header, rows)),
+        min(paths, default=None),
+    )
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if value is None:
         return MISSING
     return Number(str(value), value) if isinstance(value, int | float) else str(value)
 
 
-def _counted(values: pd.Series[Any]) -> list[str]:
+def _counted(values: pd.Series) -> list[str]:
     """Each value with the number of its runs, the most frequent first."""
     counts = Counter(_UNKNOWN if pd.isna(value) else str(value) for value in values)
     return [f"{value} ({_count(number, 'run')})" for value, number in counts.most_common()]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tfscaling.analysis import communication
 from tfscaling.records import benchmark_record, prepared_data, run_record, run_states
-from tfscaling.study import costs, grid, manifest, platforms, user_code
+from tfscaling.study import costs, grid, platforms, user_code
 from tfscaling.study.config import BATCH_SIZE_KEYS, Budget, Config
 from tfscaling.study.configuration import Sources, problem
 from tfscaling.study.manifest import Excluded, Manifest, PlannedBenchmark, PlannedRun
@@ -115,7 +115,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     selected = [run for run in planned.runs if config.is_selected(run.spec.point.platform)]
     # an extra repeat, too, has a row although it is not there
     wanted = tuple(replace(run, extra_repeat=False) for run in selected)
-    table, _ = runs_table.run_tables(manifest.as_dict(replace(planned, runs=wanted)), runs_dir)
+    table, _ = runs_table.run_tables(wanted, runs_dir)
     estimates: dict[Point, Estimate] = {}
     rows = []
     for run, status, reason in zip(selected, table["status"], table["reason"], strict=True):
@@ -130,9 +130,9 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     for out in planned.excluded:
         if config.is_selected(out.point.platform):
             rows.append(_excluded_row(out, config))
-    to_do = communication.to_do(manifest.as_dict(planned), benchmark_record.folder_beside(runs_dir))
-    paths = {entry["path"] for entry in to_do}
-    benchmarks = [each for each in planned.all_reduce_benchmarks if each.point.path in paths]
+    benchmarks = communication.to_do(
+        planned.all_reduce_benchmarks, benchmark_record.folder_beside(runs_dir)
+    )
     elsewhere = len(planned.runs) - len(selected)
     return Plan(rows, finished, elsewhere, _benchmarks(config, benchmarks))
 

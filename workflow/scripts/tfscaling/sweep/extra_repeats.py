@@ -7,23 +7,21 @@ median ends at order statistics, which move inwards at 9, 12, 15, ... runs only.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from tfscaling.records import run_record
 from tfscaling.records.run_states import FINISHED, RunState
-from tfscaling.study import manifest
-from tfscaling.study.config import AXES
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import runs_table
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL, median_interval, median_rank
-from tfscaling.tables.table_rows import rows_of
+from tfscaling.tables.table_rows import Row, point_of, rows_of
 
 METRIC = "execution_time_s"
 NARROW, WIDE, EXHAUSTED = "narrow enough", "too wide", "too wide at repeats_max"
@@ -70,7 +68,7 @@ def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], numbe
     found, runs = [], list(before)
     for point, of_point in points.items():
         due = [run for run in of_point if not run.extra_repeat or run.spec.path in before]
-        made = [row for run in due if (row := done.get(_key(run.spec.axes))) is not None]
+        made = [row for run in due if (row := done.get((point, run.spec.repeat))) is not None]
         if len(made) < len(due):
             continue  # some are failed, stale, or on another cluster than the chosen one
         times = [row[METRIC] for row in made if row["status"] == RunState.OK]
@@ -112,12 +110,8 @@ def next_number(runs: int) -> int:
     return more
 
 
-def _done(planned: Manifest, runs_dir: Path) -> dict[tuple[str, ...], Mapping[Any, Any]]:
-    """Axes → row of the runs that the tables count as results, valid or diverged."""
-    runs, _ = runs_table.run_tables(manifest.as_dict(planned), runs_dir)
+def _done(planned: Manifest, runs_dir: Path) -> dict[tuple[Point, int], Row]:
+    """Point and repeat → row of the runs that the tables count as results, valid or diverged."""
+    runs, _ = runs_table.run_tables(planned.runs, runs_dir)
     done = runs[runs["status"].isin([*FINISHED])]
-    return {_key(run): run for run in rows_of(done)}
-
-
-def _key(axes: Mapping[Any, Any]) -> tuple[str, ...]:
-    return tuple(str(axes[axis]) for axis in AXES)
+    return {(point_of(row), row["repeat"]): row for row in rows_of(done)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import Any
 
 import pandas as pd
 
@@ -13,13 +12,16 @@ from tfscaling.records.metrics import METRICS
 from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study import platforms
 from tfscaling.study.config import POINT_AXES
+from tfscaling.study.manifest import Excluded, Manifest
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import published
 from tfscaling.tables.intervals import median_interval, ratio_interval
+from tfscaling.tables.published import PublishedPoint, PublishedResult
 from tfscaling.tables.runs_table import RUN_METRICS, SERIES_AXES, SIZES
-from tfscaling.tables.table_rows import columns_of, point_of, points_of, rows_of
+from tfscaling.tables.table_rows import Row, columns_of, point_of, points_of, rows_of
 
-Row = dict[str, Any]
+#: Axis → value: of a baseline, those that the configuration names.
+AxisValues = Mapping[str, str | int]
 
 #: Metrics that come with minimum, maximum and the interval of the median over a point's runs.
 SPREAD = (
@@ -83,9 +85,9 @@ COLUMNS = (
 
 def comparison_table(
     runs: pd.DataFrame,
-    expected: Mapping[str, Any],
-    baseline: Mapping[str, Any] | None = None,
-    published_rows: Sequence[Mapping[str, Any]] = (),
+    manifest: Manifest,
+    baseline: AxisValues | None = None,
+    published_results: Sequence[PublishedResult] = (),
 ) -> pd.DataFrame:
     """One row per point, in the order of the grid; excluded points at the end.
 
@@ -98,17 +100,17 @@ def comparison_table(
     where it is not known. `undefined_ratios` are those whose denominator is 0 or does other work.
     """
     points = _by_point(runs)
-    target = expected.get("target_accuracy")
+    target = manifest.target_accuracy
     rows = [_point_row(point, group, target) for point, group in points.items()]
-    excluded = _excluded_rows(expected["excluded"], points)
+    excluded = _excluded_rows(manifest.excluded, points)
     for row in (*rows, *excluded):
-        platform = expected["platforms"][row["platform"]]
-        row |= {"platform_title": platform["title"], "cloud": platform["cloud"]}
-        row["devices"] = platforms.device_kind(row["gpus_per_node"], platform["devices"])
+        platform = manifest.platforms[row["platform"]]
+        row |= {"platform_title": platform.title, "cloud": platform.cloud}
+        row["devices"] = platforms.device_kind(row["gpus_per_node"], platform.devices)
     _add_speedup(rows, points, baseline or {})
     rows += excluded
-    _add_published(rows, expected, published_rows)
-    # a point that was not run has no sizes: whole numbers stay whole beside it
+    _add_published(rows, manifest, published_results)
+    # a point that was not run has no sizes: the whole numbers of the others stay whole
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(WHOLE, "Int64"))
 
 
@@ -162,11 +164,11 @@ def _point_row(point: Point, group: Sequence[Row], target: float | None) -> Row:
 def _reasons(group: Sequence[Row], diverged: Sequence[Row]) -> Iterator[str]:
     """Why runs of a point do not count."""
     if diverged:
-        told = (
+        reasons = (
             f"repeat {run['repeat']}: {run['reason'].removeprefix('diverged: ')}"
             for run in diverged
         )
-        yield f"{len(diverged)} of {len(group)} diverged ({', '.join(told)})"
+        yield f"{len(diverged)} of {len(group)} diverged ({', '.join(reasons)})"
     for run in group:
         if run["status"] not in FINISHED:
             yield f"repeat {run['repeat']} {run['status']}: {run['reason']}"
@@ -180,12 +182,12 @@ def _status(valid: Sequence[Row], others: Sequence[Row]) -> str:
     return "incomplete" if valid else max(statuses, key=statuses.count)
 
 
-def all_at_target(row: Mapping[Any, Any]) -> bool:
+def all_at_target(row: Row) -> bool:
     """Whether all runs of a point with a target reached it; one that diverged did not."""
     return bool(row["runs_at_target"] == row["runs"] + row["runs_diverged"])
 
 
-def baseline_of(row: Row, rows: Iterable[Row], baseline: Mapping[str, Any]) -> Row | None:
+def baseline_of(row: Row, rows: Iterable[Row], baseline: AxisValues) -> Row | None:
     """The point that `row` is compared with; None if the grid has none.
 
     It has the same kind of device, unless `baseline` says otherwise: it names gpus_per_node, or a
@@ -196,8 +198,8 @@ def baseline_of(row: Row, rows: Iterable[Row], baseline: Mapping[str, Any]) -> R
     named = {axis: str(v) if axis == "tasks_per_node" else v for axis, v in baseline.items()}
     everything = list(rows)
 
-    def matching(wanted: Mapping[str, Any]) -> list[Row]:
-        return [other for other in everything if all(other[a] == v for a, v in wanted.items())]
+    def matching(axes: AxisValues) -> list[Row]:
+        return [other for other in everything if all(other[a] == v for a, v in axes.items())]
 
     def alike(points: Iterable[Row]) -> list[Row]:
         return [other for other in points if other["devices"] == row["devices"]]
@@ -211,10 +213,10 @@ def baseline_of(row: Row, rows: Iterable[Row], baseline: Mapping[str, Any]) -> R
 def _add_speedup(
     rows: Sequence[Row],
     points: Mapping[Point, list[Row]],
-    baseline: Mapping[str, Any],
+    baseline: AxisValues,
 ) -> None:
-    bases: dict[tuple[Any, ...], Row | None] = {}
-    most: dict[tuple[Any, ...], int] = {}
+    bases: dict[tuple[str, ...], Row | None] = {}
+    most: dict[tuple[str, ...], int] = {}
     for row in rows:
         line = tuple(row[axis] for axis in SERIES_AXES)
         most[line] = max(most.get(line, 0), row.get("examples_trained", 0))
@@ -259,7 +261,7 @@ def _compare_work(row: Row, base: Row | None, most: int) -> None:
         _say(row, f"{OTHER_WORK}: trained {own:,} examples, {whose} {other:,}")
 
 
-def runs_differ(row: Mapping[str, Any]) -> str:
+def runs_differ(row: Row) -> str:
     """That the runs of a point trained different numbers of examples."""
     least, most = int(row["examples_trained_min"]), int(row["examples_trained_max"])
     return f"{OTHER_WORK}: its runs trained {least:,} to {most:,} examples"
@@ -306,33 +308,32 @@ def _known(group: Sequence[Row], value: Callable[[Row], float]) -> list[float]:
 
 
 def _add_published(
-    rows: Sequence[Row], expected: Mapping[str, Any], published_rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Row], manifest: Manifest, published_results: Sequence[PublishedResult]
 ) -> None:
-    if not published_rows:
+    if not published_results:
         return
-    known = published.by_point(published_rows)
-    training = {point_of(entry["axes"]): published.training_of(entry) for entry in expected["runs"]}
+    known = published.by_point(published_results)
+    spec_at = {run.spec.point: run.spec for run in manifest.runs}
     for row in rows:
-        name = expected["platforms"][row["platform"]]["published_as"]
-        result = known.get(published.point_of(row, name))
-        own = training.get(point_of(row))  # an excluded point has none
-        same = (
-            result is not None
-            and own is not None
-            and published.same_training(result, own, expected["synchronous_strategies"])
+        point = point_of(row)
+        result = known.get(PublishedPoint.of(point, manifest.platforms))
+        if result is None:
+            continue
+        spec = spec_at.get(point)  # an excluded point has none
+        same = spec is not None and published.same_training(
+            result, spec, manifest.synchronous_strategies
         )
-        row |= published.beside(row, result, same)
+        row |= published.columns_of(result, row, same)
         if same and row["runs"]:
-            for name in published.without_ratio(row):
+            for name in published.without_ratio(result):
                 _undefined(row, name, "the published value is 0")
 
 
-def _excluded_rows(excluded: Iterable[Mapping[str, Any]], planned: Container[Point]) -> list[Row]:
+def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> list[Row]:
     """Points that no block of the grid runs, once each."""
     rows: dict[Point, Row] = {}
     for out in excluded:
-        point = point_of(out["axes"])
-        if point not in planned:
-            row = {"runs": 0, "status": "excluded", "reason": out["reason"]}
-            rows.setdefault(point, {**columns_of(point), **row})
+        if out.point not in planned:
+            row = {"runs": 0, "status": "excluded", "reason": out.reason}
+            rows.setdefault(out.point, {**columns_of(out.point), **row})
     return list(rows.values())

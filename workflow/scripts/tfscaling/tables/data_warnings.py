@@ -8,36 +8,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Literal
 
+import msgspec
 import pandas as pd
 
+from tfscaling.records import run_record
 from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import environments
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
-from tfscaling.tables.table_rows import columns_of, point_of, points_of, rows_of
+from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
 from tfscaling.tables.wording import NAMED_MAX
 
-SCHEMA_VERSION = 1
 #: SERIOUS: the numbers do not mean what they seem to mean. LIMITED: there are fewer than asked for,
 #: or they are less sure.
 SERIOUS, LIMITED = "serious", "limited"
 #: Warnings before a table, at most: the table must stay in view. The others stand after it.
 BEFORE_MAX = 4
 
-Row = Mapping[Any, Any]
 
-
-@dataclass(frozen=True)
-class DataWarning:
+class DataWarning(msgspec.Struct, frozen=True):
     """`text` is a sentence for tables, `short` a few words for the foot of a plot.
 
-    It concerns `points`, by their axes; `runs` counts the runs that it concerns, or all runs of
+    It concerns `points`; `runs` counts the runs that it concerns, or all runs of
     these points where it does not depend on the single run.
     """
 
@@ -316,7 +314,7 @@ RULES: tuple[Callable[[Tables], Iterator[DataWarning]], ...] = (
 )
 
 
-def machines_of(names: Any) -> list[str]:
+def machines_of(names: object) -> list[str]:
     """The machines of a run, from the column `machines`; none where they are not known."""
     return names.split() if isinstance(names, str) else []
 
@@ -355,18 +353,21 @@ def footnotes(found: Sequence[DataWarning]) -> list[str]:
     return [f"warnings: {'; '.join(warning.short for warning in found)}"] if found else []
 
 
-def to_json(found: Sequence[DataWarning]) -> dict[str, Any]:
-    """The content of warnings.json: points as objects of their axes."""
-    rows = [
-        {**vars(warning), "points": [columns_of(point) for point in warning.points]}
-        for warning in found
-    ]
-    return {"schema_version": SCHEMA_VERSION, "warnings": rows}
+class _File(msgspec.Struct, frozen=True):
+    """The content of warnings.json."""
+
+    schema_version: Literal[2]
+    warnings: list[DataWarning]
 
 
-def from_json(content: Mapping[str, Any]) -> list[DataWarning]:
-    """The warnings of a warnings.json."""
-    return [
-        DataWarning(**{**row, "points": tuple(point_of(axes) for axes in row["points"])})
-        for row in content["warnings"]
-    ]
+def write(path: Path, found: Sequence[DataWarning]) -> None:
+    """Write warnings.json."""
+    run_record.write_json(path, _File(2, list(found)))
+
+
+def read(path: Path) -> list[DataWarning]:
+    """The warnings of a warnings.json. Raises ValueError if it is none of this version."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_File).warnings
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path}: {error}") from error

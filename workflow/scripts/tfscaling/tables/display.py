@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Self
+from typing import Self
 
 import pandas as pd
 
@@ -13,7 +13,7 @@ from tfscaling.records.metrics import METRICS
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.table_rows import rows_of
+from tfscaling.tables.table_rows import Row, rows_of
 
 MISSING = "–"
 #: Of a ratio to a value of 0; the reason stands in its own column.
@@ -89,7 +89,9 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextT
     return TextTable.of(title, names, rows, notes, above)
 
 
-def rounded(value: float | None, digits: int, low: Any = None, high: Any = None) -> str:
+def rounded(
+    value: float | None, digits: int, low: float | None = None, high: float | None = None
+) -> str:
     """A value rounded to `digits`, with its interval or range in brackets; `MISSING` for none."""
     if pd.isna(value):
         return MISSING
@@ -97,7 +99,7 @@ def rounded(value: float | None, digits: int, low: Any = None, high: Any = None)
     return Number(f"{value:.{digits}f}{spread}", value)
 
 
-def devices(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
+def devices(row: Row | pd.Series) -> str:
     """What each node of a point trains on: `CPU`, `2 GPUs` or `2 logical devices`."""
     number = int(row["gpus_per_node"])
     if not number:
@@ -106,7 +108,7 @@ def devices(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
     return f"{number} {noun}{'s' if number > 1 else ''}"
 
 
-def cell(name: str, row: dict[Any, Any]) -> str:
+def cell(name: str, row: Row) -> str:
     """The value of a column: rounded as its metric says, with its interval or else its range."""
     value = row[name]
     if name == "runs":
@@ -121,13 +123,13 @@ def cell(name: str, row: dict[Any, Any]) -> str:
         low, high = _spread(name, row)
         if low is not None and name == "execution_time_s":
             digits = min(digits, 1)
-        return rounded(value, digits, low, high)
+        return rounded(row[name], digits, low, high)
     if isinstance(value, Real):
         return Number(f"{value:.0f}" if isinstance(value, float) else str(value), float(value))
     return one_line(str(value))
 
 
-def _spread(name: str, row: dict[Any, Any]) -> tuple[Any, Any]:
+def _spread(name: str, row: Row) -> tuple[float | None, float | None]:
     """The interval of the median or the ratio; of fewer runs the range; of one run nothing."""
     for low, high in ((f"{name}_low", f"{name}_high"), (f"{name}_min", f"{name}_max")):
         if row["runs"] > 1 and low in row and pd.notna(row[low]):
@@ -223,7 +225,7 @@ def platform(table: pd.DataFrame, name: str) -> list[TextTable]:
     return tables
 
 
-def _published_form(row: dict[Any, Any]) -> list[str]:
+def _published_form(row: Row) -> list[str]:
     nodes = Number(str(row["nodes"]), row["nodes"])
     if not row["runs"]:
         return [nodes, one_line(f"{row['status']}: {row['reason']}"), MISSING, MISSING]

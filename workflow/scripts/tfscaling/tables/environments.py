@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 import pandas as pd
@@ -13,6 +12,7 @@ import pandas as pd
 from tfscaling.records.rank_report import COMPARED, PACKAGES, HostFacts, Rank
 from tfscaling.records.run_record import RunRecord
 from tfscaling.tables.display import TextTable, rounded
+from tfscaling.tables.table_rows import Row
 
 #: Columns of the table of runs; a value that differs between the ranks is given once each.
 COLUMNS = (
@@ -29,13 +29,13 @@ SEPARATOR = "; "
 UNCHECKED = "not checked"
 
 
-def of(record: RunRecord) -> dict[str, Any]:
+def of(record: RunRecord) -> Row:
     """The columns of a run's record, but `shared_with`, which needs the others."""
     environment, ranks = record.environment, record.ranks
     machines = dict.fromkeys(rank.host_facts.machine for rank in ranks)
     facts = _differing(ranks)
     clocks = [rank.clock for rank in ranks if rank.clock]
-    row: dict[str, Any] = {
+    row: Row = {
         name: _distinct([getattr(fact, name) for fact in facts]) for name in (*COMPARED, "python")
     }
     row |= {name: _distinct([fact.packages.get(name) for fact in facts]) for name in PACKAGES}
@@ -70,19 +70,19 @@ def _differing(ranks: Sequence[Rank]) -> list[HostFacts]:
     return [first, *(f for f in others if msgspec.structs.replace(f, **of_one_host) != first)]
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     if value is None or value == () or value == {}:
         return None
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-def _distinct(values: Sequence[Any]) -> str | None:
+def _distinct(values: Sequence[object]) -> str | None:
     if len(values) == 1:  # as nearly always: all ranks have the same
         return _text(values[0]) or None
     return SEPARATOR.join(dict.fromkeys(t for v in values if (t := _text(v)))) or None
 
 
-def shared_with(rows: Sequence[Mapping[str, Any]]) -> list[int | None]:
+def shared_with(rows: Sequence[Row]) -> list[int | None]:
     """For each run how many others ran at the same time on one of its machines.
 
     Such runs took each other's time: on a virtual cluster all nodes are one machine. A row needs

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tfscaling.records.metrics import METRICS
+from tfscaling.tables.table_rows import Row
 
 
-def pareto_set(rows: Sequence[Mapping[Any, Any]], metrics: Sequence[str]) -> list[int]:
+def pareto_set(rows: Sequence[Row], metrics: Sequence[str]) -> list[int]:
     """Positions of the rows that no other row beats, sorted by the first metric, then the next.
 
     A row is beaten by one that is at least as good in every metric and better in one. So rows with

@@ -9,51 +9,139 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
+import msgspec
 import pandas as pd
 
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.run_states import FINISHED, RunState
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config import Platform
 from tfscaling.study.configuration import ConfigError, Sources, problem
+from tfscaling.study.manifest import Manifest
+from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.tables.display import MISSING, TextTable, cell, constant, rounded
 from tfscaling.tables.intervals import median_interval
-from tfscaling.tables.table_rows import rows_of
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, point_of, points_of, rows_of
 
-POINT = ("platform", "model", "strategy", "nodes", "gpus_per_node", "tasks_per_node")
-TRAINING = ("dataset", "optimizer", "learning_rate", "epochs", "global_batch_size")
 VALUES = ("execution_time_s", "loss", "accuracy")
 #: Value → the column of its ratio, measured over published.
 RATIOS = {name: f"{name.removesuffix('_s')}_ratio" for name in VALUES}
-NOT_MEASURED, OUTSIDE = "not measured", "outside"
+OUTSIDE = "outside"
 _SPREAD = ("median", "min", "max", "low", "high")
+
+
+class PublishedPoint(NamedTuple):
+    """What identifies a published point: as `Point`, but with no recipe."""
+
+    platform: str
+    model: str
+    strategy: str
+    nodes: int
+    gpus_per_node: int
+    tasks_per_node: str
+
+    @classmethod
+    def of(cls, point: Point, platforms: Mapping[str, Platform]) -> PublishedPoint:
+        """That of a point of the grid, its platform by the name under which it is published."""
+        return cls(
+            platforms[point.platform].published_as or point.platform,
+            point.model,
+            point.strategy,
+            point.nodes,
+            point.gpus_per_node,
+            str(point.tasks_per_node),
+        )
+
+
+class Training(NamedTuple):
+    """What gives the same model, whatever the platform; the last fields are seldom published."""
+
+    model: str
+    dataset: str
+    optimizer: str
+    learning_rate: float
+    epochs: int
+    global_batch_size: int
+    train_examples_max: int | None = None
+    momentum: float = 0.0
+    learning_rate_scaling: str = "none"
+    precision: str = "float32"
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> Training:
+        recipe = spec.recipe
+        return cls(
+            spec.point.model,
+            spec.dataset,
+            recipe.optimizer,
+            recipe.learning_rate,
+            recipe.epochs,
+            spec.global_batch_size,
+            recipe.train_examples_max,
+            recipe.momentum,
+            recipe.learning_rate_scaling,
+            recipe.precision,
+        )
+
+
+@dataclass(frozen=True)
+class PublishedResult:
+    """One row of a file of published results: a point, its training, and a single run of it."""
+
+    platform: str
+    model: str
+    strategy: str
+    nodes: int
+    gpus_per_node: int
+    tasks_per_node: str
+    cloud: str
+    dataset: str
+    optimizer: str
+    learning_rate: float
+    epochs: int
+    global_batch_size: int
+    execution_time_s: float
+    loss: float
+    accuracy: float
+    source: str
+
+    @property
+    def point(self) -> PublishedPoint:
+        return PublishedPoint(*(getattr(self, axis) for axis in PublishedPoint._fields))
+
+    @property
+    def training(self) -> Training:
+        return Training(
+            self.model,
+            self.dataset,
+            self.optimizer,
+            self.learning_rate,
+            self.epochs,
+            self.global_batch_size,
+        )
+
+
+COLUMNS = tuple(field.name for field in fields(PublishedResult))
+_NUMBERS: dict[str, Callable[[str], float]] = {
+    **dict.fromkeys(("nodes", "gpus_per_node", "epochs", "global_batch_size"), int),
+    **dict.fromkeys(("learning_rate", *VALUES), float),
+}
 #: The columns of `table`.
 TABLE_COLUMNS = (
-    *POINT,
+    *PublishedPoint._fields,
     *("cloud", "global_batch_size", "published_execution_time_s", "status", "runs"),
     *("execution_time_s", "execution_time_ratio", "training_runs", "training_runs_diverged"),
     *("published_loss", *(f"loss_{name}" for name in _SPREAD), "loss_verdict"),
     *("published_accuracy", *(f"accuracy_{name}" for name in _SPREAD), "accuracy_verdict"),
     *("remark", "source"),
 )
-COLUMNS = (*POINT, "cloud", *TRAINING, *VALUES, "source")
-#: Training that a published row does not state was done the usual way.
-USUAL = {
-    "train_examples_max": None,
-    "momentum": 0.0,
-    "learning_rate_scaling": "none",
-    "precision": "float32",
-}
-_NUMBERS = {"nodes": int, "gpus_per_node": int, "epochs": int, "global_batch_size": int}
-_NUMBERS |= dict.fromkeys(("learning_rate", *VALUES), float)  # type: ignore[arg-type]
-
-Row = Mapping[str, Any]
 
 
-def read(path: Path | str | None) -> list[dict[str, Any]]:
+def read(path: Path | str | None) -> list[PublishedResult]:
     """The published results of a CSV file, [] without a file.
 
     Raises ConfigError that names the file, the line, the column and the value.
@@ -72,14 +160,14 @@ def read(path: Path | str | None) -> list[dict[str, Any]]:
     missing = [name for name in COLUMNS if name not in names]
     if missing:
         raise ConfigError(f"{path}: columns {', '.join(missing)} are missing")
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    results: dict[PublishedPoint, PublishedResult] = {}
     for where, line in lines:
-        row = _typed(line, where)
-        if point_of(row) in rows:
-            point = ", ".join(f"{axis} {row[axis]}" for axis in POINT)
+        result = _typed(line, where)
+        if result.point in results:
+            point = ", ".join(f"{axis} {value}" for axis, value in result.point._asdict().items())
             raise ConfigError(f"{where}: {point}: the point stands in an earlier line already")
-        rows[point_of(row)] = row
-    return list(rows.values())
+        results[result.point] = result
+    return list(results.values())
 
 
 def check(path: str | None, sources: Sources = ()) -> None:
@@ -90,76 +178,60 @@ def check(path: str | None, sources: Sources = ()) -> None:
     read(path)
 
 
-def _typed(line: Row, where: str) -> dict[str, Any]:
-    row = dict(line)
+def _typed(line: Mapping[str, str], where: str) -> PublishedResult:
+    numbers: dict[str, float] = {}
     for column, kind in _NUMBERS.items():
         try:
-            value = kind(row[column])
+            value = kind(line[column])
             if not math.isfinite(value) or (column == "execution_time_s" and value <= 0):
                 raise ValueError(column)
         except (TypeError, ValueError):
             above = " above 0" if column == "execution_time_s" else ""
             raise ConfigError(
-                f"{where}: {column}: {row[column]!r} is not allowed; allowed: a number{above}"
+                f"{where}: {column}: {line[column]!r} is not allowed; allowed: a number{above}"
             ) from None
-        row[column] = value
-    return row
+        numbers[column] = value
+    texts = {name: line[name] or "" for name in COLUMNS}
+    return msgspec.convert({**texts, **numbers}, PublishedResult)
 
 
-def point_of(axes: Row, platform: str | None = None) -> tuple[Any, ...]:
-    """What identifies a published point; `platform` stands in for the axis."""
-    point = {**{axis: axes[axis] for axis in POINT}, "platform": platform or axes["platform"]}
-    return tuple(str(value) for value in point.values())
-
-
-def same_training(row: Row, training: Row, synchronous: Collection[str]) -> bool:
-    """Whether the training of a run is that of the published row: it gives the same model.
+def same_training(result: PublishedResult, spec: RunSpec, synchronous: Collection[str]) -> bool:
+    """Whether the training of a run is that of the published result: it gives the same model.
 
     So do all strategies of `synchronous` with the same global batch.
     """
-    strategies = {row["strategy"], training["strategy"]}
+    strategies = {result.strategy, spec.point.strategy}
     same_updates = len(strategies) == 1 or strategies <= {*synchronous}
-    return (
-        same_updates
-        and all(training[key] == row[key] for key in ("model", *TRAINING))
-        and all(training[key] == value for key, value in USUAL.items())
-    )
+    return same_updates and result.training == Training.of(spec)
 
 
-def training_of(entry: Row) -> dict[str, Any]:
-    """What `same_training` compares, of an entry of manifest.json."""
-    axes = {key: entry["axes"][key] for key in ("model", "strategy")}
-    return {**entry["parameters"], **axes, "global_batch_size": entry["global_batch_size"]}
-
-
-def beside(point: Row, row: Row | None, same: bool) -> dict[str, Any]:
-    """The columns that put the published `row` beside a measured point.
+def columns_of(result: PublishedResult, point: Row, same: bool) -> dict[str, float]:
+    """The published values of a measured point.
 
     Ratios, measured over published, only if both did the same training.
     """
-    if row is None:
-        return {}
-    columns: dict[str, Any] = {f"published_{name}": row[name] for name in VALUES}
+    values = {name: getattr(result, name) for name in VALUES}
+    columns = {f"published_{name}": value for name, value in values.items()}
     if same:
         for name, ratio in RATIOS.items():
-            if point.get(name) is not None and row[name] != 0:
-                columns[ratio] = point[name] / row[name]
+            if point.get(name) is not None and values[name] != 0:
+                columns[ratio] = point[name] / values[name]
     return columns
 
 
-def without_ratio(point: Row) -> list[str]:
-    """The ratios to published values that a point cannot have: the published value is 0."""
-    return [ratio for name, ratio in RATIOS.items() if point[f"published_{name}"] == 0]
+def without_ratio(result: PublishedResult) -> list[str]:
+    """The ratios that no measured value can have: the published value is 0."""
+    return [ratio for name, ratio in RATIOS.items() if getattr(result, name) == 0]
 
 
 def table(
-    rows: Sequence[Row],
+    results: Sequence[PublishedResult],
     comparison: pd.DataFrame,
     runs: pd.DataFrame,
-    expected: Row,
+    manifest: Manifest,
     tolerance: float,
 ) -> pd.DataFrame:
-    """One row per published point, with the measured values beside it.
+    """One row per published point, with the measured values in the same row.
 
     Time: of the same point with the same training; `status` says if there is none. Loss and
     accuracy: median, range and interval over all valid runs of the same training, anywhere;
@@ -168,64 +240,68 @@ def table(
     runs widened by `tolerance`, a fraction of the loss, or of the error 1 - accuracy. A run that
     diverged is outside any range: where all did, the verdict is "outside".
     """
-    done = runs[runs["status"].isin([*FINISHED])]
-    learned = rows_of(done[["status", "loss", "accuracy"]])
-    synchronous = expected["synchronous_strategies"]
-    by_hash = dict(zip(done["parameters_hash"], learned, strict=True))
-    trained: dict[str, tuple[Row, list[Row]]] = {}
-    training_at: dict[tuple[Any, ...], Row] = {}
-    for entry in expected["runs"]:
-        training = training_of(entry)
-        training_at[_place(entry["axes"])] = training
-        if entry["parameters_hash"] in by_hash:
-            key = repr([training[name] for name in ("model", "strategy", *TRAINING, *USUAL)])
-            trained.setdefault(key, (training, []))[1].append(by_hash[entry["parameters_hash"]])
-    names = {
-        name: platform["published_as"] or name for name, platform in expected["platforms"].items()
-    }
-    places: dict[tuple[Any, ...], list[Row]] = {}
-    for measured in rows_of(comparison):
-        if measured["status"] != "excluded":
-            name = names[str(measured["platform"])]
-            places.setdefault(point_of(measured, name), []).append(measured)
-    results = []
-    for row in rows:
+    synchronous = manifest.synchronous_strategies
+    trained = _finished_runs(runs, manifest)
+    spec_at = {run.spec.point: run.spec for run in manifest.runs}
+    measured_at: dict[PublishedPoint, list[tuple[RunSpec, Row]]] = {}
+    for row in rows_of(comparison):
+        if row["status"] != "excluded":
+            spec = spec_at[point_of(row)]
+            point = PublishedPoint.of(spec.point, manifest.platforms)
+            measured_at.setdefault(point, []).append((spec, row))
+    rows = []
+    for result in results:
         here = [
-            place
-            for place in places.get(point_of(row), [])
-            if same_training(row, training_at[_place(place)], synchronous)
+            row
+            for spec, row in measured_at.get(result.point, [])
+            if same_training(result, spec, synchronous)
         ]
-        point: Row = max(here, key=lambda place: int(place["runs"]), default={})
-        same = (
-            own for training, own in trained.values() if same_training(row, training, synchronous)
-        )
-        alike = [run for own in same for run in own]
-        valid = [run for run in alike if run["status"] == RunState.OK]
-        result = {name: row[name] for name in (*POINT, "cloud", "global_batch_size")}
-        result |= {
-            "published_execution_time_s": row["execution_time_s"],
-            "status": _status(point),
-            "runs": int(point.get("runs", 0)),
-            "execution_time_s": point.get("execution_time_s"),
-            "execution_time_ratio": point.get("execution_time_ratio"),
+        same_point: Row = max(here, key=lambda row: int(row["runs"]), default={})
+        same = [
+            run
+            for spec, group in trained.values()
+            if same_training(result, spec, synchronous)
+            for run in group
+        ]
+        valid = [run for run in same if run["status"] == RunState.OK]
+        names = (*PublishedPoint._fields, "cloud", "global_batch_size")
+        row = {name: getattr(result, name) for name in names}
+        row |= {
+            "published_execution_time_s": result.execution_time_s,
+            "status": _status(same_point),
+            "runs": int(same_point.get("runs", 0)),
+            "execution_time_s": same_point.get("execution_time_s"),
+            "execution_time_ratio": same_point.get("execution_time_ratio"),
             "training_runs": len(valid),
-            "training_runs_diverged": len(alike) - len(valid),
+            "training_runs_diverged": len(same) - len(valid),
         }
         for name, widen in (("loss", _widen_loss), ("accuracy", _widen_accuracy)):
-            values = [run[name] for run in valid]
-            result |= {f"published_{name}": row[name], **_spread(name, values)}
-            verdict = OUTSIDE if alike else NOT_MEASURED
+            values, published = [run[name] for run in valid], getattr(result, name)
+            row |= {f"published_{name}": published, **_spread(name, values)}
+            verdict = OUTSIDE if same else NOT_MEASURED
             if values:
                 low, high = widen(min(values), max(values), tolerance)
-                verdict = "within" if low <= row[name] <= high else OUTSIDE
-            result[f"{name}_verdict"] = verdict
-        result["remark"] = "; ".join(_remarks(row, rows, result))
-        results.append({**result, "source": row["source"]})
-    return pd.DataFrame(results, columns=list(TABLE_COLUMNS))
+                verdict = "within" if low <= published <= high else OUTSIDE
+            row[f"{name}_verdict"] = verdict
+        row["remark"] = "; ".join(_remarks(result, results, row))
+        rows.append({**row, "source": result.source})
+    return pd.DataFrame(rows, columns=list(TABLE_COLUMNS))
 
 
-def _place(axes: Row) -> tuple[str, ...]:
-    return tuple(str(axes[axis]) for axis in POINT_AXES)
+def _finished_runs(
+    runs: pd.DataFrame, manifest: Manifest
+) -> dict[tuple[str, Training], tuple[RunSpec, list[Row]]]:
+    """Strategy and training → the specification of one run, and all finished runs of it."""
+    done = runs[runs["status"].isin([*FINISHED])]
+    keys = zip(points_of(done), done["repeat"].tolist(), strict=True)
+    row_of = dict(zip(keys, rows_of(done, ("status", "loss", "accuracy")), strict=True))
+    trained: dict[tuple[str, Training], tuple[RunSpec, list[Row]]] = {}
+    for run in manifest.runs:
+        spec = run.spec
+        if (row := row_of.get((spec.point, spec.repeat))) is not None:
+            key = (spec.point.strategy, Training.of(spec))
+            trained.setdefault(key, (spec, []))[1].append(row)
+    return trained
 
 
 def _status(point: Row) -> str:
@@ -261,7 +337,7 @@ def as_text(table: pd.DataFrame, tolerance: float) -> TextTable:
 
 
 def page_table(table: pd.DataFrame) -> TextTable:
-    """One row per published point, with what was measured beside it and the verdicts."""
+    """One row per published point, with what was measured and the verdicts."""
     axes = ["platform", "cloud", "model", "strategy", "nodes", "gpus_per_node", "tasks_per_node"]
     varying, above = constant(table, [*axes, "source"])
     last = ["source"] if "source" in varying else []
@@ -272,13 +348,13 @@ def page_table(table: pd.DataFrame) -> TextTable:
         names += [f"published_{metric}", metric, f"{metric}_verdict"]
     rows = []
     for row in rows_of(table):
-        beside = {**row, "runs_asked": None}
+        of_point = {**row, "runs_asked": None}
         # loss and accuracy are over all runs of the same training
-        beside |= {metric: row[f"{metric}_median"] for metric in ("loss", "accuracy")}
-        spread = {**beside, "runs": row["training_runs"]}
+        of_point |= {metric: row[f"{metric}_median"] for metric in ("loss", "accuracy")}
+        of_training = {**of_point, "runs": row["training_runs"]}
         rows.append(
             [
-                cell(name, spread if name in ("loss", "accuracy") else beside)
+                cell(name, of_training if name in ("loss", "accuracy") else of_point)
                 for name in [*names, *last]
             ]
         )
@@ -304,24 +380,30 @@ def _cell(name: str, row: Row) -> str:
     return row[name] if isinstance(row[name], str) else rounded(row[name], digits)
 
 
-def _remarks(row: Row, rows: Sequence[Row], result: Row) -> Iterator[str]:
-    """What is to know of the runs beside a published value, and why it may lie outside."""
-    runs, diverged = result["training_runs"], result["training_runs_diverged"]
+def _remarks(
+    result: PublishedResult, results: Sequence[PublishedResult], row: Row
+) -> Iterator[str]:
+    """What to know of the runs compared with a published value, and why it may lie outside."""
+    runs, diverged = row["training_runs"], row["training_runs_diverged"]
     if diverged:
         yield f"{diverged} of {runs + diverged} runs of this training diverged"
-    if OUTSIDE not in (result["loss_verdict"], result["accuracy_verdict"]) or not runs:
+    if OUTSIDE not in (row["loss_verdict"], row["accuracy_verdict"]) or not runs:
         return
-    for other in rows:
-        same = all(other[name] == row[name] for name in ("platform", "loss", "accuracy"))
-        if same and other is not row:
+    for other in results:
+        same = (other.platform, other.loss, other.accuracy) == (
+            result.platform,
+            result.loss,
+            result.accuracy,
+        )
+        if same and other is not result:
             yield (
-                f"loss and accuracy are published for {other['nodes']} nodes as well, to the last "
+                f"loss and accuracy are published for {other.nodes} nodes as well, to the last "
                 "digit: one of the two is probably a slip"
             )
             return
-    nearest = min((result["loss_min"], result["loss_max"]), key=lambda v: abs(v - row["loss"]))
+    nearest = min((row["loss_min"], row["loss_max"]), key=lambda v: abs(v - result.loss))
     if nearest:
-        times = f"is {row['loss'] / nearest:.2f} times the nearest of our {runs} runs"
+        times = f"is {result.loss / nearest:.2f} times the nearest of our {runs} runs"
     else:
         times = f"has no ratio to the nearest of our {runs} runs, which is 0"
     yield f"a single published run: its loss {times}"
@@ -346,6 +428,6 @@ def _widen_accuracy(low: float, high: float, tolerance: float) -> tuple[float, f
     return 1 - (1 - low) * (1 + tolerance), 1 - (1 - high) * (1 - tolerance)
 
 
-def by_point(rows: Iterable[Row]) -> dict[tuple[Any, ...], Row]:
-    """Published rows by what identifies them."""
-    return {point_of(row): row for row in rows}
+def by_point(results: Iterable[PublishedResult]) -> dict[PublishedPoint, PublishedResult]:
+    """Published results by what identifies them."""
+    return {result.point: result for result in results}

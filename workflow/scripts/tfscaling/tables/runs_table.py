@@ -6,9 +6,9 @@ its reason, and takes part in no median and no speed-up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 import pandas as pd
@@ -20,9 +20,9 @@ from tfscaling.records.run_record import PreparedData, RunRecord
 from tfscaling.records.run_states import RunState
 from tfscaling.study import costs, platforms, run_spec
 from tfscaling.study.config import AXES
+from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import environments
-
-Entry = Mapping[str, Any]
+from tfscaling.tables.table_rows import Row
 
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
 #: Points that share these are compared with each other: the same work on the same platform.
@@ -72,32 +72,48 @@ EPOCH_COLUMNS = (
 )  # fmt: skip
 
 
-def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(runs, epochs): one row per expected run, and one per epoch of each run that has a record.
+class _Run(NamedTuple):
+    """The row of a planned run; if it has a record that counts or diverged, what is in it."""
+
+    row: Row
+    epochs: tuple[Epoch, ...] = ()
+    data: PreparedData | None = None
+
+
+class NoRecord(NamedTuple):
+    """Status and reason of a job that left no record."""
+
+    status: RunState
+    reason: str
+
+
+def run_tables(
+    planned: Sequence[PlannedRun], runs_dir: Path, target_accuracy: float | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """(runs, epochs): one row per planned run, and one per epoch of each run that has a record.
 
     Runs have axes, devices (CPU, GPU or logical), status, reason, sizes, metrics, warnings, hosts
     and the record's path. `status` is ok, diverged (the loss is NaN or infinite: a result, but
     without metrics), failed, unfinished (started, left neither a record nor a failure: still
-    running, or killed), stale (made with other parameters or of other data) or missing; further
+    running, or killed), stale (made with other parameters or of other data) or missing; extra
     repeats (`repeat_until`) have a row once they were started.
     Epochs have EPOCH_COLUMNS, with the `status` of their run, ok or diverged; the last epoch of a
     run that diverged has no loss. What is of held-out examples is known where the model was
     evaluated after the epoch.
     """
     runs, epochs = [], []
-    target = expected.get("target_accuracy")
     # of each record only what the tables need is kept: thousands of them would fill the memory
-    found = [_run_row(entry, runs_dir, target) for entry in expected["runs"]]
-    others = prepared_data.other_data(
-        [data for _, _, data in found], prepared_data.folder_beside(runs_dir)
+    read = [_read_run(run, runs_dir, target_accuracy) for run in planned]
+    other_data = prepared_data.other_data(
+        [run.data for run in read], prepared_data.folder_beside(runs_dir)
     )
-    for entry, (row, of_run, _), reason in zip(expected["runs"], found, others, strict=True):
+    for run, (row, of_run, _), reason in zip(planned, read, other_data, strict=True):
         if reason:
-            row, of_run = {**_asked(entry), "status": RunState.STALE, "reason": reason}, ()
-        if entry["further"] and row["status"] == RunState.MISSING:
+            row, of_run = {**_planned_row(run), "status": RunState.STALE, "reason": reason}, ()
+        if run.extra_repeat and row["status"] == RunState.MISSING:
             continue  # a repeat that its point did not need, or not yet
         runs.append(row)
-        axes = {**entry["axes"], "status": row["status"]}
+        axes = {**run.spec.axes, "status": row["status"]}
         epochs += [{**axes, **msgspec.to_builtins(epoch)} for epoch in of_run]
     for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
         row["shared_with"] = sharing
@@ -109,60 +125,51 @@ def run_tables(expected: Mapping[str, Any], runs_dir: Path) -> tuple[pd.DataFram
     )
 
 
-def _run_row(
-    entry: Entry, runs_dir: Path, target: float | None
-) -> tuple[dict[str, Any], tuple[Epoch, ...], PreparedData | None]:
-    """The row of an expected run; if it has a record, its epochs and what it read."""
-    row, record = _row_and_record(entry, runs_dir, target)
-    if record is None:
-        return row, (), None
-    return row, record.metrics.epochs, record.environment.dataset
-
-
-def _row_and_record(
-    entry: Entry, runs_dir: Path, target: float | None
-) -> tuple[dict[str, Any], RunRecord | None]:
-    """The row of an expected run, and its record if it counts or diverged."""
-    path = runs_dir / entry["path"] / run_record.RECORD
-    row = _asked(entry)
+def _read_run(run: PlannedRun, runs_dir: Path, target_accuracy: float | None) -> _Run:
+    path = runs_dir / run.spec.path / run_record.RECORD
+    row = _planned_row(run)
     try:
         record = run_record.read(path)
     except run_record.RecordError as error:
-        return {**row, "status": RunState.FAILED, "reason": str(error)}, None
+        return _Run({**row, "status": RunState.FAILED, "reason": str(error)})
     if record is None:
-        return {**row, **why_no_record(path.parent)}, None
-    if record.parameters_hash != entry["parameters_hash"]:
-        expected = {**entry["axes"], **entry["parameters"]}
+        return _Run(row | why_no_record(path.parent)._asdict())
+    if record.parameters_hash != row["parameters_hash"]:
+        planned = {**run.spec.axes, **run.spec.parameters}
         found = {**record.axes.axes, **record.parameters}
-        reason = f"made with other parameters: {run_spec.differences(expected, found)}"
-        return {**row, "status": RunState.STALE, "reason": reason}, None
+        reason = f"made with other parameters: {run_spec.differences(planned, found)}"
+        return _Run({**row, "status": RunState.STALE, "reason": reason})
     row |= {"status": record.validity.status, "reason": record.validity.reason}
     row["warnings"] = environments.SEPARATOR.join(record.warnings)
     row |= {"attempt": record.attempt, **environments.of(record), "record": str(path)}
     row["wall_time_s"] = record.phases.wall_time_s
     row["examples_trained"] = record.metrics.examples_trained
-    if not record.is_valid:
-        return row, record  # the time and the loss of half a training are none of the point's
-    row |= {name: METRICS[name].value(record) for name in RUN_METRICS}  # type: ignore[misc]
-    price, nodes = entry["usd_per_node_hour"], entry["axes"]["nodes"]
+    if record.is_valid:  # the time and the loss of half a training are none of the point's
+        row |= _measured(run, record, target_accuracy)
+    return _Run(row, record.metrics.epochs, record.environment.dataset)
+
+
+def _measured(run: PlannedRun, record: RunRecord, target_accuracy: float | None) -> Row:
+    """Metrics and costs of a valid run."""
+    row: Row = {name: METRICS[name].value(record) for name in RUN_METRICS}  # type: ignore[misc]
+    price, nodes = run.usd_per_node_hour, run.spec.point.nodes
     row["cost_usd"] = costs.run_cost_usd(price, nodes, row["execution_time_s"])
-    reached_s = None if target is None else time_to_accuracy_s(record, target)
+    reached_s = None if target_accuracy is None else time_to_accuracy_s(record, target_accuracy)
     if reached_s is not None:
         row["time_to_accuracy_s"] = reached_s
         row["cost_to_accuracy_usd"] = costs.run_cost_usd(price, nodes, reached_s)
-    return row, record
+    return row
 
 
-def _asked(entry: Entry) -> dict[str, Any]:
-    """What is known of an expected run before it is made."""
+def _planned_row(run: PlannedRun) -> Row:
+    """What is known of a planned run before it is made."""
+    spec = run.spec
     return {
-        **entry["axes"],
-        "devices": platforms.device_kind(
-            entry["axes"]["gpus_per_node"], entry["parameters"]["devices"]
-        ),
-        **{size: entry[size] for size in SIZES},
-        "usd_per_node_hour": entry["usd_per_node_hour"],
-        "parameters_hash": entry["parameters_hash"],
+        **spec.axes,
+        "devices": platforms.device_kind(spec.point.gpus_per_node, spec.measured.devices),
+        **{size: getattr(spec, size) for size in SIZES},
+        "usd_per_node_hour": run.usd_per_node_hour,
+        "parameters_hash": spec.parameters_hash,
         "warnings": "",
     }
 
@@ -183,20 +190,19 @@ def time_to_accuracy_s(record: RunRecord, target: float) -> float | None:
     return None
 
 
-def why_no_record(folder: Path) -> dict[str, str]:
-    """Status and reason of a job that left no record in its folder."""
+def why_no_record(folder: Path) -> NoRecord:
+    """Why a job left no record in its folder."""
     try:
         failure = failure_report.read(folder)
     except run_record.RecordError as error:
-        return {"status": RunState.FAILED, "reason": str(error)}
+        return NoRecord(RunState.FAILED, str(error))
     if failure is not None:
         cause = failure.cause
         where = "" if cause.rank is None else f"rank {cause.rank} on {cause.host}: "
-        return {"status": RunState.FAILED, "reason": f"{cause.kind}: {where}{cause.message}"}
+        return NoRecord(RunState.FAILED, f"{cause.kind}: {where}{cause.message}")
     if any(folder.glob("attempt=*")):
-        reason = "still running, or killed before it could report"
-        return {"status": RunState.UNFINISHED, "reason": reason}
-    return {"status": RunState.MISSING, "reason": "not run yet"}
+        return NoRecord(RunState.UNFINISHED, "still running, or killed before it could report")
+    return NoRecord(RunState.MISSING, "not run yet")
 
 
 def read_table(path: Path) -> pd.DataFrame:

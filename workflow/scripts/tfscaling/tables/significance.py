@@ -16,10 +16,9 @@ from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.estimates import Estimates, estimate
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL, Interval
-from tfscaling.tables.table_rows import points_of
+from tfscaling.tables.table_rows import NOT_MEASURED, points_of
 
 SUPPORTED, INCONCLUSIVE, TOO_FEW = "supported", "inconclusive", "too few runs"
-NOT_MEASURED = "not measured"
 #: Of a sentence about points that take no part in comparisons, and why.
 NOT_COMPARED = "not compared"
 #: What supports a statement that rests on several comparisons is the weakest of them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -11,15 +11,20 @@ import pandas as pd
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
 
+#: One row of a table: column → cell, a text, a number, a truth value, or None or NaN for none.
+Row = dict[str, Any]
+#: Status of a point, or support of a statement about it, where the point has no valid run.
+NOT_MEASURED = "not measured"
 
-def rows_of(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
+
+def rows_of(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[Row]:
     """The rows with these columns, or with all: as `to_dict("records")`, in a tenth of the time."""
     names = list(table.columns if columns is None else columns)
     values = zip(*(table[name].tolist() for name in names), strict=True)
     return [dict(zip(names, row, strict=True)) for row in values]
 
 
-def point_of(row: Mapping[Any, Any]) -> Point:
+def point_of(row: Row) -> Point:
     """The point of a row, from the columns of the axes."""
     return _point(*(row[axis] for axis in POINT_AXES))
 

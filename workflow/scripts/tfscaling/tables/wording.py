@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pandas as pd
 
 from tfscaling.records.metrics import METRICS
 from tfscaling.tables.display import cell, devices
 from tfscaling.tables.significance import Difference
+from tfscaling.tables.table_rows import Row
 
 #: Points named in a sentence, at most.
 NAMED_MAX = 3
-
-Row = Mapping[Any, Any]
 
 
 def place(row: Row, also: Sequence[str] = ()) -> str:
@@ -31,7 +29,7 @@ def place(row: Row, also: Sequence[str] = ()) -> str:
     return f"{nodes}{each} of {row['platform_title']} ({row['model']}, {row['recipe']}{more})"
 
 
-def axis_text(axis: str, point: Mapping[Any, Any] | pd.Series[Any]) -> str:
+def axis_text(axis: str, point: Row | pd.Series) -> str:
     """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
     value = point[axis]
     if axis in ("model", "strategy", "recipe"):
@@ -48,7 +46,7 @@ def listed(names: Sequence[str]) -> str:
     return "; ".join(names[:NAMED_MAX]) + more
 
 
-def counted(points: Sequence[Any], one: str, several: str) -> str:
+def counted(points: Sequence[object], one: str, several: str) -> str:
     """`1 point has` or `2 points have`, with `one` for has and `several` for have."""
     return f"1 point {one}" if len(points) == 1 else f"{len(points)} points {several}"
 
@@ -56,7 +54,7 @@ def counted(points: Sequence[Any], one: str, several: str) -> str:
 def value(metric: str, row: Row) -> str:
     """The metric's value of a point with interval or range and unit."""
     unit = METRICS[metric].unit
-    return f"{cell(metric, dict(row))}{' ' + unit if unit else ''}"
+    return f"{cell(metric, row)}{' ' + unit if unit else ''}"
 
 
 def times(found: Difference) -> str:
