@@ -7,6 +7,5 @@
 __all__ = [
     "communication",
     "conclusions",
-    "contest",
     "evidence",
 ]

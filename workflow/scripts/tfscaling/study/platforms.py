@@ -5,17 +5,13 @@ from __future__ import annotations
 import datetime
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any
 
 from tfscaling.study import sbatch_options
 from tfscaling.study.config import Config, Platform
 from tfscaling.study.configuration import ConfigError, Sources, known, problem
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.run_spec import Point
-
-#: The value of a resource of Snakemake's, and what gives it from the wildcards of a job.
-Resource = int | str
-_Wildcards = TypeVar("_Wildcards")
 
 #: Prices may be left out, but not half given: a price means nothing without its date and source.
 PRICE_KEYS = ("price_date", "price_source")
@@ -30,7 +26,7 @@ def check(platforms: Mapping[str, Platform], sources: Sources = ()) -> None:
 
 
 def _problems(platform: Platform) -> Iterator[tuple[str, str]]:
-    """(key, what is allowed) of each setting that means nothing, or not beside the others."""
+    """(key, what is allowed) of each setting that means nothing alone or with the others."""
     for key in platform.__struct_fields__:
         value = getattr(platform, key)
         if isinstance(value, str) and value.lower() in ("none", "null"):
@@ -40,15 +36,15 @@ def _problems(platform: Platform) -> Iterator[tuple[str, str]]:
             if getattr(platform, key) is None:
                 yield key, "usd_per_node_hour needs price_date and price_source"
     elif platform.usd_per_gpu_hour is not None:
-        yield "usd_per_gpu_hour", "usd_per_gpu_hour needs usd_per_node_hour, to which it is added"
+        yield "usd_per_gpu_hour", "usd_per_gpu_hour is added to usd_per_node_hour, which is missing"
     if platform.price_date is not None and not _is_date(platform.price_date):
-        yield "price_date", "allowed: a date that there is, as YYYY, YYYY-MM or YYYY-MM-DD"
+        yield "price_date", "allowed: a date of the calendar, as YYYY, YYYY-MM or YYYY-MM-DD"
     if platform.multi_cluster and platform.cluster is None:
         yield "multi_cluster", "multi_cluster needs cluster, the name for --clusters"
     if platform.extra is not None and (rule := sbatch_options.problem(platform.extra)):
         yield "extra", rule
     if "TF_CONFIG" in platform.env:
-        yield "env", "TF_CONFIG is what the launcher or the rank sets; allowed: other variables"
+        yield "env", "the launcher or the rank sets TF_CONFIG; allowed: other variables"
 
 
 def _is_date(text: str) -> bool:
@@ -107,6 +103,12 @@ def device_kind(gpus_per_node: int, devices: str) -> str:
     return LOGICAL if devices == "logical" else GPU
 
 
+#: What a job asks of Slurm, under the name of a Snakemake resource.
+Resource = str | int
+#: The same by the job's wildcards; None where the job does not ask.
+ResourceFunction = Callable[[Any], Resource | None]
+
+
 def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resource]:
     """Snakemake resources with which the Slurm executor plugin asks for exactly this geometry.
 
@@ -147,10 +149,8 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resourc
 
 
 def resource_functions(
-    platforms: Mapping[str, Platform],
-    points: Iterable[Point],
-    point_of: Callable[[_Wildcards], Point],
-) -> dict[str, Resource | Callable[[_Wildcards], Resource | None] | None]:
+    platforms: Mapping[str, Platform], points: Iterable[Point], point_of: Callable[[Any], Point]
+) -> dict[str, Resource | ResourceFunction]:
     """Resource → what each job asks of Slurm, of those that the jobs of these points ask for.
 
     A value that all jobs share is given as it is, others as a function of the job's wildcards, of
@@ -162,12 +162,13 @@ def resource_functions(
     def resources_of(point: Point) -> dict[str, Resource]:
         return slurm_resources(platforms[point.platform], point.geometry)
 
-    def function(name: str) -> Callable[[_Wildcards], Resource | None]:
+    def function(name: str) -> ResourceFunction:
         return lambda wildcards: resources_of(point_of(wildcards)).get(name)
 
     jobs = [resources_of(point) for point in dict.fromkeys(points)]
-    functions: dict[str, Resource | Callable[[_Wildcards], Resource | None] | None] = {}
+    functions: dict[str, Resource | ResourceFunction] = {}
     for name in dict.fromkeys(name for resources in jobs for name in resources):
         values = {resources.get(name) for resources in jobs}
-        functions[name] = function(name) if len(values) > 1 else values.pop()
+        (value, *others) = values
+        functions[name] = function(name) if others or value is None else value
     return functions
