@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,8 +21,17 @@ COLOURS = (
     *("#332288", "#882255", "#999933", "#44AA99", "#CC6677", "#666666"),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "<", "p", ">", "h")
+#: A name, or offset and lengths of dashes and gaps in points.
+LineStyle = str | tuple[float, tuple[int, ...]]
+#: How matplotlib draws a line or marks: the keyword arguments of an artist.
+Style = dict[str, LineStyle | float]
 #: Dotted lines are for published values.
-LINESTYLES: tuple[Any, ...] = ("-", "--", "-.", (0, (6, 2, 1, 2, 1, 2)))
+LINESTYLES: tuple[LineStyle, ...] = (
+    "-",
+    "--",
+    "-.",
+    (0, (6, 2, 1, 2, 1, 2)),
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ class Series:
 
     key: tuple[str, ...]
     label: str
-    style: dict[str, Any]
+    style: Style
     rows: pd.DataFrame
 
 
@@ -71,7 +79,7 @@ def of_other_work(table: pd.DataFrame) -> pd.Series[bool]:
     return table["same_work"].map(lambda same: pd.notna(same) and not same).astype(bool)
 
 
-def point_style(platform: int, number: int) -> dict[str, Any]:
+def point_style(platform: int, number: int) -> Style:
     """The style of line `number` of a platform with the colour number `platform`."""
     return {
         "color": COLOURS[platform % len(COLOURS)],
