@@ -2,7 +2,7 @@
 """Tables, plots and report of whatever has finished; starts no training and waits for none.
 
 INPUTS   config.json (--config), manifest.json (--manifest), the run records below --runs-dir and
-         the benchmarks beside them
+         the benchmarks in the folder next to it
 OUTPUTS  tables/, plots/ and report.html below --output-dir
 """
 

@@ -43,9 +43,9 @@ def panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
 
 
 def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
-    """A cross at the foot of the axes for each point without a valid run, where `x` says.
+    """A cross at the foot of the axes for each point without a valid run, at its value of `x`.
 
-    Without an `x` the cross stands in the legend only. Returns whether there is any such point.
+    Without an `x` the cross is in the legend only. Returns whether there is any such point.
     """
     rows, colours = absent(table), colour_numbers(table)
     where = values(rows, x) if x else np.full(len(rows), np.nan)
@@ -64,7 +64,7 @@ def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
 
 
 def say(axes: Any, text: str = NOTHING) -> None:
-    """A word in the middle of empty axes, whose y axis says nothing."""
+    """A text in the middle of empty axes, without ticks at their y axis."""
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
     axes.yaxis.set_ticks([])
     axes.minorticks_off()

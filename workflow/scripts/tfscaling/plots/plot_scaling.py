@@ -159,7 +159,7 @@ def time_split(tables: Tables, title: str) -> Figure:
     from matplotlib.figure import Figure
 
     table = tables.comparison
-    asked = table[table["status"] != "excluded"]
+    planned = table[table["status"] != "excluded"]
     if not len(plot_series.measured(table)):
         figure, (axes,) = plot_figure.panels(title, "time (s)", [""])
         axes.set_xticks([])
@@ -167,7 +167,7 @@ def time_split(tables: Tables, title: str) -> Figure:
         plot_figure.say(axes)
         plot_figure.finish(figure, axes, tables)
         return figure
-    groups = list(asked.groupby("platform", sort=False))
+    groups = list(planned.groupby("platform", sort=False))
     sizes = [len(rows) + 0.6 for _, rows in groups]
     height = 0.9 + 0.21 * sum(sizes) + 0.5 * len(groups)
     figure = Figure(figsize=(plot_axes.AXES_WIDTH, 1.5), layout="constrained")

@@ -1,6 +1,6 @@
 """The lines of a plot: which points, their label, colour and marker.
 
-A platform has the same colour in every plot; markers and line styles tell its lines apart.
+A platform has the same colour in every plot; markers and line styles distinguish its lines.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pandas as pd
 from tfscaling.study.config import LINE_AXES, POINT_AXES
 from tfscaling.tables.wording import axis_text
 
-#: Okabe and Ito's colours and, after them, Tol's muted ones: colour-blind readers can tell them
-#: apart. Black and yellow are left out: black is for published values, yellow is too pale.
+#: Okabe and Ito's colours and, after them, Tol's muted ones: colour-blind readers can distinguish
+#: them. Black and yellow are left out: black is for published values, yellow is too pale.
 COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
     *("#332288", "#882255", "#999933", "#44AA99", "#CC6677", "#666666"),
@@ -38,7 +38,7 @@ LINESTYLES: tuple[LineStyle, ...] = (
 class Tables:
     """What plots are drawn from: comparison.csv, epochs.csv and published.csv (may be empty).
 
-    `footnotes` stand at the foot of every plot, before its own notes.
+    `footnotes` are at the foot of every plot, before its own notes.
     """
 
     comparison: pd.DataFrame
