@@ -1,10 +1,10 @@
-# make demo | test | lint | bench | cluster-up NODES=12 | cluster-down | setup [CUDA=1] | partial | lock
+# make demo | test | lint | schemas | bench | cluster-up NODES=12 | cluster-down | setup [CUDA=1] | partial | lock
 SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON ?= python3
 NODES ?= 12
 SNAKEMAKE = snakemake --profile profiles/local
-.PHONY: setup demo test test-here test-slurm lint bench cluster-up cluster-down partial lock
+.PHONY: setup demo test test-here test-slurm lint schemas bench cluster-up cluster-down partial lock
 
 demo: setup
 	$(SNAKEMAKE) --configfile config/demo.yaml
@@ -28,7 +28,12 @@ lint: setup
 	ruff check . && ruff format --check .
 	snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	mypy
+	workflow/schemas/generate.py --check
 	snakemake --lint --configfile config/demo.yaml
+
+# schemas of the configuration and of records, and the tables of config/README.md, from the types
+schemas: setup
+	workflow/schemas/generate.py
 
 bench: setup
 	python benchmarks/dry_run.py

@@ -198,7 +198,10 @@ def test_missing_gpus_are_a_clear_error_before_training(shaped: tuple[Project, i
     for gpus, cause in failures.items():
         devices = ",".join(map(str, range(gpus)))
         assert cause["kind"] == "rank_failed"
-        assert f"requested {gpus} GPUs for this task, TensorFlow sees 0" in cause["message"]
+        assert (
+            f"GPUs requested for this task: {gpus}; GPUs that TensorFlow sees: 0"
+            in cause["message"]
+        )
         assert f"CUDA_VISIBLE_DEVICES={devices}" in cause["message"]
         assert cause["reached"] == "failed"
         assert cause["host"].startswith("gpu")

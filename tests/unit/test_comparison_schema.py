@@ -9,18 +9,20 @@ from typing import Any
 import generator
 import pandas as pd
 import pytest
+import yaml
 from builders import manifest_of, raw_config, write_failure
 from jsonschema import Draft202012Validator
+from project import REPOSITORY
 from rows import published_result, tables_of
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import configuration
-from tfscaling.study.configuration import load_schema, properties
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import comparison, runs_table
 from tfscaling.tables.comparison import comparison_table
 
+SCHEMA = yaml.safe_load((REPOSITORY / "workflow/schemas/comparison.schema.yaml").read_text())
 # JSON Schema's own types: in a column with an empty cell, pandas writes 2 as 2.0
-VALIDATOR = Draft202012Validator(load_schema("comparison"))
+VALIDATOR = Draft202012Validator(SCHEMA)
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 PUBLISHED = published_result(platform="gcp")
 
@@ -116,19 +118,18 @@ def test_every_column_has_a_value_somewhere(tmp_path: Path) -> None:
 
 
 def test_the_properties_are_exactly_the_columns_in_their_order() -> None:
-    assert tuple(properties("comparison")) == comparison.COLUMNS
-    assert tuple(load_schema("comparison")["required"]) == comparison.COLUMNS
-    assert load_schema("comparison")["additionalProperties"] is False
+    assert tuple(SCHEMA["properties"]) == comparison.COLUMNS
+    assert tuple(SCHEMA["required"]) == comparison.COLUMNS
 
 
 def test_every_column_has_a_description_and_a_unit() -> None:
-    for name, rule in properties("comparison").items():
+    for name, rule in SCHEMA["properties"].items():
         assert rule["description"].strip(), name
         assert isinstance(rule["unit"], str), name
-    assert {name: properties("comparison")[name]["unit"] for name in METRICS} == {
+    assert {name: SCHEMA["properties"][name]["unit"] for name in METRICS} == {
         name: metric.unit for name, metric in METRICS.items()
     }
-    for name, rule in properties("comparison").items():
+    for name, rule in SCHEMA["properties"].items():
         is_time = "time_s" in name or "time_to_accuracy_s" in name
         assert (rule["unit"] == "s") == is_time, name
 

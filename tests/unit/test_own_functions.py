@@ -109,7 +109,7 @@ WRONG = {
     "no such function": ("mine:modle", "mnist", "grid[0].model: ", "mine.py defines no modle"),
     "no dataset": ("mine:model", None, "recipes.weak.dataset: null", "model mine:model of grid[0]"),
     "no such data": ("mine:model", "mine:dat", "recipes.weak.dataset: ", "defines no dat"),
-    "not a name": ("mine model", "mnist", "grid[0].model: ", "allowed: text of the form"),
+    "not a name": ("mine model", "mnist", "grid[0].model: ", "allowed: a name"),
     "unknown model": ("vgg", "mnist", "grid[0].model: ", "resnet50 or package.module:function"),
     "unknown data": ("mnist_cnn", "coco", "recipes.weak.dataset: ", " or package.module:function"),
 }

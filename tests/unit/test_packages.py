@@ -30,8 +30,8 @@ def allowed(packages: str = "", libraries: str = "") -> Allowed:
 PACKAGES = {
     "files": allowed(libraries="msgspec"),
     "cluster": allowed(libraries="hostlist"),
-    "study": allowed("files", "msgspec yaml jsonschema referencing"),
-    "records": allowed("files study", "msgspec yaml"),
+    "study": allowed("files", "msgspec yaml jsonschema"),
+    "records": allowed("files study", "msgspec"),
     "datasets": allowed("files study records", "numpy"),
     "jobs": allowed("files cluster study records"),
     "training": allowed("files cluster study records datasets jobs", "numpy"),

@@ -149,11 +149,44 @@ def test_edited_code_makes_again_what_it_makes(copied: Project, tmp_path: Path) 
     assert edit("analysis") == {"analyse", "plot", "write_report"}
 
 
+PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026-01", "price_source": "a price list"}
+
+
+def test_without_snakemakes_memory_nothing_current_is_made_anew(copied: Project) -> None:
+    shutil.rmtree(copied.folder / ".snakemake")
+    assert rules_to_do(copied, REPOSITORY / "Snakefile") == set()
+
+
+def test_without_snakemakes_memory_the_tables_are_those_of_the_configuration(
+    copied: Project,
+) -> None:
+    """As after results were copied, or merged with those of another cluster."""
+    shutil.rmtree(copied.folder / ".snakemake")
+    study = copied.folder / "results/main"
+    before = {path: path.stat().st_mtime_ns for path in study.rglob("*.json")}
+    content = changed(platforms={"laptop": {"nodes_max": 8, **PRICE}})
+    copied.overlay(content)
+    assert {"write_config", "write_manifest", "collect", "compare"} <= rules_to_do(
+        copied, REPOSITORY / "Snakefile"
+    )
+    assert {path: path.stat().st_mtime_ns for path in study.rglob("*.json")} == before
+    assert copied.planned() == set()
+    copied.snakemake()
+    assert {bool(row["cost_usd"]) for row in copied.table() if row["status"] == "ok"} == {True}
+    assert rules_to_do(copied, REPOSITORY / "Snakefile") == set()
+
+    # of this key the manifest knows nothing
+    content["comparison"] = {"indifference": 0.1}
+    copied.overlay(content)
+    shutil.rmtree(copied.folder / ".snakemake")
+    to_do = rules_to_do(copied, REPOSITORY / "Snakefile")
+    assert {"write_config", "compare", "analyse", "plot", "write_report"} == to_do
+
+
 def test_price_and_title_reach_the_tables(copied: Project) -> None:
-    price = {"usd_per_node_hour": 3.6, "price_date": "2026-01", "price_source": "a price list"}
     copied.overlay(
         changed(
-            platforms={"laptop": {"nodes_max": 8, **price}},
+            platforms={"laptop": {"nodes_max": 8, **PRICE}},
             comparison={"title": "Priced", "columns": ["execution_time_s", "cost_usd"]},
         )
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import jsonschema
 import pytest
 import yaml
 from project import REPOSITORY, Project
+from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.phases import PHASES, WALL_PHASES
 from tfscaling.study import order
@@ -198,3 +200,21 @@ def test_the_demo_plans_the_advertised_grid(project: Project) -> None:
     for nodes in (1, 2, 4):
         for gpus in (0, 2):
             assert f"nodes={nodes} gpus_per_node={gpus} tasks_per_node=1 recipe=demo" in done.stdout
+
+
+def test_snakemakes_own_report_has_the_tables_the_conclusions_and_the_plots(
+    copied: Project,
+) -> None:
+    copied.snakemake("--report", "report.zip")
+    study = copied.folder / "results/main"
+    made = [study / "tables/comparison.md", study / "tables/comparison.html"]
+    made += [study / f"tables/{name}.md" for name in CONCLUSIONS]
+    made += [study / f"plots/{name}.svg" for name in PLOTS]
+    with zipfile.ZipFile(copied.folder / "report.zip") as report:
+        content = {Path(name).name: report.read(name) for name in report.namelist()}
+    page = content.pop("report.html").decode()
+    assert content == {path.name: path.read_bytes() for path in made}
+    introduction = page.split("var workflow_desc = ")[1].split("</script>")[0]
+    assert "What to read first" in introduction
+    for conclusion in CONCLUSIONS.values():
+        assert json.dumps(conclusion.title) in page

@@ -7,7 +7,6 @@ OUTPUTS  CONFIG; RESULTS, the study's folder; RUN and POINT, templates of the fo
 """
 
 import gc
-import hashlib
 import json
 import os
 import shlex
@@ -114,9 +113,20 @@ def page_files():
     return local(sorted(os.path.relpath(p) for p in (SCRIPTS.parent / "report").glob("page.*")))
 
 
-def manifest_checksum(wildcards):
-    """Rule write_manifest writes anew what is no longer the same."""
-    return hashlib.sha256(msgspec.json.encode(MANIFEST)).hexdigest()
+def force_if_outdated(name, content):
+    """An input function that returns no file, and forces the job if the study's file is outdated.
+
+    Params would not do: results that were copied or merged lack Snakemake's memory of them. The
+    snakemake of a job (subprocess or node) forces nothing.
+    """
+
+    def no_files(wildcards):
+        file = Path(STUDY, name)
+        if workflow.is_main_process and file.exists() and file.read_bytes() != content():
+            workflow.dag.forcefiles.add(str(file))  # as --forcerun does
+        return []
+
+    return no_files
 
 
 def run_of(wildcards):

@@ -1,8 +1,8 @@
 """Conclusions from the comparison: findings, clouds against each other, published against measured, …
 
-INPUTS   results/{study}/manifest.json, results/{study}/tables/{comparison.csv,runs.csv,warnings.json},
-         published results if configured, results/all_reduce/**/all_reduce.json if
-         enabled
+INPUTS   results/{study}/{config,manifest}.json,
+         results/{study}/tables/{comparison.csv,runs.csv,warnings.json}, published results if
+         configured, results/all_reduce/**/all_reduce.json if enabled
 OUTPUTS  results/{study}/tables/{conclusion}.{csv,md}   every conclusion of CONCLUSIONS
 """
 
@@ -13,6 +13,7 @@ rule analyse:
         comparison=f"{RESULTS}/tables/comparison.csv",
         runs=f"{RESULTS}/tables/runs.csv",
         manifest=f"{RESULTS}/manifest.json",
+        config=f"{RESULTS}/config.json",
         warnings=f"{RESULTS}/tables/warnings.json",
         published=PUBLISHED,
         benchmarks=records_of_benchmarks,

@@ -1,6 +1,6 @@
 """The page: one self-contained HTML file that works offline, the answer first.
 
-INPUTS   results/{study}/manifest.json, results/{study}/tables/{*.csv,warnings.json},
+INPUTS   results/{study}/{config,manifest}.json, results/{study}/tables/{*.csv,warnings.json},
          results/{study}/plots/*.svg
 OUTPUTS  results/{study}/report.html; removes results/{study}/partial and plots that are no longer
          configured
@@ -11,6 +11,7 @@ rule write_report:
     """Write the page of the study."""
     input:
         manifest=f"{RESULTS}/manifest.json",
+        config=f"{RESULTS}/config.json",
         runs=f"{RESULTS}/tables/runs.csv",
         comparison=f"{RESULTS}/tables/comparison.csv",
         warnings=f"{RESULTS}/tables/warnings.json",

@@ -1,6 +1,6 @@
 """Tables and plots from whatever has finished, while a sweep runs or after it failed.
 
-INPUTS   the validated configuration, results/runs/** as it is now; nothing is run, nothing waited for
+INPUTS   the validated configuration, results/runs/** as it is now; no run is started or waited for
 OUTPUTS  results/{study}/partial/**: config.json, manifest.json, tables, plots, report.html; nothing
          else changes
 """

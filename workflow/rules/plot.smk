@@ -1,6 +1,7 @@
 """Plots, one SVG each.
 
-INPUTS   results/{study}/tables/{comparison.csv,epochs.csv,published.csv,warnings.json}
+INPUTS   results/{study}/tables/{comparison.csv,epochs.csv,published.csv,warnings.json},
+         results/{study}/config.json
 OUTPUTS  results/{study}/plots/{plot}.svg    the plots that the configuration names
 """
 
@@ -12,6 +13,7 @@ rule plot:
         epochs=f"{RESULTS}/tables/epochs.csv",
         warnings=f"{RESULTS}/tables/warnings.json",
         published=f"{RESULTS}/tables/published.csv",
+        config=f"{RESULTS}/config.json",
         code=code_of("plot.py"),
     output:
         svg=[

@@ -1,35 +1,38 @@
-"""What is asked, as files: the configuration and the manifest.
+"""What is requested, as files: the configuration and the manifest.
 
 INPUTS   the validated configuration and the grid that it expands to
 OUTPUTS  results/{study}/config.json     every key with its value, defaults filled in
          results/{study}/manifest.json   every planned run with its parameters, every excluded
                                          point with its reason
          ROOT, STUDY   the folders results and results/{study} as Snakemake sees them
+
+Both files are written anew whenever their content differs from that of the current configuration.
+All tables depend on them, so they are current even if Snakemake's memory of params was lost.
 """
 
 
 rule write_config:
     """Write the validated configuration, for programs that need many of its keys."""
+    input:
+        force_if_outdated("config.json", CONFIG_TEXT.encode),
     output:
         config=f"{RESULTS}/config.json",
     log:
         f"{RESULTS}/logs/write_config.log",
     localrule: True
-    params:
-        config=CONFIG_TEXT,
     run:
-        atomic.write_text(Path(output.config), params.config)
+        atomic.write_text(Path(output.config), CONFIG_TEXT)
 
 
 rule write_manifest:
     """Write the run manifest, which the tables compare with the records."""
+    input:
+        force_if_outdated("manifest.json", MANIFEST.encode),
     output:
         manifest=f"{RESULTS}/manifest.json",
     log:
         f"{RESULTS}/logs/write_manifest.log",
     localrule: True
-    params:
-        checksum=manifest_checksum,
     run:
         MANIFEST.write(Path(output.manifest))
 

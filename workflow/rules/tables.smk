@@ -1,6 +1,6 @@
 """Tables: every run a row, every point a row of the comparison.
 
-INPUTS   results/{study}/manifest.json, results/runs/**/run.json (and failure.json of failed runs)
+INPUTS   results/{study}/{config,manifest}.json, results/runs/**/run.json (and failure.json of failed runs)
 OUTPUTS  below results/{study}/tables:
          runs.{csv,parquet}              one row per run, failed ones included
          epochs.csv                      one row per epoch of each valid run
@@ -48,6 +48,7 @@ rule compare:
     input:
         runs=f"{RESULTS}/tables/runs.csv",
         manifest=f"{RESULTS}/manifest.json",
+        config=f"{RESULTS}/config.json",
         published=PUBLISHED,
         code=code_of("compare.py"),
     output:

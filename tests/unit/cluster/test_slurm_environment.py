@@ -151,6 +151,9 @@ def test_check_place() -> None:
             slurm.check_place({name: value}, slots, 1)
 
 
+CLOSEST = {"SLURM_GPU_BIND": "closest", "SLURM_GPUS_ON_NODE": "4"}
+
+
 @pytest.mark.parametrize(
     ("environ", "visible", "expected"),
     [
@@ -161,8 +164,10 @@ def test_check_place() -> None:
         ({"SLURM_GPU_BIND": "none", "SLURM_GPUS_ON_NODE": "4"}, 2, False),
         ({"SLURM_GPU_BIND": "single:1"}, 1, True),
         ({"SLURM_GPU_BIND": "closest"}, 2, None),
-        ({"SLURM_GPU_BIND": "closest", "SLURM_GPUS_ON_NODE": "4"}, 4, False),
-        ({"SLURM_GPU_BIND": "closest", "SLURM_GPUS_ON_NODE": "4"}, 2, None),
+        (CLOSEST, 4, False),
+        (CLOSEST, 2, None),
+        # it was shown all four, and has taken its own since
+        (CLOSEST | {"SLURM_STEP_GPUS": "0,1,2,3"}, 2, True),
         ({"SLURM_GPU_BIND": "verbose,closest", "SLURM_GPUS_PER_TASK": "2"}, 2, None),
         ({"SLURM_GPU_BIND": "verbose,per_task:2"}, 2, True),
         ({"SLURM_GPU_BIND": "verbose,none"}, 2, False),
@@ -197,6 +202,10 @@ def test_gpus_that_other_tasks_may_see_are_no_tasks_own(
             slurm.check_gpu_sharing(environ, visible, tasks)
     else:
         slurm.check_gpu_sharing(environ, visible, tasks)
+
+
+def test_a_task_that_has_taken_its_own_gpus_shares_none() -> None:
+    slurm.check_gpu_sharing(CLOSEST | {"SLURM_STEP_GPUS": "0,1,2,3"}, 2, 4)
 
 
 @pytest.mark.parametrize(

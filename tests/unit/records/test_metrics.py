@@ -8,7 +8,7 @@ from builders import a_record
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.phases import PHASES, Phases
 from tfscaling.records.run_record import Metrics, RunRecord
-from tfscaling.study.configuration import load_schema
+from tfscaling.study.config import Comparison
 
 RECORD = msgspec.convert(a_record(), RunRecord)
 
@@ -76,5 +76,4 @@ def test_to_the_target_less_is_better_and_the_definition_says_what_is_measured(n
 
 
 def test_columns_shown_by_default_are_metrics() -> None:
-    columns = load_schema("config")["properties"]["comparison"]["properties"]["columns"]
-    assert set(columns["default"]) <= set(METRICS)
+    assert set(Comparison().columns) <= set(METRICS)

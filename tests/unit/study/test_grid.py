@@ -116,7 +116,7 @@ def test_a_point_in_two_blocks_is_an_error_that_shows_the_point_and_both_blocks(
     assert message.startswith("config.yaml: grid[2]: {")
     assert '"platform": "cluster"' in message
     assert '"nodes": 2' in message
-    assert message.endswith("the point stands in grid[0] already")
+    assert message.endswith("grid[0] has the point already")
 
 
 def test_the_same_sizes_with_another_recipe_are_no_duplicate() -> None:
@@ -340,7 +340,7 @@ def test_a_baseline_that_the_grid_does_not_run_is_refused(
         check_baseline(baseline, GRID)
     assert str(caught.value) == (
         f"over.yaml: comparison.baseline: {shown} is not allowed; "
-        "no run of the grid has these values: no speed-up could be computed"
+        "no run of the grid has these values, so there would be no speed-up"
     )
 
 

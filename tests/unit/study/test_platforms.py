@@ -158,7 +158,7 @@ def test_a_price_of_gpus_needs_one_of_the_node() -> None:
         platforms.check({"cluster": platform(usd_per_gpu_hour=2.5)}, [("platforms.yaml", content)])
     assert str(caught.value) == (
         "platforms.yaml: platforms.cluster.usd_per_gpu_hour: 2.5 is not allowed; "
-        "usd_per_gpu_hour needs usd_per_node_hour, to which it is added"
+        "usd_per_gpu_hour is added to usd_per_node_hour, which is missing"
     )
 
 
@@ -178,10 +178,10 @@ def test_logical_devices_are_a_kind_of_their_own(
 
 
 WRONG = {
-    "month_13": ({"price_date": "2020-13"}, "price_date", "a date that there is"),
-    "day_45": ({"price_date": "2020-12-45"}, "price_date", "a date that there is"),
-    "30th_of_february": ({"price_date": "2020-02-30"}, "price_date", "a date that there is"),
-    "year_0": ({"price_date": "0000"}, "price_date", "a date that there is"),
+    "month_13": ({"price_date": "2020-13"}, "price_date", "a date of the calendar"),
+    "day_45": ({"price_date": "2020-12-45"}, "price_date", "a date of the calendar"),
+    "30th_of_february": ({"price_date": "2020-02-30"}, "price_date", "a date of the calendar"),
+    "year_0": ({"price_date": "0000"}, "price_date", "a date of the calendar"),
     "option_that_the_grid_sets": ({"extra": "--nodes=7"}, "extra", "--nodes=7: use the grid's"),
     "option_of_the_plugin": ({"extra": "--hold --wrap=x"}, "extra", "--wrap=x: the executor"),
     "second_command": ({"extra": "--hold; date"}, "extra", "the shell"),

@@ -54,7 +54,7 @@ BAD = {
     "--array=1-3": "job of its own",
     "--wait": "waits",
     "--test-only": "nothing would be submitted",
-    "nodes=7": "nodes=7 is none",
+    "nodes=7": "nodes=7 is no option",
     "--nice=5; rm -r /": "the shell",
     "--nice=5 && true": "the shell",
     "--nice=5 > file": "the shell",

@@ -37,7 +37,7 @@ def test_devices_of_a_machine_without_gpus() -> None:
     assert done.returncode == 0, done.stderr
     lines = map(json.loads, done.stdout.splitlines()[-7:])
     error, cpu, logical, visible, threads, used, told = lines
-    assert error.startswith("requested 2 GPUs for this task, TensorFlow sees 0; ")
+    assert error.startswith("GPUs requested for this task: 2; GPUs that TensorFlow sees: 0; ")
     assert "CUDA_VISIBLE_DEVICES=-1" in error
     assert "SLURM_STEP_GPUS=0,1" in error
     assert cpu == ["CPU:0"]
@@ -59,7 +59,7 @@ def test_message_tells_what_was_asked_seen_and_exported() -> None:
         4, 1, gpu_variables({"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1"})
     )
     assert message == (
-        "requested 4 GPUs for this task, TensorFlow sees 1; CUDA_VISIBLE_DEVICES=0, "
+        "GPUs requested for this task: 4; GPUs that TensorFlow sees: 1; CUDA_VISIBLE_DEVICES=0, "
         "SLURM_STEP_GPUS=(not set), SLURM_JOB_GPUS=(not set), SLURM_GPUS_ON_NODE=1. "
         "Without GPUs, `devices: logical` in the platform splits the CPU instead."
     )

@@ -50,11 +50,19 @@ _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
 
 #: Part of the names of folders.
-Name = Annotated[str, text(rf"^{_NAME}$", max_length=100)]
+Name = Annotated[
+    str,
+    text(rf"^{_NAME}$", "letters, digits and . _ -, a letter or digit first", max_length=100),
+]
 Names = Name | Annotated[tuple[Name, ...], _ONCE]
 #: A name, or package.module:function.
 ModelName = Annotated[
-    str, text(rf"^({_NAME}|{_IDENTIFIER}(\.{_IDENTIFIER})*:{_IDENTIFIER})$", max_length=150)
+    str,
+    text(
+        rf"^({_NAME}|{_IDENTIFIER}(\.{_IDENTIFIER})*:{_IDENTIFIER})$",
+        "a name (letters, digits and . _ -), or package.module:function",
+        max_length=150,
+    ),
 ]
 ModelNames = ModelName | Annotated[tuple[ModelName, ...], _ONCE]
 NodeCount = Annotated[int, Meta(ge=1, le=100_000)]
@@ -64,7 +72,14 @@ GpuCounts = GpuCount | Annotated[tuple[GpuCount, ...], _ONCE]
 #: A number, or for uneven tasks their numbers on the nodes, such as "2+1".
 TaskCount = (
     Annotated[int, Meta(ge=1, le=1000)]
-    | Annotated[str, text(r"^[1-9]\d{0,2}(\+[1-9]\d{0,2})+$", max_length=150)]
+    | Annotated[
+        str,
+        text(
+            r"^[1-9]\d{0,2}(\+[1-9]\d{0,2})+$",
+            'a number for each node, such as "2+1"',
+            max_length=150,
+        ),
+    ]
 )
 TaskCounts = TaskCount | Annotated[tuple[TaskCount, ...], _ONCE]
 
@@ -109,30 +124,38 @@ Usd = Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
 class RepeatUntil(Keys, frozen=True, kw_only=True):
-    """When the repeats of a point are enough."""
+    """The repeats of a point are enough when its interval is narrow."""
 
     relative_interval: Annotated[
         float,
         Meta(gt=0, le=1),
         about(
-            "The point is precise enough when the 95 % interval of the median execution_time_s is "
-            "at most so wide, as a fraction of the median."
+            "A point is precise enough if the 95 % interval of its median `execution_time_s` is "
+            "at most this fraction of the median wide."
         ),
     ]
-    repeats_max: Annotated[int, Meta(ge=2, le=10_000), about("Runs of a point at most.")] = 20
+    repeats_max: Annotated[
+        int, Meta(ge=2, le=10_000), about("A point gets at most this many runs.")
+    ] = 20
 
 
 class Exclusion(Keys, frozen=True, kw_only=True):
-    """A combination of axes to leave out; all axes that are given must match."""
+    """An entry leaves out the points whose axes all match."""
 
-    reason: Annotated[Line | UnsetType, about("Why, for the tables.")] = UNSET
-    platform: Annotated[Names | UnsetType, about("Names from platforms.")] = UNSET
-    model: Annotated[ModelNames | UnsetType, about("Names of models.")] = UNSET
-    strategy: Annotated[Names | UnsetType, about("Names of strategies.")] = UNSET
-    recipe: Annotated[Names | UnsetType, about("Names from recipes.")] = UNSET
-    nodes: Annotated[NodeCounts | UnsetType, about("Numbers of nodes.")] = UNSET
-    gpus_per_node: Annotated[GpuCounts | UnsetType, about("GPUs on each node.")] = UNSET
-    tasks_per_node: Annotated[TaskCounts | UnsetType, about("Ranks on each node.")] = UNSET
+    reason: Annotated[Line | UnsetType, about("Every table shows this reason.")] = UNSET
+    platform: Annotated[Names | UnsetType, about("The entry matches these platforms.")] = UNSET
+    model: Annotated[ModelNames | UnsetType, about("The entry matches these models.")] = UNSET
+    strategy: Annotated[Names | UnsetType, about("The entry matches these strategies.")] = UNSET
+    recipe: Annotated[Names | UnsetType, about("The entry matches these recipes.")] = UNSET
+    nodes: Annotated[NodeCounts | UnsetType, about("The entry matches these numbers of nodes.")] = (
+        UNSET
+    )
+    gpus_per_node: Annotated[
+        GpuCounts | UnsetType, about("The entry matches these numbers of GPUs on each node.")
+    ] = UNSET
+    tasks_per_node: Annotated[
+        TaskCounts | UnsetType, about("The entry matches these numbers of ranks on each node.")
+    ] = UNSET
 
     @property
     def axes(self) -> dict[str, tuple[str | int, ...]]:
@@ -142,41 +165,49 @@ class Exclusion(Keys, frozen=True, kw_only=True):
 
 
 class Block(Keys, frozen=True, kw_only=True):
-    """One block of the grid; each axis is a value or a list of values."""
+    """A block of the grid is the product of its axes; each axis is a value or a list of values."""
 
-    platform: Annotated[Names, about("Names from platforms.")]
+    platform: Annotated[Names, about("Each name is an entry of `platforms`.")]
     model: Annotated[
-        ModelNames, about("Names of models, or functions of your own as package.module:function.")
+        ModelNames,
+        about("Each name is a built-in model or a function of yours as `package.module:function`."),
     ]
-    strategy: Annotated[Names, about("Names of distribution strategies.")] = "multi_worker_mirrored"
-    recipe: Annotated[Names, about("Names from recipes.")]
-    nodes: Annotated[NodeCounts, about("Numbers of nodes.")]
+    strategy: Annotated[Names, about("Each name is a distribution strategy.")] = (
+        "multi_worker_mirrored"
+    )
+    recipe: Annotated[Names, about("Each name is an entry of `recipes`.")]
+    nodes: Annotated[NodeCounts, about("Each value is a number of nodes.")]
     gpus_per_node: Annotated[
-        GpuCounts, about("GPUs (or logical devices) on each node; 0 trains on the CPU.")
+        GpuCounts,
+        about(
+            "Each value is the number of GPUs (or logical devices) on a node, which its tasks "
+            "share evenly; 0 trains on the CPU."
+        ),
     ] = 0
     tasks_per_node: Annotated[
         TaskCounts,
         about(
-            'Ranks on each node; "2+1" puts two on the first and one on the second of two nodes.'
+            'Each value is the number of ranks on a node; "2+1" puts two on the first and one on '
+            "the second of two nodes."
         ),
     ] = 1
     repeats: Annotated[
         int,
         Meta(ge=1, le=10_000),
-        about("Runs of each point; fewer than 6 justify no 95 % interval of a median."),
+        about("Each point has this many runs; fewer than 6 justify no 95 % interval of a median."),
     ] = 6
     repeat_until: Annotated[
         RepeatUntil | None,
         about(
-            "Extra repeats, only of the points whose interval is too wide after `repeats` runs; "
-            "null makes none."
+            "A point whose interval is too wide after `repeats` runs gets extra repeats; null "
+            "makes none."
         ),
     ] = None
     exclude: Annotated[
         tuple[Annotated[Exclusion, Meta(extra_json_schema={"minProperties": 1})], ...],
         about(
-            "Combinations to leave out; each entry gives values of some axes, and may give the "
-            "reason."
+            "A point that matches an entry is left out; an entry gives values of some axes and "
+            "may give the reason."
         ),
     ] = ()
 
@@ -191,62 +222,81 @@ def values_of(value: Any) -> tuple[Any, ...]:
 
 
 class Recipe(Keys, frozen=True, kw_only=True):
-    """How to train. Every key is part of a run's parameters - a change reruns the recipe's runs."""
+    """A recipe says how to train.
+
+    Every key is part of a run's parameters: a change reruns the recipe's runs.
+    """
 
     per_replica_batch_size: Annotated[
         Examples | None,
         about(
-            "Examples per step and replica (weak scaling - the global batch grows with the "
-            "replicas). Exactly one of the three batch sizes is given.",
+            "Each replica gets this many examples per step (weak scaling: the global batch grows "
+            "with the replicas). Exactly one of the three batch sizes is given.",
             "examples",
         ),
     ] = None
     per_worker_batch_size: Annotated[
         Examples | None,
         about(
-            "Examples per step and worker, split over the worker's devices (weak scaling in "
-            "workers, strong inside a worker).",
+            "Each worker gets this many examples per step and splits them over its devices (weak "
+            "scaling in workers, strong scaling inside a worker).",
             "examples",
         ),
     ] = None
     global_batch_size: Annotated[
         Examples | None,
         about(
-            "Examples per step over all replicas (strong scaling - the global batch stays).",
+            "All replicas together get this many examples per step (strong scaling: the global "
+            "batch stays the same).",
             "examples",
         ),
     ] = None
     dataset: Annotated[
         Annotated[str, Meta(min_length=1, max_length=150)] | None,
         about(
-            "The dataset to train on, a name or a function of your own as package.module:function; "
-            "null takes the model's own."
+            "The run trains on this dataset, a name or a function of yours as "
+            "`package.module:function`; null takes the model's own."
         ),
     ] = None
-    optimizer: Annotated[Literal["sgd", "adam"], about("The optimizer.")] = "sgd"
-    learning_rate: Annotated[float, Meta(gt=0), about("The learning rate of one replica.")]
+    optimizer: Annotated[
+        Literal["sgd", "adam"], about("Keras's optimizer of this name updates the weights.")
+    ] = "sgd"
+    learning_rate: Annotated[float, Meta(gt=0), about("The learning rate is for one replica.")]
     learning_rate_scaling: Annotated[
         Literal["none", "linear", "sqrt"],
         about(
-            "How the learning rate follows the number of replicas - none, linear (times replicas) "
-            "or sqrt (times its square root)."
+            "The learning rate follows the number of replicas: `none` keeps it, `linear` "
+            "multiplies it by the number, `sqrt` by the square root of the number."
         ),
     ] = "none"
-    momentum: Annotated[float, Meta(ge=0, lt=1), about("Momentum of sgd; adam ignores it.")] = 0.0
-    epochs: Annotated[int, Meta(ge=1, le=1_000_000), about("Passes over the training examples.")]
+    momentum: Annotated[
+        float, Meta(ge=0, lt=1), about("The optimizer `sgd` has this momentum; `adam` ignores it.")
+    ] = 0.0
+    epochs: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000),
+        about("The training passes over the training examples this many times."),
+    ]
     train_examples_max: Annotated[
         Examples | None,
-        about("Train on the first so many examples only; null takes all.", "examples"),
+        about(
+            "The run trains on at most this many examples, the first ones; null takes all.",
+            "examples",
+        ),
     ] = None
     test_examples_max: Annotated[
         Examples | None,
-        about("Evaluate on the first so many held-out examples only; null takes all.", "examples"),
+        about(
+            "The run evaluates on at most this many held-out examples, the first ones; null "
+            "takes all.",
+            "examples",
+        ),
     ] = None
     evaluation_interval_epochs: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000)] | None,
         about(
-            "Evaluate on the held-out examples after every so many epochs, as a time to a target "
-            "accuracy needs it; null evaluates after the training only.",
+            "The run evaluates on the held-out examples after every so many epochs, which a time "
+            "to a target accuracy needs; null evaluates only after the training.",
             "epochs",
         ),
     ] = None
@@ -254,23 +304,26 @@ class Recipe(Keys, frozen=True, kw_only=True):
         int,
         Meta(ge=1, le=1_000_000_000),
         about(
-            "Steps inside one call of the compiled training function. 1 keeps the time of every "
-            "step; more saves a little time per step.",
+            "One call of the compiled training function makes this many steps. 1 keeps the time "
+            "of every step; more saves a little time per step.",
             "steps",
         ),
     ] = 1
     precision: Annotated[
         Literal["float32", "mixed_bfloat16", "mixed_float16"],
-        about("Keras dtype policy; mixed_float16 scales the loss so that small gradients survive."),
+        about(
+            "This is Keras's dtype policy; `mixed_float16` scales the loss so that small "
+            "gradients are not lost."
+        ),
     ] = "float32"
     communication: Annotated[
         Literal["auto", "ring", "nccl"],
-        about("Collective implementation of multi_worker_mirrored."),
+        about("The strategy `multi_worker_mirrored` uses this implementation of collectives."),
     ] = "auto"
     parameter_servers: Annotated[
         int,
         Meta(ge=1, le=100_000),
-        about("Number of parameter servers of the strategies that use them.", "tasks"),
+        about("Strategies with parameter servers use this many of them.", "tasks"),
     ] = 1
 
     @property
@@ -285,97 +338,111 @@ class Measured(Keys, frozen=True, kw_only=True):
     launcher: Annotated[
         Name,
         about(
-            "How the ranks are started, a name of jobs/launchers.py: srun starts them as a Slurm "
-            "job step; local starts them as processes on one machine."
+            "This entry of jobs/launchers.py starts the ranks: `srun` as a Slurm job step, "
+            "`local` as processes on one machine."
         ),
     ]
     devices: Annotated[
         Literal["physical", "logical"],
         about(
-            "physical - gpus_per_node are GPUs; logical - the worker splits its CPU into that many "
-            "logical devices, to exercise the multi-device path on a machine without GPUs."
+            "With `physical`, `gpus_per_node` counts GPUs. With `logical`, a worker splits its "
+            "CPU into logical devices instead, which tests several devices on a machine without "
+            "GPUs."
         ),
     ] = "physical"
     gpu_type: Annotated[
         Line | None,
         about(
-            "The GPU's model, such as v100, a100-80gb or nvidia_a100-sxm4-80gb. A run on physical "
-            "GPUs of another model does not count; a size or form factor that cannot be compared "
-            "is said in `unchecked`. null compares nothing."
+            "The GPUs must be of this model, such as v100, a100-80gb or nvidia_a100-sxm4-80gb: a "
+            "run on physical GPUs of another model does not count. A size or form factor that "
+            "cannot be compared is listed in `unchecked`. null compares nothing."
         ),
     ] = None
-    instance_type: Annotated[Line | None, about("The machine type, for the tables.")] = None
+    instance_type: Annotated[Line | None, about("The tables show this machine type.")] = None
     cpus_per_node: Annotated[
         int,
         Meta(ge=1, le=100_000),
-        about("CPUs asked for on each node, shared evenly by its tasks.", "CPUs"),
+        about(
+            "A job requests this many CPUs on each node, and the tasks of a node share them "
+            "evenly.",
+            "CPUs",
+        ),
     ]
     setup: Annotated[
         tuple[NoZeroByte, ...],
-        about("Shell lines run before the trainer on every rank, such as `module load cuda`."),
+        about("Every rank runs these shell lines before the trainer, such as `module load cuda`."),
     ] = ()
     env: Annotated[
-        dict[VariableName, NoZeroByte], about("Environment variables of the trainer.")
+        dict[VariableName, NoZeroByte], about("The trainer gets these environment variables.")
     ] = {}
 
 
 class Platform(Measured, frozen=True, kw_only=True):
-    """Where to run.
+    """A platform says where to run.
 
-    Keys marked "measured" are part of a run's parameters - a change reruns the platform's runs; the
-    others rerun nothing.
+    Keys marked "measured" are part of a run's parameters: a change reruns the platform's runs. A
+    change of the others reruns nothing.
     """
 
     title: Annotated[
-        Line | None, about("How tables and plots call the platform; null takes its name.")
+        Line | None, about("Tables and plots show the platform by this name; null takes its key.")
     ] = None
     cloud: Annotated[
         Line | None,
-        about("The cloud on which the platform runs; clouds are compared with each other."),
+        about("The platform runs on this cloud; clouds are compared with each other."),
     ] = None
     published_as: Annotated[
-        Line | None, about("The platform's name in the published results; null takes its own.")
+        Line | None,
+        about("The published results have the platform under this name; null takes its key."),
     ] = None
     cluster: Annotated[
         Name | None,
         about(
-            "The Slurm cluster on which the platform lives; `--config cluster=NAME` submits only "
-            "that cluster's runs. It is also passed to sbatch as --clusters when multi_cluster is "
-            "true."
+            "The platform belongs to this Slurm cluster; `--config cluster=NAME` submits only "
+            "that cluster's runs. If `multi_cluster` is true, sbatch gets the name as "
+            "`--clusters`."
         ),
     ] = None
     multi_cluster: Annotated[
-        bool, about("Submit with --clusters (several clusters under one slurmdbd).")
+        bool,
+        about(
+            "If true, jobs are submitted with `--clusters` (several clusters under one slurmdbd)."
+        ),
     ] = False
     nodes_max: Annotated[
         NodeCount, about("Points with more nodes are excluded with this reason.", "nodes")
     ]
     gpus_per_node_max: Annotated[
         GpuCount,
-        about("GPUs (or logical devices) that a node has; asking for more is an error.", "GPUs"),
+        about(
+            "A node has this many GPUs (or logical devices); a point with more is an error.", "GPUs"
+        ),
     ] = 0
     gpus_max: Annotated[
         Annotated[int, Meta(ge=0, le=100_000_000)] | None,
         about(
-            "Quota over all nodes of a run; points beyond it are excluded with this reason. null "
-            "means no quota.",
+            "A run may use this many GPUs over all its nodes; points beyond this quota are "
+            "excluded with this reason. null sets no quota.",
             "GPUs",
         ),
     ] = None
     mem_mb: Annotated[
         Annotated[int, Meta(ge=0, le=1_000_000_000)] | None,
-        about("Memory per node; 0 or null leaves it to Slurm's default.", "MB"),
+        about(
+            "A job requests this much memory per node; 0 or null leaves it to Slurm's default.",
+            "MB",
+        ),
     ] = None
     runtime_min: Annotated[
-        int, Meta(ge=1, le=5_256_000), about("Slurm's time limit for one run.", "min")
+        int, Meta(ge=1, le=5_256_000), about("Slurm ends a run after this time.", "min")
     ] = 60
     stall_timeout_s: Annotated[
         int,
         Meta(ge=10, le=315_360_000),
         about(
-            "Ranks that hang are ended as failed after this long - a rank that gives no sign of "
-            "life, or all ranks if none makes progress or uses CPU time; ranks that use CPU time "
-            "but make no progress after ten times as long.",
+            "Ranks that hang are ended as failed after this time: one rank without any sign of "
+            "life, or all ranks if none makes progress or uses CPU time. Ranks that use CPU time "
+            "but make no progress are ended after ten times this time.",
             "s",
         ),
     ] = 600
@@ -383,51 +450,51 @@ class Platform(Measured, frozen=True, kw_only=True):
         int,
         Meta(ge=0),
         about(
-            "How long a shared file system may take to show the launcher what ranks on other nodes "
-            "have written.",
+            "A shared file system may take this long to show the launcher what ranks on other "
+            "nodes have written.",
             "s",
         ),
     ] = 60
-    partition: Annotated[OptionValue | None, about("Slurm partition.")] = None
-    account: Annotated[OptionValue | None, about("Slurm account.")] = None
-    qos: Annotated[OptionValue | None, about("Slurm quality of service.")] = None
-    constraint: Annotated[OptionValue | None, about("Slurm node features.")] = None
-    reservation: Annotated[Reservation | None, about("Slurm reservation.")] = None
-    exclusive: Annotated[bool, about("Ask for whole nodes (--exclusive).")] = False
+    partition: Annotated[OptionValue | None, about("Jobs go to this Slurm partition.")] = None
+    account: Annotated[OptionValue | None, about("Jobs are charged to this Slurm account.")] = None
+    qos: Annotated[OptionValue | None, about("Jobs run with this Slurm quality of service.")] = None
+    constraint: Annotated[OptionValue | None, about("Nodes must have these Slurm features.")] = None
+    reservation: Annotated[Reservation | None, about("Jobs use this Slurm reservation.")] = None
+    exclusive: Annotated[bool, about("If true, jobs request whole nodes (`--exclusive`).")] = False
     gpu_gres: Annotated[
         GpuResource | None,
         about(
-            'The name of the GPU resource in --gres, "gpu" or typed as "gpu:v100"; null asks Slurm '
-            "for no GPUs (logical devices need none)."
+            'Jobs request GPUs in `--gres` by this name, "gpu" or typed as "gpu:v100"; null '
+            "requests no GPUs from Slurm (logical devices need none)."
         ),
     ] = "gpu"
     extra: Annotated[
         Line | None,
         about(
-            "Further sbatch options, as one string; those for which there is a key here, in the "
-            "grid or in the profile are refused."
+            "sbatch gets these further options, as one string; an option for which there is a "
+            "key here, in the grid or in the profile is refused."
         ),
     ] = None
     usd_per_node_hour: Annotated[
         Usd | None,
         about(
-            "Price of one node for one hour. A price needs price_date and price_source.",
+            "One node costs this much per hour. A price needs `price_date` and `price_source`.",
             "US dollars",
         ),
     ] = None
     usd_per_gpu_hour: Annotated[
         Usd | None,
         about(
-            "Price of one GPU for one hour where GPUs are added to the node's price; null if the "
-            "node's price has them.",
+            "One GPU costs this much per hour where GPUs are added to the node's price; null "
+            "says that the node's price includes them.",
             "US dollars",
         ),
     ] = None
     price_date: Annotated[
-        Annotated[str, text(r"^\d{4}(-\d{2}){0,2}$")] | None,
-        about("When the price was valid, YYYY, YYYY-MM or YYYY-MM-DD."),
+        Annotated[str, text(r"^\d{4}(-\d{2}){0,2}$", "YYYY, YYYY-MM or YYYY-MM-DD")] | None,
+        about("The price was valid on this date."),
     ] = None
-    price_source: Annotated[Line | None, about("Where the price was read.")] = None
+    price_source: Annotated[Line | None, about("The price was read from this source.")] = None
 
     @property
     def measured(self) -> Measured:
@@ -442,70 +509,78 @@ class Platform(Measured, frozen=True, kw_only=True):
 
 
 class DatasetCopy(Keys, frozen=True, kw_only=True):
-    """A local copy of a dataset."""
+    """An entry names a local copy of a dataset."""
 
     path: Annotated[
         NotEmpty | None,
         about(
-            "A folder with the dataset's files as published (IDX files may be gzipped), or an "
-            "`.npz` with `x_train`, `y_train`, `x_test`, `y_test`; null fetches it."
+            "The dataset is read from this folder with its files as published (IDX files may be "
+            "gzipped), or from this `.npz` with `x_train`, `y_train`, `x_test`, `y_test`; null "
+            "fetches it."
         ),
     ] = None
 
 
 class Budget(Keys, frozen=True, kw_only=True):
-    """What the runs that are still to do may cost by their estimate."""
+    """The runs that are still to do may cost this much by their estimate."""
 
     usd: Annotated[
         Annotated[float, Meta(ge=0)] | None,
         about(
-            "A sweep whose runs still to do are estimated above it is refused before anything is "
-            "submitted; every platform with runs to do needs a price then. null sets no budget.",
+            "A sweep is refused before anything is submitted if the estimate of its runs still "
+            "to do is above this; every platform with runs to do needs a price then. null sets "
+            "no budget.",
             "US dollars",
         ),
     ] = None
     node_hours: Annotated[
         Annotated[float, Meta(ge=0)] | None,
-        about("The same for nodes times hours. null sets no budget.", "node-hours"),
+        about(
+            "The same holds for the number of nodes times hours. null sets no budget.", "node-hours"
+        ),
     ] = None
 
 
 class AllReduceBenchmark(Keys, frozen=True, kw_only=True):
-    """Time all-reduces alone at each point that trains by them."""
+    """All-reduces are timed alone at each point that trains by them."""
 
     enabled: Annotated[
         bool,
         about(
-            "Whether to run it, one more job for each point with two or more replicas that trains "
-            "by all-reduce."
+            "If true, each point with two or more replicas that trains by all-reduce gets one "
+            "more job."
         ),
     ] = False
     sizes_bytes: Annotated[
         tuple[Annotated[int, Meta(ge=4, le=17_179_869_184, multiple_of=4)], ...],
         _ONCE,
         about(
-            "Sizes of one float32 tensor for latency and bandwidth, multiples of 4; the model's "
-            "gradient is always timed as well.",
+            "Latency and bandwidth come from one float32 tensor of each of these sizes, "
+            "multiples of 4; the model's gradient is always timed as well.",
             "bytes",
         ),
     ] = (4, 64, 1024, 16384, 65536, 262144, 1048576, 4194304, 16777216)
     repetitions: Annotated[
         int,
         Meta(ge=1, le=1_000_000),
-        about("How often each size is timed, after two untimed calls."),
+        about("Each size is timed this many times, after two untimed calls."),
     ] = 20
 
 
 class Baseline(Keys, frozen=True, kw_only=True):
-    """Values of axes; those left out are the point's own, or of the fewest replicas."""
+    """Axes that are left out are the point's own, or those of the fewest replicas."""
 
-    platform: Annotated[Name | UnsetType, about("A name from platforms.")] = UNSET
-    model: Annotated[ModelName | UnsetType, about("The name of a model.")] = UNSET
-    strategy: Annotated[Name | UnsetType, about("The name of a strategy.")] = UNSET
-    recipe: Annotated[Name | UnsetType, about("A name from recipes.")] = UNSET
-    nodes: Annotated[NodeCount | UnsetType, about("A number of nodes.")] = UNSET
-    gpus_per_node: Annotated[GpuCount | UnsetType, about("GPUs on each node.")] = UNSET
-    tasks_per_node: Annotated[TaskCount | UnsetType, about("Ranks on each node.")] = UNSET
+    platform: Annotated[Name | UnsetType, about("The baseline is on this platform.")] = UNSET
+    model: Annotated[ModelName | UnsetType, about("The baseline trains this model.")] = UNSET
+    strategy: Annotated[Name | UnsetType, about("The baseline uses this strategy.")] = UNSET
+    recipe: Annotated[Name | UnsetType, about("The baseline uses this recipe.")] = UNSET
+    nodes: Annotated[NodeCount | UnsetType, about("The baseline has this many nodes.")] = UNSET
+    gpus_per_node: Annotated[
+        GpuCount | UnsetType, about("The baseline has this many GPUs on each node.")
+    ] = UNSET
+    tasks_per_node: Annotated[
+        TaskCount | UnsetType, about("The baseline has this many ranks on each node.")
+    ] = UNSET
 
     @property
     def axes(self) -> dict[str, str | int]:
@@ -515,13 +590,18 @@ class Baseline(Keys, frozen=True, kw_only=True):
 
 
 class Comparison(Keys, frozen=True, kw_only=True):
-    """The comparison table."""
+    """These keys set what the comparison shows."""
 
-    title: Annotated[Line, about("Heading of comparison.md.")] = (
+    title: Annotated[Line, about("This is the heading of `comparison.md`.")] = (
         "Comparison of distributed training runs"
     )
     columns: Annotated[
-        tuple[str, ...], _ONCE, about("Metrics shown in the comparison, in this order.")
+        tuple[str, ...],
+        _ONCE,
+        about(
+            "`comparison.md` shows these metrics in this order; `comparison.csv` always has "
+            "every metric."
+        ),
     ] = (
         "execution_time_s",
         "speedup",
@@ -535,103 +615,110 @@ class Comparison(Keys, frozen=True, kw_only=True):
     baseline: Annotated[
         Baseline,
         about(
-            "The point that speed-up is relative to, by values of axes; axes left out are the "
-            "point's own (platform, model, strategy, recipe) or those of the fewest replicas (the "
-            "others) with the same kind of device."
+            "Speed-up is relative to the point with these values of axes. Axes that are left out "
+            "are the point's own (platform, model, strategy, recipe) or those of the fewest "
+            "replicas (the others) with the same kind of device."
         ),
     ] = Baseline()
     indifference: Annotated[
         float,
         Meta(ge=0, lt=1),
         about(
-            "A point that is worse than the best by no more than this fraction is as good, so that "
-            "cost decides. Nothing is called decided that is not shown to be so near."
+            "A point that is worse than the best by at most this fraction counts as equally "
+            "good, so that cost decides; of accuracies it is a fraction of the error 1 - "
+            "accuracy. Only a point that is shown to be so near is a supported decision."
         ),
     ] = 0.05
     target_accuracy: Annotated[
         Annotated[float, Meta(gt=0, lt=1)] | None,
         about(
-            "Accuracy on held-out examples at which a run has reached the target; null compares "
-            "none."
+            "A run reaches the target with this accuracy on held-out examples, for "
+            "`time_to_accuracy_s` and `cost_to_accuracy_usd`; null sets no target."
         ),
     ] = None
 
 
 class Published(Keys, frozen=True, kw_only=True):
-    """Published results, shown next to the measured ones."""
+    """Published results are shown next to the measured ones."""
 
     path: Annotated[
         NotEmpty | None,
         about(
-            "A CSV with the columns of resources/published_results.csv, relative to the folder in "
-            "which snakemake runs; null shows none."
+            "This CSV has the published results in the columns of "
+            "resources/published_results.csv; a relative path starts in the folder in which "
+            "snakemake runs. null shows none."
         ),
     ] = None
     tolerance: Annotated[
         float,
         Meta(ge=0, le=1),
         about(
-            "Published loss and accuracy are within the measured range if they are in it after "
-            "widening it by this fraction of the loss, or of the error 1 - accuracy."
+            "A published loss or accuracy agrees if it is in the measured range after the range "
+            "is widened by this fraction of the loss, or of the error 1 - accuracy."
         ),
     ] = 0.25
 
 
 class PlotOptions(Keys, frozen=True, kw_only=True):
-    """A plot to draw."""
+    """An entry names a plot to draw."""
 
-    title: Annotated[Line | None, about("Title of the plot; null takes the default one.")] = None
+    title: Annotated[
+        Line | None, about("This is the title of the plot; null takes the default one.")
+    ] = None
 
 
 class Config(Keys, frozen=True, kw_only=True):
-    """The merged configuration: config/config.yaml, config/platforms.yaml and overlays."""
+    """The configuration is merged from config/config.yaml, config/platforms.yaml and overlays."""
 
     study: Annotated[
         Name,
-        about(
-            "Name of the folder below results/ for the tables, plots and report made from this "
-            "configuration."
-        ),
+        about("Tables, plots, report and plan of this configuration are in `results/<study>/`."),
     ] = "main"
     grid: Annotated[
         tuple[Block, ...],
         Meta(min_length=1),
-        about("What to run - a list of blocks, each the product of its axes."),
+        about("The grid says what to run; each entry is a block, the product of its axes."),
     ]
-    recipes: Annotated[dict[Name, Recipe], Meta(min_length=1), about("How to train, by name.")]
-    platforms: Annotated[dict[Name, Platform], Meta(min_length=1), about("Where to run, by name.")]
+    recipes: Annotated[
+        dict[Name, Recipe], Meta(min_length=1), about("Each entry says how to train.")
+    ]
+    platforms: Annotated[
+        dict[Name, Platform], Meta(min_length=1), about("Each entry says where to run.")
+    ]
     datasets: Annotated[
-        dict[Name, DatasetCopy], about("Local copies of datasets, by the dataset's name.")
+        dict[Name, DatasetCopy], about("Each entry names a local copy of the dataset of that name.")
     ] = {}
     seed: Annotated[
         int,
         Meta(ge=0, le=4_294_967_295),
-        about("Seed of repeat 1; repeat k trains with seed + k - 1."),
+        about("Repeat 1 trains with this seed, and repeat k with seed + k - 1."),
     ] = 1
     cluster: Annotated[
         NotEmpty | None,
-        about("Run only the platforms of this cluster; null runs all. Tables show everything."),
+        about("Only the platforms of this cluster are run; null runs all. Tables show all runs."),
     ] = None
     budget: Annotated[
         Budget,
         about(
-            "What the runs that are still to do may cost by their estimate; a sweep beyond it is "
-            "refused."
+            "The runs that are still to do may cost this much by their estimate; a sweep beyond "
+            "it is refused."
         ),
     ] = Budget()
     all_reduce_benchmark: Annotated[
         AllReduceBenchmark,
         about(
-            "Time all-reduces alone at each point that trains by them, as a measure of its "
+            "All-reduces are timed alone at each point that trains by them, as a measure of its "
             "communication."
         ),
     ] = AllReduceBenchmark()
-    comparison: Annotated[Comparison, about("The comparison table.")] = Comparison()
+    comparison: Annotated[Comparison, about("These keys set what the comparison shows.")] = (
+        Comparison()
+    )
     published: Annotated[
-        Published, about("Published results, shown next to the measured ones.")
+        Published, about("Published results are shown next to the measured ones.")
     ] = Published()
     plots: Annotated[
-        dict[str, PlotOptions], about("The plots to draw, by name, each with its title.")
+        dict[str, PlotOptions], about("Each entry is a plot to draw, by its name.")
     ] = {}
 
     def is_selected(self, platform: str) -> bool:

@@ -1,7 +1,7 @@
-"""Configuration files read strictly: no value is another than it looks.
+"""Configuration files read strictly: every value is what it looks like.
 
 Snakemake reads the same files by YAML 1.1, in which 064 is 52, 0x10 is 16, 1_000 is 1000 and 1:30
-is 90, `on` as a key is true, and of two equal keys the first is dropped. Here each of these is an
+is 90, the key `on` is true, and the first of two equal keys is dropped. Here each of these is an
 error with file, line and key.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 
 import yaml
 
-from tfscaling.study.configuration import ConfigError, key_of
+from tfscaling.study.configuration import ConfigError, RawConfig, key_of
 
 #: The parser of libyaml where PyYAML has it: ten times as quick.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -27,11 +27,11 @@ _FLOAT = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+
 _Path = tuple[str | int, ...]
 
 
-def read(name: str) -> dict[str, Any]:
+def read(name: str) -> RawConfig:
     """The content of a configuration file, {} if it is empty.
 
-    Raises ConfigError for the first value that YAML reads as something else than it looks, and for
-    a key that stands there twice.
+    Raises ConfigError for the first value that YAML does not read as it looks, and for duplicate
+    keys.
     """
     text = Path(name).read_text(encoding="utf-8")
     try:
@@ -46,15 +46,16 @@ def read(name: str) -> dict[str, Any]:
 
 
 class _NotStrictError(Exception):
-    """A JSON file has a key twice, or a number that is none."""
+    """A JSON file has a duplicate key, NaN or infinity."""
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
     for key, value in pairs:
         if key in found:
-            rule = "it stands in its mapping already"
-            raise _NotStrictError(f"{key}: the key once more is not allowed; {rule}")
+            raise _NotStrictError(
+                f"{key}: a duplicate key is not allowed; its mapping has the key already"
+            )
         found[key] = value
     return found
 
@@ -74,7 +75,7 @@ def _read_yaml(name: str, text: str) -> Any:
         return loader.construct_document(node)
     except ConfigError:
         raise
-    except ValueError as error:  # a date that there is not
+    except ValueError as error:  # a date that is not in the calendar
         raise ConfigError(f"{name}: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -94,7 +95,8 @@ def _problems(
     the nodes around this one.
     """
     if any(node is other for other in above):
-        yield _line(node), f"{key_of(path)}: not allowed; the alias stands inside what it repeats"
+        message = "a recursive alias is not allowed; it is part of the value that it repeats"
+        yield _line(node), f"{key_of(path)}: {message}"
     elif id(node) not in done:
         done.add(id(node))
         if isinstance(node, yaml.MappingNode):
@@ -117,9 +119,9 @@ def _problems_of_mapping(
             rule = f"allowed: a text; write it in quotes{example}"
             yield _line(key), f"{key_of(path)}: the key {shown} is not allowed; {rule}"
         elif key.value in lines:
-            rule = f"it stands in line {lines[key.value]} already"
+            rule = f"line {lines[key.value]} has the key already"
             shown = key_of((*path, key.value))
-            yield _line(key), f"{shown}: the key once more is not allowed; {rule}"
+            yield _line(key), f"{shown}: a duplicate key is not allowed; {rule}"
         else:
             lines[key.value] = _line(key)
             # what is merged (`<<: *other`) becomes part of this mapping

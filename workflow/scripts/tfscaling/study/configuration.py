@@ -16,18 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 
 from tfscaling.study import schemas, user_code
 from tfscaling.study.config import Config
 
-SCHEMA_DIR = Path(__file__).resolve().parents[3] / "schemas"
-
+#: A configuration as it stands in a file, before it is validated.
+RawConfig = Mapping[str, object]
 #: Where a value of the merged configuration was read: (file name, content), later ones win.
-Sources = Sequence[tuple[str, Mapping[str, Any]]]
-
+Sources = Sequence[tuple[str, RawConfig]]
 
 #: The source of what was given with --config.
 COMMAND_LINE = "--config"
@@ -45,20 +43,7 @@ SHARED_FOLDERS = ("datasets", "logs", "runs", "all_reduce")
 CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
 
 
-@functools.cache
-def load_schema(name: str) -> dict[str, Any]:
-    """The schema ``workflow/schemas/<name>.schema.yaml``."""
-    schema: dict[str, Any] = yaml.safe_load((SCHEMA_DIR / f"{name}.schema.yaml").read_text())
-    return schema
-
-
-def properties(name: str) -> dict[str, dict[str, Any]]:
-    """Key → schema of the object schema `name`, in the order of the file."""
-    result: dict[str, dict[str, Any]] = load_schema(name)["properties"]
-    return result
-
-
-def strict_validator(schema: Mapping[str, Any]) -> Draft202012Validator:
+def strict_validator(schema: schemas.Schema) -> Draft202012Validator:
     """A validator that takes 2.0 for no integer, NaN for no number, and `$` for the end."""
     # JSON Schema takes 2.0 for an integer; a number of nodes is written without a point
     types = Draft202012Validator.TYPE_CHECKER.redefine_many(
@@ -69,15 +54,8 @@ def strict_validator(schema: Mapping[str, Any]) -> Draft202012Validator:
     )
     extend: Any = validators.extend  # has no type hints
     strict = extend(Draft202012Validator, {"pattern": _pattern}, type_checker=types)
-    # without its dialect: jsonschema would fall back to the dialect's own types
-    checker: Draft202012Validator = strict({k: v for k, v in schema.items() if k != "$schema"})
+    checker: Draft202012Validator = strict(schema)
     return checker
-
-
-@functools.cache
-def validator(name: str) -> Draft202012Validator:
-    """A validator of the schema ``workflow/schemas/<name>.schema.yaml``."""
-    return strict_validator(load_schema(name))
 
 
 @functools.cache
@@ -107,7 +85,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern.replace("$", r"\Z"), re.ASCII)
 
 
-def validate(config: Mapping[str, Any], sources: Sources = ()) -> Config:
+def validate(config: RawConfig, sources: Sources = ()) -> Config:
     """The configuration with its types and every default filled in.
 
     `config` is the merged configuration, `sources` the files it was merged from (for messages).
@@ -225,7 +203,7 @@ def _describe(error: ValidationError, sources: Sources) -> str:
         "exclusiveMaximum": lambda v: f"allowed: less than {v}",
         "minItems": lambda v: f"allowed: a list of at least {v}",
         "minProperties": lambda v: f"allowed: at least {v} entry",
-        "minLength": lambda v: f"allowed: a text of {v} character or more",
+        "minLength": lambda v: f"allowed: a text of at least {v} character",
         "maxLength": lambda v: f"allowed: at most {v} characters, not {len(value)}",
         "uniqueItems": lambda v: "allowed: each value once",
         "pattern": lambda v: f"allowed: {schema.get('form') or f'text of the form {v}'}",

@@ -77,7 +77,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                 continue
             _check_lengths(number, point, config.seed, repeats, sources)
             if (first := block_of.setdefault(point, number)) != number:
-                rule = f"the point stands in grid[{first}] already"
+                rule = f"grid[{first}] has the point already"
                 raise ConfigError(problem(["grid", number], point.axes, rule, sources))
             price = platform.price_usd(point.gpus_per_node)
             for repeat in range(1, repeats + 1):
@@ -153,7 +153,7 @@ def check_baseline(config: Config, grid: Grid, sources: Sources = ()) -> None:
     points = {run.spec.point for run in grid.runs}
     if not any(all(getattr(p, axis) == v for axis, v in baseline.items()) for p in points):
         path = ["comparison", "baseline"]
-        rule = "no run of the grid has these values: no speed-up could be computed"
+        rule = "no run of the grid has these values, so there would be no speed-up"
         raise ConfigError(problem(path, baseline, rule, sources))
 
 
@@ -183,7 +183,7 @@ def _check_recipes(config: Config, sources: Sources) -> None:
 def _check_block(number: int, block: Block, sources: Sources) -> None:
     for index, rule in enumerate(block.exclude):
         if not rule.axes:
-            allowed = f"allowed: values of at least one axis beside it: {', '.join(POINT_AXES)}"
+            allowed = f"allowed: also values of at least one axis: {', '.join(POINT_AXES)}"
             raise ConfigError(
                 problem(
                     ["grid", number, "exclude", index], {"reason": rule.reason}, allowed, sources
@@ -252,8 +252,8 @@ def _check_lengths(number: int, point: Point, seed: int, repeats: int, sources: 
     """The names of a run become one folder's name, and its seed one of NumPy's and Keras's."""
     joined = "_".join([*map(str, point.axes.values()), str(repeats)])
     if len(joined) > NAMES_MAX:
-        reason = f"names and values of this point's axes have {len(joined)} characters together"
-        allowed = f"{reason}; allowed: {NAMES_MAX}, for they are the name of a folder"
+        reason = f"names and values of this point's axes have {len(joined)} characters in all"
+        allowed = f"{reason}; allowed: {NAMES_MAX}, because a folder is named by them"
         raise ConfigError(problem(["grid", number], point.axes, allowed, sources))
     if seed + repeats - 1 > SEED_MAX:
         allowed = f"repeat k trains with seed + k - 1; allowed: {SEED_MAX - repeats + 1} or less"

@@ -104,12 +104,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             all_reduce_benchmarks=_benchmarks(config, grid.runs, strategies),
         )
 
-    def write(self, path: Path) -> None:
-        """Write the whole file or nothing.
+    def encode(self) -> bytes:
+        """The content of its file; raises strict_json.NotFiniteError for NaN and infinity."""
+        return strict_json.encode(self)
 
-        Raises strict_json.NotFiniteError if a number is NaN or infinite.
-        """
-        atomic.write_text(path, strict_json.encode(self).decode())
+    def write(self, path: Path) -> None:
+        """Write the whole file or nothing; raises as `encode` does."""
+        atomic.write_text(path, self.encode().decode())
 
     @classmethod
     def read(cls, path: Path) -> Manifest:

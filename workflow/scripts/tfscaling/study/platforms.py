@@ -26,7 +26,7 @@ def check(platforms: Mapping[str, Platform], sources: Sources = ()) -> None:
 
 
 def _problems(platform: Platform) -> Iterator[tuple[str, str]]:
-    """(key, what is allowed) of each setting that means nothing, or not beside the others."""
+    """(key, what is allowed) of each setting that means nothing alone or with the others."""
     for key in platform.__struct_fields__:
         value = getattr(platform, key)
         if isinstance(value, str) and value.lower() in ("none", "null"):
@@ -36,15 +36,15 @@ def _problems(platform: Platform) -> Iterator[tuple[str, str]]:
             if getattr(platform, key) is None:
                 yield key, "usd_per_node_hour needs price_date and price_source"
     elif platform.usd_per_gpu_hour is not None:
-        yield "usd_per_gpu_hour", "usd_per_gpu_hour needs usd_per_node_hour, to which it is added"
+        yield "usd_per_gpu_hour", "usd_per_gpu_hour is added to usd_per_node_hour, which is missing"
     if platform.price_date is not None and not _is_date(platform.price_date):
-        yield "price_date", "allowed: a date that there is, as YYYY, YYYY-MM or YYYY-MM-DD"
+        yield "price_date", "allowed: a date of the calendar, as YYYY, YYYY-MM or YYYY-MM-DD"
     if platform.multi_cluster and platform.cluster is None:
         yield "multi_cluster", "multi_cluster needs cluster, the name for --clusters"
     if platform.extra is not None and (rule := sbatch_options.problem(platform.extra)):
         yield "extra", rule
     if "TF_CONFIG" in platform.env:
-        yield "env", "TF_CONFIG is what the launcher or the rank sets; allowed: other variables"
+        yield "env", "the launcher or the rank sets TF_CONFIG; allowed: other variables"
 
 
 def _is_date(text: str) -> bool:
@@ -103,7 +103,13 @@ def device_kind(gpus_per_node: int, devices: str) -> str:
     return LOGICAL if devices == "logical" else GPU
 
 
-def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Any]:
+#: What a job asks of Slurm, under the name of a Snakemake resource.
+Resource = str | int
+#: The same by the job's wildcards; None where the job does not ask.
+ResourceFunction = Callable[[Any], Resource | None]
+
+
+def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resource]:
     """Snakemake resources with which the Slurm executor plugin asks for exactly this geometry.
 
     A run by the local launcher is one task on one node: its ranks are processes there. `tasks` is
@@ -121,7 +127,7 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Any]:
     extra += ["--exclusive"] if platform.exclusive else []
     extra += [platform.extra] if platform.extra else []
     gres = geometry.gpus_per_node > 0 and platform.gpu_gres
-    resources: dict[str, Any] = {
+    resources: dict[str, Resource | None] = {
         "nodes": requested.nodes,
         "tasks": requested.tasks,
         "cpus_per_task": platform.cpus_per_node // requested.tasks_per_node_max,
@@ -144,7 +150,7 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Any]:
 
 def resource_functions(
     platforms: Mapping[str, Platform], points: Iterable[Point], point_of: Callable[[Any], Point]
-) -> dict[str, Any]:
+) -> dict[str, Resource | ResourceFunction]:
     """Resource → what each job asks of Slurm, of those that the jobs of these points ask for.
 
     A value that all jobs share is given as it is, others as a function of the job's wildcards, of
@@ -153,15 +159,16 @@ def resource_functions(
     """
 
     @functools.cache
-    def resources_of(point: Point) -> dict[str, Any]:
+    def resources_of(point: Point) -> dict[str, Resource]:
         return slurm_resources(platforms[point.platform], point.geometry)
 
-    def function(name: str) -> Callable[[Any], Any]:
+    def function(name: str) -> ResourceFunction:
         return lambda wildcards: resources_of(point_of(wildcards)).get(name)
 
     jobs = [resources_of(point) for point in dict.fromkeys(points)]
-    functions: dict[str, Any] = {}
+    functions: dict[str, Resource | ResourceFunction] = {}
     for name in dict.fromkeys(name for resources in jobs for name in resources):
         values = {resources.get(name) for resources in jobs}
-        functions[name] = function(name) if len(values) > 1 else values.pop()
+        (value, *others) = values
+        functions[name] = function(name) if others or value is None else value
     return functions

@@ -1,7 +1,7 @@
 """Further options of sbatch (`extra` of a platform): which of them the workflow sets itself.
 
 The Slurm executor plugin puts the text into a shell line behind its own options, so
-an option that stands there twice would win over what the run's record says was asked.
+a duplicate option would override what the run's record says was requested.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def problem(extra: str) -> str | None:
         return f"allowed: options as in a shell line; {str(error).lower()}"
     for word in words:
         if set(word) <= _SHELL or word.startswith("#") or "`" in word or "$(" in extra:
-            return f"allowed: options of sbatch; to the shell {word} is more than that"
+            return f"allowed: options of sbatch; the shell would interpret {word}"
         if (name := _managed(word)) is not None:
             return f"allowed: options that the workflow does not set; {word}: {MANAGED[name][1]}"
     if not words[0].startswith("-"):
-        return f"allowed: options of sbatch, such as --nice=5; {words[0]} is none"
+        return f"allowed: options of sbatch, such as --nice=5; {words[0]} is no option"
     return None
 
 

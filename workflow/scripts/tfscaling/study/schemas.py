@@ -29,7 +29,7 @@ def of(kind: type[msgspec.Struct]) -> Schema:
     """
     _, found = msgspec.json.schema_components((kind,), ref_template=_REFERENCE + "{name}")
     parts = {name: _tidy(part, found) for name, part in found.items()}
-    for struct in _structs(kind):
+    for struct in structs(kind):
         properties = parts[struct.__name__]["properties"]
         for field in msgspec.structs.fields(struct):
             choice = typing.get_args(field.type)[:1]
@@ -37,8 +37,8 @@ def of(kind: type[msgspec.Struct]) -> Schema:
                 properties[field.encode_name]["enum"] = list(typing.get_args(choice[0]))
             if choice and typing.get_origin(choice[0]) is dict:
                 # msgspec leaves out the rules of a key that has further words, such as a form
-                key = msgspec.json.schema(typing.get_args(choice[0])[0])
-                properties[field.encode_name]["propertyNames"] = key
+                names = msgspec.json.schema(typing.get_args(choice[0])[0])
+                properties[field.encode_name]["propertyNames"] = names
     if config.Platform.__name__ in parts:
         for key in config.Measured.__struct_fields__:
             parts[config.Platform.__name__]["properties"][key]["measured"] = True
@@ -46,14 +46,14 @@ def of(kind: type[msgspec.Struct]) -> Schema:
     return {**root, "$defs": parts} if parts else root
 
 
-def _structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
-    """The Structs that a type is made of, itself among them."""
+def structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
+    """The types of mappings that a type is made of, itself among them."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         yield kind
         for field in msgspec.structs.fields(kind):
-            yield from _structs(field.type)
+            yield from structs(field.type)
     for part in typing.get_args(kind):
-        yield from _structs(part)
+        yield from structs(part)
 
 
 def _tidy(schema: Any, parts: dict[str, Schema]) -> Any:

@@ -103,6 +103,7 @@ def missing_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) 
     """The message for a wrong number of GPUs, with the variables that say which there are."""
     variables = ", ".join(f"{name}={value or '(not set)'}" for name, value in exported.items())
     return (
-        f"requested {requested} GPUs for this task, TensorFlow sees {seen}; {variables}. "
+        f"GPUs requested for this task: {requested}; GPUs that TensorFlow sees: {seen}; "
+        f"{variables}. "
         "Without GPUs, `devices: logical` in the platform splits the CPU instead."
     )

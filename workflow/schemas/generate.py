@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Write the schemas in this folder and the tables of keys in config/README.md from the types.
+
+`make schemas` runs it, and `make lint` runs it with --check.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+import yaml
+
+FOLDER = Path(__file__).resolve().parent
+README = FOLDER.parents[1] / "config/README.md"
+sys.path.insert(0, str(FOLDER.parent / "scripts"))
+
+from tfscaling.plots.plot_registry import PLOTS  # noqa: E402
+from tfscaling.records import record_schemas  # noqa: E402
+from tfscaling.records.metrics import METRICS  # noqa: E402
+from tfscaling.study import config, schemas  # noqa: E402
+from tfscaling.study.schemas import Schema  # noqa: E402
+
+#: Schemas of the configuration. One refers to the files of the others.
+CONFIGURATION = {"config": config.Config, "platform": config.Platform, "recipe": config.Recipe}
+#: They only choose axes, which the table of `Block` explains.
+WITHOUT_TABLE = (config.Exclusion, config.Baseline)
+_TABLE = re.compile(r"(<!-- table of (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="only say which files are outdated")
+    args = parser.parse_args()
+    files = {FOLDER / f"{name}.schema.yaml": text for name, text in schema_files().items()}
+    files[README] = with_tables(README.read_text())
+    outdated = {path: text for path, text in files.items() if path.read_text() != text}
+    if args.check and outdated:
+        names = ", ".join(path.name for path in outdated)
+        sys.exit(f"not as the types in tfscaling say, run `make schemas`: {names}")
+    for path, text in outdated.items():
+        path.write_text(text)
+
+
+def schema_files() -> dict[str, str]:
+    """Name of each schema → the text of its file."""
+    found = {name: _of_configuration(kind) for name, kind in CONFIGURATION.items()}
+    found |= record_schemas.of_records()
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return {
+        name: "# Written by `make schemas` from the types in workflow/scripts/tfscaling\n"
+        + yaml.safe_dump({**dialect, **schema}, sort_keys=False, allow_unicode=True, width=100)
+        for name, schema in found.items()
+    }
+
+
+def _of_configuration(kind: type[msgspec.Struct]) -> Schema:
+    schema = schemas.of(kind)
+    text = json.dumps(schema)
+    for name, other in CONFIGURATION.items():
+        text = text.replace(f'"#/$defs/{other.__name__}"', f'"{name}.schema.yaml"')
+    used = {
+        name: part
+        for name, part in json.loads(text).get("$defs", {}).items()
+        if f'"#/$defs/{name}"' in text
+    }
+    root = {key: value for key, value in json.loads(text).items() if key != "$defs"}
+    return {**root, "$defs": used} if used else root
+
+
+def with_tables(readme: str) -> str:
+    """The README with each table between its markers; every type of the configuration has one."""
+    kinds = set(schemas.structs(config.Config)) - set(WITHOUT_TABLE)
+    tables = {kind.__name__: table_of_keys(kind) for kind in kinds}
+    tables |= {"METRICS": table_of_metrics(), "PLOTS": table_of_plots()}
+    if missing := set(tables) - {name for _, name, _ in _TABLE.findall(readme)}:
+        sys.exit(f"{README}: no `<!-- table of NAME -->` for {', '.join(sorted(missing))}")
+    return _TABLE.sub(lambda found: found[1] + tables[found[2]] + found[3], readme)
+
+
+def table_of_keys(kind: type[msgspec.Struct]) -> str:
+    """The keys of a mapping of the configuration."""
+    schema = schemas.of(kind)
+    required = schema.get("required", [])
+    rows = [_row(key, rules, key in required) for key, rules in schema["properties"].items()]
+    return _table(("key", "type", "unit", "default", "allowed", "meaning"), rows)
+
+
+def table_of_metrics() -> str:
+    """The metrics that `comparison.columns` may name."""
+    rows = [(f"`{name}`", m.title, m.unit, m.direction) for name, m in METRICS.items()]
+    return _table(("metric", "title", "unit", "better"), rows)
+
+
+def table_of_plots() -> str:
+    """The plots that `plots` may name."""
+    rows = [(f"`{name}`", plot.title) for name, plot in PLOTS.items()]
+    return _table(("plot", "title"), rows)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in escaped)
+
+
+def _row(key: str, rules: Schema, is_required: bool) -> list[str]:
+    """The cells of a key; `is_required` says that it has no default."""
+    default = "required" if is_required else "–"
+    if "$ref" in rules and "default" in rules:
+        default = "those of its keys"
+    elif "default" in rules:
+        default = f"`{json.dumps(rules['default'], ensure_ascii=False)}`"
+    return [
+        f"`{key}` *" if rules.get("measured") else f"`{key}`",
+        _type(rules),
+        rules.get("unit", ""),
+        default,
+        _allowed(rules),
+        rules["description"],
+    ]
+
+
+def _type(rules: Schema) -> str:
+    """`integer`, `string or null`, `list of integers`, `integer, string or list`."""
+    if "anyOf" in rules:
+        kinds = [_type(option).split(" of ")[0] for option in rules["anyOf"]]
+        return f"{', '.join(kinds[:-1])} or {kinds[-1]}"
+    if "enum" in rules:
+        return "string"
+    if "$ref" in rules:
+        return "mapping"
+    types = rules["type"] if isinstance(rules["type"], list) else [rules["type"]]
+    names = [{"object": "mapping", "array": "list"}.get(each, each) for each in types]
+    if types == ["array"]:
+        names = [f"list of {_type(rules['items'])}s"]
+    return " or ".join(names)
+
+
+def _allowed(rules: Schema) -> str:
+    """Bounds, choices or the form of the text; of a list those of its items."""
+    if "anyOf" in rules:
+        single = [_allowed(option) for option in rules["anyOf"] if option.get("type") != "array"]
+        return "; or ".join(single)
+    if "enum" in rules:
+        return ", ".join(f"`{value}`" for value in rules["enum"])
+    words = [_allowed(rules["items"])] if rules.get("type") == "array" else []
+    low, high = rules.get("minimum"), rules.get("maximum")
+    if low is not None and high is not None:
+        words.append(f"{low:,} to {high:,}")
+    else:
+        signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+        words += [f"{sign} {rules[key]:,}" for key, sign in signs.items() if key in rules]
+    words += [rules["form"]] if "form" in rules else []
+    words += ["not empty"] if rules.get("minLength") or rules.get("minItems") else []
+    words += ["each value once"] if rules.get("uniqueItems") else []
+    return ", ".join(word for word in words if word)
+
+
+if __name__ == "__main__":
+    main()
