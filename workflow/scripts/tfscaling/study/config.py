@@ -112,7 +112,7 @@ VariableName = Annotated[
     str,
     text(
         r"^[A-Za-z_][A-Za-z0-9_]*$",
-        "the name of an environment variable: letters, digits and _, no digit first",
+        "letters, digits and _, no digit first, as in names of environment variables",
         max_length=200,
     ),
 ]
