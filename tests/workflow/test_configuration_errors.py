@@ -85,7 +85,7 @@ def test_bad_configuration(name: str, project: Project) -> None:
 TEXTS = {
     "leading zero": ("seed: 064\n", "line 1: seed: 064 is not allowed; YAML reads 52 here; write"),
     "key twice": ("seed: 1\nseed: 2\n", "line 2: seed: a duplicate key is not allowed; "),
-    "newline": ('recipes: {"a\\n": {}}\n', 'recipes: "a\\n" is not allowed; allowed: text'),
+    "newline": ('recipes: {"a\\n": {}}\n', 'recipes: "a\\n" is not allowed; allowed: letters'),
     "long name": (f"recipes: {{{'a' * 300}: {{}}}}\n", 'recipes: "aaaaaaa'),
     "option of sbatch": (
         "platforms: {laptop: {extra: --nodes=7}}\n",

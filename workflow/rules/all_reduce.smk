@@ -3,7 +3,7 @@
 INPUTS   none: the model's shapes, the strategy and the cluster are those of the point's runs
 OUTPUTS  results/all_reduce/platform={platform}/.../tasks_per_node={tasks_per_node}/
              all_reduce.json   the slowest rank's times, written last and only if all checks passed
-         and beside it, not declared as with the runs: all_reduce.csv (the times of every rank),
+         and in the same folder, not declared as with the runs: all_reduce.csv (the times of every rank),
          attempt=<n>/ (the ranks' logs), failure.json (a failure's cause)
 """
 

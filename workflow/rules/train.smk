@@ -3,9 +3,10 @@
 INPUTS   results/datasets/{dataset}.npz
 OUTPUTS  results/runs/platform={platform}/.../repeat={repeat}/
              run.json      the run record, written last and only if the run passed every check
-         and beside it, not declared because grids have thousands of runs and a failed attempt's
-         files must stay: steps.csv (raw step times of every rank), events.jsonl (time-stamped
-         phases of every rank), attempt=<n>/ (the ranks' logs), failure.json (a failure's cause)
+         and in the same folder, not declared because grids have thousands of runs and the files of
+         a failed attempt must stay: steps.csv (raw step times of every rank), events.jsonl (phases
+         of every rank with their times), attempt=<n>/ (the ranks' logs), failure.json (a failure's
+         cause)
 """
 
 

@@ -155,6 +155,8 @@ def _allowed(rules: Schema) -> str:
         signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
         words += [f"{sign} {rules[key]:,}" for key, sign in signs.items() if key in rules]
     words += [rules["form"]] if "form" in rules else []
+    keys = rules.get("propertyNames", {})
+    words += [f"keys: {keys['form']}"] if "form" in keys else []
     words += ["not empty"] if rules.get("minLength") or rules.get("minItems") else []
     words += ["each value once"] if rules.get("uniqueItems") else []
     return ", ".join(word for word in words if word)

@@ -211,10 +211,10 @@ MALFORMED: dict[str, tuple[Sequence[str | int], Any, str, str, str]] = {
         (*BLOCK, "platform"), ["cluster", 1], "grid[0].platform[1]", "1", "the text in quotes"),
     "variable_with_an_equals_sign": (
         (*PLATFORM, "env"), {"A=B": "x"}, "platforms.cluster.env", '"A=B"',
-        "the name of an environment variable"),
+        "names of environment variables"),
     "variable_that_begins_with_a_digit": (
         (*PLATFORM, "env"), {"1A": "x"}, "platforms.cluster.env", '"1A"',
-        "the name of an environment variable"),
+        "names of environment variables"),
     "variable_with_a_zero_byte": (
         (*PLATFORM, "env"), {"A": "x\0"}, "platforms.cluster.env.A", r'"x\u0000"',
         "without a zero byte"),

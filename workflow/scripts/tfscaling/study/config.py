@@ -39,10 +39,9 @@ def about(description: str, unit: str | None = None, **rules: Any) -> Meta:
     return Meta(description=description, extra_json_schema=words or None)
 
 
-def text(pattern: str, form: str | None = None, max_length: int | None = None) -> Meta:
+def text(pattern: str, form: str, max_length: int | None = None) -> Meta:
     r"""Text of this pattern (`$` is the end, `\d` is ASCII); `form` says it in words."""
-    words = {"form": form} if form else None
-    return Meta(pattern=pattern, max_length=max_length, extra_json_schema=words)
+    return Meta(pattern=pattern, max_length=max_length, extra_json_schema={"form": form})
 
 
 _ONCE = Meta(min_length=1, extra_json_schema={"uniqueItems": True})
@@ -113,7 +112,7 @@ VariableName = Annotated[
     str,
     text(
         r"^[A-Za-z_][A-Za-z0-9_]*$",
-        "the name of an environment variable: letters, digits and _, no digit first",
+        "letters, digits and _, no digit first, as in names of environment variables",
         max_length=200,
     ),
 ]

@@ -206,7 +206,7 @@ def _describe(error: ValidationError, sources: Sources) -> str:
         "minLength": lambda v: f"allowed: a text of at least {v} character",
         "maxLength": lambda v: f"allowed: at most {v} characters, not {len(value)}",
         "uniqueItems": lambda v: "allowed: each value once",
-        "pattern": lambda v: f"allowed: {schema.get('form') or f'text of the form {v}'}",
+        "pattern": lambda v: f"allowed: {schema['form']}",
         "anyOf": lambda v: (
             f"allowed: a value of type {v[0].get('type', 'string')}, or a list of them"
         ),
