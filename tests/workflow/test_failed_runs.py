@@ -98,7 +98,7 @@ def test_before_a_round_of_extra_repeats_too(copied: Project) -> None:
     content["grid"].append({**POINT, "nodes": 2, "repeat_until": until})
     copied.overlay(content)
     assert copied.snakemake(check=False).returncode != 0
-    assert names(copied) == ["logs", "manifest.json", "partial", "plots", "tables"]
+    assert names(copied) == ["config.json", "logs", "manifest.json", "partial", "plots", "tables"]
     assert not (copied.folder / "results/main/tables/runs.csv").exists()
 
 
