@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,8 @@ from tfscaling.records.rank_report import (
     TrainingReport,
 )
 from tfscaling.records.run_record import Environment, PreparedData, RunRecord, SlurmJob
-from tfscaling.study.config import POINT_AXES, Measured, Recipe
-from tfscaling.study.geometry import Geometry
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training.strategies import STRATEGIES
-
-Entry = Mapping[str, Any]
 
 FACTS = HostFacts(
     machine="12345678-1234-1234-1234-123456789abc",
@@ -61,23 +56,6 @@ def write_dataset_facts(folder: Path, name: str, examples: int, sha256: str = DA
     facts = DatasetFacts(dataset=name, source="made up", sha256=sha256, examples=counts)
     folder.mkdir(parents=True, exist_ok=True)
     run_record.write_json(folder / f"{name}.json", facts)
-
-
-def spec_of(entry: PlannedRun | Entry) -> RunSpec:
-    """The specification of a planned run."""
-    if isinstance(entry, PlannedRun):
-        return entry.spec
-    strategy, geometry = STRATEGIES[entry["axes"]["strategy"]], Geometry.of(entry["axes"])
-    sizes = (entry["per_replica_batch_size"], entry["global_batch_size"])
-    jobs = strategy.jobs(geometry, entry["parameters"]["parameter_servers"])
-    point = {axis: entry["axes"][axis] for axis in POINT_AXES}
-    given = {"point": point, "repeat": entry["axes"]["repeat"], "replicas": entry["replicas"]}
-    given |= dict(zip(("per_replica_batch_size", "global_batch_size"), sizes, strict=True))
-    for name in ("dataset", "seed", "trainer_version"):
-        given[name] = entry["parameters"][name]
-    for name, kind in (("recipe", Recipe), ("measured", Measured)):
-        given[name] = {key: entry["parameters"][key] for key in kind.__struct_fields__}
-    return msgspec.convert({**given, "jobs": jobs}, RunSpec)
 
 
 def training_report(rank: int = 0, **changes: Any) -> TrainingReport:
@@ -181,7 +159,7 @@ def usual_time_s(spec: RunSpec) -> float:
 
 
 def write_records(
-    planned: Iterable[PlannedRun] | Mapping[str, Any],
+    planned: Iterable[PlannedRun],
     runs_dir: Path,
     time_s: Callable[[RunSpec], float] = usual_time_s,
     noise: float = 0.02,
@@ -190,8 +168,8 @@ def write_records(
 
     The runs are of the data that is prepared next to `runs_dir`, if there is any.
     """
-    runs = planned["runs"] if isinstance(planned, Mapping) else planned
-    for number, spec in enumerate(map(spec_of, runs)):
+    for number, run in enumerate(planned):
+        spec = run.spec
         random_numbers = random.Random(number)
         folder = runs_dir / spec.path
         folder.mkdir(parents=True, exist_ok=True)

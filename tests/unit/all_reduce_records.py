@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,6 @@ from generator import training_report
 from tfscaling.records import benchmark_record, run_record
 from tfscaling.records.benchmark_record import BenchmarkEnvironment, BenchmarkRecord
 from tfscaling.records.rank_report import AllReduces, BenchmarkReport, Rank, summary
-from tfscaling.study.config import Measured
-from tfscaling.study.geometry import Geometry
 from tfscaling.study.manifest import PlannedBenchmark
 from tfscaling.study.run_spec import BenchmarkSpec
 
@@ -40,21 +38,14 @@ def rank_report(
     )
 
 
-def spec_of(entry: PlannedBenchmark | Mapping[str, Any]) -> BenchmarkSpec:
+def spec_of(planned: PlannedBenchmark) -> BenchmarkSpec:
     """The specification of a planned benchmark that has one."""
-    if isinstance(entry, PlannedBenchmark):
-        assert entry.spec is not None, entry.refusal
-        return entry.spec
-    axes, settings = entry["axes"], entry["parameters"]
-    jobs = {"worker": Geometry.of(axes).tasks}
-    measured = {key: settings[key] for key in Measured.__struct_fields__}
-    own = {key: value for key, value in settings.items() if key not in measured}
-    place = {"point": axes, "replicas": entry["replicas"], "jobs": jobs}
-    return msgspec.convert({**place, "measured": measured, **own}, BenchmarkSpec)
+    assert planned.spec is not None, planned.refusal
+    return planned.spec
 
 
 def record_of(
-    entry: PlannedBenchmark | Mapping[str, Any],
+    planned: PlannedBenchmark,
     latency_s: float = 1e-3,
     bandwidth_bytes_per_s: float = 5e8,
     scatter: Sequence[float] = (0.9, 1.0, 1.1),
@@ -64,7 +55,7 @@ def record_of(
         (size, [(latency_s + size / bandwidth_bytes_per_s) * factor for factor in scatter])
         for size in (GRADIENT_BYTES, *SIZES)
     ]
-    spec = spec_of(entry)
+    spec = spec_of(planned)
     reports = [rank_report(rank, spec.replicas, times) for rank in range(spec.geometry.tasks)]
     where = BenchmarkEnvironment(
         launcher_host="n", git_commit=None, slurm_job=None, slurm_settings=None
@@ -72,8 +63,8 @@ def record_of(
     return benchmark_record.build(spec, 1, reports, 20.0, where)
 
 
-def write(folder: Path, entry: PlannedBenchmark | Mapping[str, Any], **shape: Any) -> Path:
-    path = folder / spec_of(entry).path / benchmark_record.RECORD
+def write(folder: Path, planned: PlannedBenchmark, **shape: Any) -> Path:
+    path = folder / spec_of(planned).path / benchmark_record.RECORD
     path.parent.mkdir(parents=True, exist_ok=True)
-    run_record.write_json(path, record_of(entry, **shape))
+    run_record.write_json(path, record_of(planned, **shape))
     return path

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import generator
-from generator import phases, spec_of, training_report
+from generator import phases, training_report
 from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
 from tfscaling.jobs.launchers import Command
 from tfscaling.records import run_record
@@ -29,23 +29,9 @@ from tfscaling.training.strategies import STRATEGIES
 REGISTRIES = Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES)
 
 
-class ManifestDict(dict[str, Any]):
-    """A manifest as dictionaries, with the manifest itself."""
-
-    manifest: manifests.Manifest
-
-
 def manifest_of(config: Config) -> manifests.Manifest:
     """The manifest of a configuration."""
     return manifests.Manifest.of(config, grid.expand(config, REGISTRIES), STRATEGIES)
-
-
-def manifest_dict(config: Config) -> ManifestDict:
-    """The same as dictionaries, as the tables read it."""
-    made = manifest_of(config)
-    plain = ManifestDict(manifests.as_dict(made))
-    plain.manifest = made
-    return plain
 
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -109,7 +95,7 @@ def write_events(folder: Path, rank: int, events: Sequence[Mapping[str, Any]]) -
 
 
 def record_of(
-    entry: PlannedRun | Mapping[str, Any],
+    planned: PlannedRun,
     execution_time_s: float = 17.75,
     divergence: str = "",
     **of_ranks: Any,
@@ -124,7 +110,7 @@ def record_of(
             Epoch(epoch=2, loss=None, accuracy=0.1, duration_s=0.3),
         )
         of_ranks = {"epochs": epochs, "test_loss": None, "test_accuracy": None, **of_ranks}
-    spec = spec_of(entry)
+    spec = planned.spec
     reports = [training_report(rank, **of_ranks) for rank in range(spec.geometry.tasks)]
     made = generator.record(spec, reports, phases(execution_time_s), divergence=divergence)
     return generator.content(made)
@@ -137,31 +123,26 @@ def a_record() -> dict[str, Any]:
 
 def write_record(
     runs_dir: Path,
-    entry: PlannedRun | Mapping[str, Any],
+    planned: PlannedRun,
     execution_time_s: float = 17.75,
     divergence: str = "",
     **of_ranks: Any,
 ) -> Path:
-    folder = runs_dir / spec_of(entry).path
+    folder = runs_dir / planned.spec.path
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / run_record.RECORD
-    path.write_text(json.dumps(record_of(entry, execution_time_s, divergence, **of_ranks)))
+    path.write_text(json.dumps(record_of(planned, execution_time_s, divergence, **of_ranks)))
     return path
 
 
-def write_failure(
-    folder: Path, entry: PlannedRun | PlannedBenchmark | Mapping[str, Any], **cause: Any
-) -> None:
+def write_failure(folder: Path, planned: PlannedRun | PlannedBenchmark, **cause: Any) -> None:
     """Write the failure report of a run or a benchmark, below the folder of all of them."""
     usual = {"kind": "rank_died", "message": "exit code 3", "rank": 1, "host": "node1"}
-    if isinstance(entry, Mapping):
-        path, axes = entry["path"], entry["axes"]
-    else:
-        assert entry.spec is not None
-        path, axes = entry.spec.path, entry.spec.axes
-    (folder / path).mkdir(parents=True, exist_ok=True)
-    content = {"axes": axes, "attempt": 1, "cause": {**usual, **cause}}
-    (folder / path / run_record.FAILURE).write_text(json.dumps(content))
+    assert planned.spec is not None
+    path = folder / planned.spec.path / run_record.FAILURE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"axes": planned.spec.axes, "attempt": 1, "cause": {**usual, **cause}}
+    path.write_text(json.dumps(content))
 
 
 def python_rank(folder: Path, rank: int, code: str, *arguments: str) -> Command:

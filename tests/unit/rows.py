@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from builders import manifest_dict, manifest_of, raw_config
+from builders import manifest_of, raw_config
 from tfscaling.study import configuration
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import Manifest
@@ -26,11 +26,6 @@ def config_of(*blocks: dict[str, Any], **platform: Any) -> Config:
 def planned_of(*blocks: dict[str, Any], **platform: Any) -> Manifest:
     """The planned runs of some blocks on the platform `cluster`."""
     return manifest_of(config_of(*blocks, **platform))
-
-
-def expected_of(*blocks: dict[str, Any], **platform: Any) -> dict[str, Any]:
-    """The same as dictionaries."""
-    return manifest_dict(config_of(*blocks, **platform))
 
 
 def tables_of(planned: Manifest, runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import snakemake_executor_plugin_slurm as plugin
 import yaml
-from builders import REPOSITORY, manifest_dict, manifest_of, raw_config
+from builders import REPOSITORY, manifest_of, raw_config
 from snakemake.resources import Resources
 from tfscaling.study import configuration
 from tfscaling.study.config import Config
 from tfscaling.study.configuration import Sources
+from tfscaling.study.manifest import PlannedRun
 from tfscaling.sweep import costed_plan, submission
+from tfscaling.sweep.submission import Submission
 
 
 def config_of(budget: dict[str, Any] | None = None, repeats: int = 1, **platform: Any) -> Config:
@@ -33,15 +34,15 @@ def refusal_of(config: Config, runs_dir: Path, sources: Sources = ()) -> str | N
     return costed_plan.refusal(config, manifest_of(config), runs_dir, sources)
 
 
-def entries(config: Config) -> list[dict[str, Any]]:
-    return manifest_dict(config)["runs"]
+def planned_runs(config: Config) -> tuple[PlannedRun, ...]:
+    return manifest_of(config).runs
 
 
 PROFILE = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
 DEFAULTS = Resources.parse(PROFILE["default-resources"], allow_expressions=True)
 
 
-def described(executor: str = "slurm", **settings: Any) -> dict[str, Any]:
+def described(executor: str = "slurm", **settings: Any) -> Submission:
     """As rule plan gives it: Snakemake's workflow under profiles/slurm, through JSON."""
     usual = {"logdir": Path(PROFILE["slurm-logdir"])}
     workflow = SimpleNamespace(
@@ -50,4 +51,4 @@ def described(executor: str = "slurm", **settings: Any) -> dict[str, Any]:
         resource_settings=SimpleNamespace(default_resources=DEFAULTS),
         workdir_init="/shared/my project",
     )
-    return json.loads(json.dumps(submission.describe(workflow), default=str))
+    return submission.describe(workflow)

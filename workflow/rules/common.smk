@@ -233,7 +233,8 @@ def plan_submission(wildcards):
     """How jobs leave this machine, as JSON."""
     from tfscaling.sweep import submission
 
-    return json.dumps(submission.describe(workflow, rules.train.rule.name), default=str)
+    described = submission.describe(workflow, rules.train.rule.name)
+    return msgspec.json.encode(described).decode()
 
 
 def starts_runs():

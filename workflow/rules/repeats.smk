@@ -25,7 +25,7 @@ checkpoint assess_repeats:
     shell:
         r"""
         python3 "$SCRIPTS/assess_repeats.py" \
-            --grid {input.manifest:q} \
+            --manifest {input.manifest:q} \
             --runs-dir {params.runs_dir:q} \
             --round {wildcards.round} \
             --previous {input.previous:q} \

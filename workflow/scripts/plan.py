@@ -14,11 +14,12 @@ from pathlib import Path
 
 import msgspec
 import pandas as pd
-from tfscaling.files import strict_json
 from tfscaling.study.config import Budget, Config
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.sweep import costed_plan, submission
+from tfscaling.sweep.costed_plan import PlanRow
+from tfscaling.sweep.submission import Submission
 from tfscaling.tables import formats
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 
@@ -47,10 +48,11 @@ def main() -> None:
     parser.add_argument("--md", type=Path, required=True)
     args = parser.parse_args()
     config = msgspec.json.decode(args.config.read_bytes(), type=Config)
-    how = strict_json.loads(args.submission.read_text())
+    how = msgspec.json.decode(args.submission.read_bytes(), type=Submission)
     made = costed_plan.make(config, Manifest.read(args.manifest), args.runs_dir)
-    submission.add(made.runs, config, how)
-    table = pd.DataFrame(made.rows, columns=list(costed_plan.COLUMNS), dtype=object)
+    made = submission.added(made, config, how)
+    rows = [msgspec.structs.asdict(row) for row in made.rows]
+    table = pd.DataFrame(rows, columns=list(costed_plan.COLUMNS), dtype=object)
     table.to_csv(args.csv, index=False)
     args.md.write_text(markdown(made, config))
     print(args.md.read_text())
@@ -60,7 +62,7 @@ def markdown(made: costed_plan.Plan, config: Config) -> str:
     """The plan to read: the rows, the sbatch lines, the sums, and what they do not say."""
     lines: dict[str, int] = {}
     for row in made.runs:
-        if row["submission"].startswith("sbatch "):
+        if row.is_sbatch:
             lines.setdefault(template(row), len(lines) + 1)
     parts = [formats.markdown(runs_shown(made.rows, lines)), *([SUBMITTED] if lines else [])]
     for line, number in lines.items():
@@ -69,32 +71,34 @@ def markdown(made: costed_plan.Plan, config: Config) -> str:
     return "\n".join(parts)
 
 
-def template(row: Mapping) -> str:
+def template(row: PlanRow) -> str:
     """The sbatch line without what only the run's own name makes different."""
-    return row["submission"].replace(submission.run_name(row), submission.RUN)
+    return (row.submission or "").replace(row.run_name, submission.RUN)
 
 
-def runs_shown(rows: Sequence[Mapping], lines: Mapping[str, int]) -> TextTable:
+def runs_shown(rows: Sequence[PlanRow], lines: Mapping[str, int]) -> TextTable:
     """One row per run and per excluded point; axes that are the same everywhere stand above."""
-    fixed = [axis for axis in AXES if axis != "nodes" and len({row[axis] for row in rows}) == 1]
+    values = {axis: {getattr(row, axis) for row in rows} for axis in AXES if axis != "nodes"}
+    fixed = {axis: found.pop() for axis, found in values.items() if len(found) == 1}
     names = [*(axis for axis in AXES if axis not in fixed), *SHOWN]
     cells = ([cell(name, row, lines) for name in names] for row in rows)
-    above = f"All: {', '.join(f'{axis} {rows[0][axis]}' for axis in fixed)}." if fixed else ""
-    return TextTable.of("Plan of the runs that are still to do", names, cells, (), above)
+    above = f"All: {', '.join(f'{axis} {value}' for axis, value in fixed.items())}."
+    title = "Plan of the runs that are still to do"
+    return TextTable.of(title, names, cells, (), above if fixed else "")
 
 
-def cell(name: str, row: Mapping, lines: Mapping[str, int]) -> str:
+def cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
     """A value as it is read; of the sbatch line its number in `lines`."""
     if name == "feasibility":
-        started = not row["reason"].startswith("missing: ")
-        return row[name] + f" ({row['reason']})" * started
-    value = row["duration_s" if name == "duration" else name]
+        started = not row.reason.startswith("missing: ")
+        return row.feasibility + f" ({row.reason})" * started
+    value = getattr(row, "duration_s" if name == "duration" else name)
     if value is None:
-        unknown = name == "cost_usd" and row["feasibility"] != costed_plan.EXCLUDED
+        unknown = name == "cost_usd" and row.feasibility != costed_plan.EXCLUDED
         return "unknown" if unknown else MISSING
     if name == "submission" and template(row) in lines:
         return f"sbatch {lines[template(row)]}"
-    if name == "gpus" and row["devices"] == LOGICAL:
+    if name == "gpus" and row.devices == LOGICAL:
         # what Slurm may give out as GPUs trains on parts of a CPU
         return Number(f"{value} logical", value)
     if isinstance(value, str):
@@ -109,8 +113,8 @@ def clock(duration_s: float) -> Number:
 
 def totals_shown(made: costed_plan.Plan, config: Config) -> TextTable:
     """The sums for each platform and for all, with notes on them and on the budget."""
-    platforms = dict.fromkeys(row["platform"] for row in made.runs)
-    groups = {p: [row for row in made.runs if row["platform"] == p] for p in platforms}
+    platforms = dict.fromkeys(row.platform for row in made.runs)
+    groups = {p: [row for row in made.runs if row.platform == p] for p in platforms}
     rows = [[name, *sums(costed_plan.total(runs))] for name, runs in groups.items()]
     rows.append(["all", *sums(costed_plan.total(made.runs))])
     names = ["platform", "runs", "node_hours", "cost_usd", "one after the other"]
@@ -142,8 +146,8 @@ def notes(made: costed_plan.Plan, config: Config) -> list[str]:
         "Neither queue nor repeated attempts. Node-hours are nodes x duration, also where nodes "
         "are processes of one machine."
     )
-    assumed = (row for row in made.runs if row["duration_from"] == costed_plan.TIME_LIMIT)
-    if any(not row["submission"].startswith("sbatch ") for row in assumed):
+    assumed = (row for row in made.runs if row.duration_from == costed_plan.TIME_LIMIT)
+    if any(not row.is_sbatch for row in assumed):
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
     if unpriced := costed_plan.total(made.runs).unpriced:
         found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")

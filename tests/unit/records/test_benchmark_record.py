@@ -8,18 +8,19 @@ from typing import Any
 
 import all_reduce_records
 import pytest
-from builders import manifest_dict, raw_config
+from builders import manifest_of, raw_config
 from msgspec.structs import replace
 from tfscaling.records import benchmark_record, run_record
 from tfscaling.records.rank_report import BenchmarkReport
 from tfscaling.study import configuration
+from tfscaling.study.manifest import PlannedBenchmark
 
 
 @pytest.fixture
-def entry() -> dict[str, Any]:
+def planned() -> PlannedBenchmark:
     """Two nodes of the cluster."""
     raw = raw_config((("all_reduce_benchmark",), {"enabled": True}))
-    return manifest_dict(configuration.validate(raw))["all_reduce_benchmarks"][1]
+    return manifest_of(configuration.validate(raw)).all_reduce_benchmarks[1]
 
 
 def reports() -> list[BenchmarkReport]:
@@ -43,10 +44,13 @@ def test_the_durations_of_every_rank_are_kept(tmp_path: Path) -> None:
     assert lines[-1] == "1,sweep,4,3,0.200000000"
 
 
-def test_a_record_is_read_as_it_was_made(tmp_path: Path, entry: dict[str, Any]) -> None:
-    path = all_reduce_records.write(tmp_path, entry)
+def test_a_record_is_read_as_it_was_made(tmp_path: Path, planned: PlannedBenchmark) -> None:
+    path = all_reduce_records.write(tmp_path, planned)
     record = benchmark_record.read(path)
-    assert record is not None and record.parameters_hash == entry["parameters_hash"]
+    assert (
+        record is not None
+        and record.parameters_hash == all_reduce_records.spec_of(planned).parameters_hash
+    )
     assert record.validity.checks[-1] == "sums"
     assert [rank.rank for rank in record.ranks] == [0, 1]
     assert benchmark_record.read(tmp_path / "none.json") is None
@@ -54,16 +58,16 @@ def test_a_record_is_read_as_it_was_made(tmp_path: Path, entry: dict[str, Any]) 
 
 @pytest.mark.parametrize("change", [{"extra": 1}, {"all_reduces": []}, {"wall_time_s": "long"}])
 def test_another_file_is_no_record(
-    change: dict[str, Any], tmp_path: Path, entry: dict[str, Any]
+    change: dict[str, Any], tmp_path: Path, planned: PlannedBenchmark
 ) -> None:
-    path = all_reduce_records.write(tmp_path, entry)
+    path = all_reduce_records.write(tmp_path, planned)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(run_record.RecordError):
         benchmark_record.read(path)
 
 
-def test_a_time_that_cannot_be_is_named(entry: dict[str, Any]) -> None:
-    record = all_reduce_records.record_of(entry)
+def test_a_time_that_cannot_be_is_named(planned: PlannedBenchmark) -> None:
+    record = all_reduce_records.record_of(planned)
     gradient, *others = record.all_reduces
     wrong = (replace(gradient, slowest_s=(1.0, 0.0)), *others)
     with pytest.raises(run_record.RecordError, match=r"all_reduces\[0\].slowest_s\[1\]: Expected"):

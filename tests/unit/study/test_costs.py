@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tfscaling.study.costs import node_price_usd, run_cost_usd
+from msgspec.structs import replace
+from tfscaling.study.config import Platform
+from tfscaling.study.costs import run_cost_usd
+
+PLATFORM = Platform(launcher="srun", cpus_per_node=8, nodes_max=8)
 
 
 @pytest.mark.parametrize(
@@ -27,14 +31,14 @@ def test_cost_is_price_times_nodes_times_hours(
 def test_gpus_are_added_to_the_price_of_the_node_if_they_have_one_of_their_own(
     per_node: float | None, per_gpu: float | None, gpus: int, price: float | None
 ) -> None:
-    platform = {"usd_per_node_hour": per_node, "usd_per_gpu_hour": per_gpu}
+    platform = replace(PLATFORM, usd_per_node_hour=per_node, usd_per_gpu_hour=per_gpu)
     expected = None if price is None else pytest.approx(price)
-    assert node_price_usd(platform, gpus) == expected
+    assert platform.price_usd(gpus) == expected
 
 
 def test_a_run_pays_for_the_gpus_of_all_its_nodes() -> None:
-    platform = {"usd_per_node_hour": 0.1, "usd_per_gpu_hour": 2.5}
-    cost = run_cost_usd(node_price_usd(platform, 2), 4, 1800.0)
+    platform = replace(PLATFORM, usd_per_node_hour=0.1, usd_per_gpu_hour=2.5)
+    cost = run_cost_usd(platform.price_usd(2), 4, 1800.0)
     assert cost == pytest.approx((0.1 + 2 * 2.5) * 4 / 2)
 
 

@@ -33,11 +33,9 @@ def test_totals_and_shares(
     assert (shape.tasks, shape.gpus, shape.gpus_per_task) == (tasks, gpus, gpus_per_task)
 
 
-def test_geometry_of_a_point_of_the_grid() -> None:
-    axes = {"nodes": 2, "tasks_per_node": "2+1", "gpus_per_node": 4, "platform": "x"}
-    assert Geometry.of(axes) == Geometry(2, "2+1", 4)
-    assert Geometry.of(axes).tasks_on_nodes == (2, 1)
-    assert Geometry.of(axes).tasks_per_node_max == 2
+def test_uneven_tasks_of_the_nodes() -> None:
+    assert Geometry(2, "2+1", 4).tasks_on_nodes == (2, 1)
+    assert Geometry(2, "2+1", 4).tasks_per_node_max == 2
 
 
 @pytest.mark.parametrize(

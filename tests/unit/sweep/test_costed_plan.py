@@ -10,19 +10,20 @@ import all_reduce_records
 import generator
 import plan as script
 import pytest
-from builders import REGISTRIES, manifest_dict, raw_config, record_of, write_failure, write_record
+from builders import REGISTRIES, manifest_of, raw_config, record_of, write_failure, write_record
 from msgspec.structs import replace
-from submitted import config_of, described, entries, plan_of, refusal_of
+from submitted import config_of, described, plan_of, planned_runs, refusal_of
 from tfscaling.records.phases import PHASES, WALL_PHASES
-from tfscaling.study import configuration, grid, run_spec
+from tfscaling.study import configuration, grid
 from tfscaling.study.config import AllReduceBenchmark, Config
+from tfscaling.study.manifest import PlannedRun
 from tfscaling.sweep import costed_plan, submission
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 WALL_S = generator.phases().wall_time_s
 
 
-def record_with(folder: Path, entry: dict[str, Any], **phases: float) -> None:
+def record_with(folder: Path, entry: PlannedRun, **phases: float) -> None:
     path = write_record(folder, entry)
     record = json.loads(path.read_text())
     record["phases"].update(phases)
@@ -36,33 +37,32 @@ def test_runs_without_a_record_are_to_do_and_excluded_points_have_their_reason(
     tmp_path: Path,
 ) -> None:
     made = plan_of(config_of(cpus_per_node=8), tmp_path)
-    assert [(row["nodes"], row["feasibility"], row["reason"]) for row in made.rows] == [
+    assert [(row.nodes, row.feasibility, row.reason) for row in made.rows] == [
         (1, "runs", "missing: not run yet"),
         (2, "runs", "missing: not run yet"),
         (9, "excluded", "9 nodes exceed nodes_max 8"),
     ]
     assert (len(made.runs), made.finished, made.elsewhere) == (2, 0, 0)
-    assert all(tuple(row) == costed_plan.COLUMNS for row in made.runs)
-    assert made.rows[1]["tasks"] == 2 and made.rows[1]["cpus_per_task"] == 8
-    assert made.rows[2]["repeat"] is None and made.rows[2]["duration_s"] is None
+    assert made.rows[1].tasks == 2 and made.rows[1].cpus_per_task == 8
+    assert made.rows[2].repeat is None and made.rows[2].duration_s is None
 
 
 def test_finished_runs_are_left_out_and_cost_nothing(tmp_path: Path) -> None:
     config = config_of()
-    write_record(tmp_path, entries(config)[1])
+    write_record(tmp_path, planned_runs(config)[1])
     made = plan_of(config, tmp_path)
-    assert [row["nodes"] for row in made.runs] == [1]
+    assert [row.nodes for row in made.runs] == [1]
     assert made.finished == 1
 
 
 def test_failed_stale_and_broken_runs_are_to_do_with_the_reason(tmp_path: Path) -> None:
     config = config_of(repeats=3)
-    first, second, third = entries(config)[:3]
+    first, second, third = planned_runs(config)[:3]
     write_failure(tmp_path, first)
-    write_record(tmp_path, {**second, "parameters": {**second["parameters"], "epochs": 7},
-                            "parameters_hash": "0" * 16})  # fmt: skip
+    longer = replace(second.spec, recipe=replace(second.spec.recipe, epochs=7))
+    write_record(tmp_path, replace(second, spec=longer))
     write_record(tmp_path, third).write_text("{")
-    reasons = [row["reason"] for row in plan_of(config, tmp_path).runs if row["nodes"] == 1]
+    reasons = [row.reason for row in plan_of(config, tmp_path).runs if row.nodes == 1]
     assert reasons[0].startswith("failed: rank_died: rank 1 on node1")
     assert reasons[1] == "stale: made with other parameters: epochs: 7, now 2"
     assert reasons[2].startswith("failed: ") and "not JSON" in reasons[2]
@@ -74,7 +74,7 @@ def test_only_the_chosen_cluster_is_planned(tmp_path: Path) -> None:
     raw["platforms"]["cluster"]["cluster"] = "gcp"
     raw["cluster"] = "gcp"
     made = plan_of(configuration.validate(raw), tmp_path)
-    assert {row["platform"] for row in made.rows} == {"cluster"}
+    assert {row.platform for row in made.rows} == {"cluster"}
     assert (len(made.runs), made.elsewhere) == (3, 2)
 
 
@@ -83,50 +83,53 @@ def test_only_the_chosen_cluster_is_planned(tmp_path: Path) -> None:
 
 def test_without_a_measurement_the_time_limit_is_the_estimate(tmp_path: Path) -> None:
     row = plan_of(config_of(**PRICE), tmp_path).runs[1]
-    assert (row["duration_s"], row["duration_from"]) == (1800.0, "time limit")
-    assert row["node_hours"] == pytest.approx(1.0)
-    assert row["cost_usd"] == pytest.approx(3.6)
+    assert (row.duration_s, row.duration_from) == (1800.0, "time limit")
+    assert row.node_hours == pytest.approx(1.0)
+    assert row.cost_usd == pytest.approx(3.6)
 
 
 def test_the_estimate_is_the_median_wall_time_of_the_points_valid_runs(tmp_path: Path) -> None:
     config = config_of(repeats=4)
-    for entry, extra in zip(entries(config)[:3], (0.0, 100.0, 5.0), strict=True):
+    for entry, extra in zip(planned_runs(config)[:3], (0.0, 100.0, 5.0), strict=True):
         record_with(tmp_path, entry, train_time_s=10.0 + extra, queue_time_s=999.0)
     of_one_node, *others = plan_of(config, tmp_path).runs
-    assert of_one_node["repeat"] == 4
-    assert of_one_node["duration_s"] == pytest.approx(WALL_S + 5.0)
-    assert of_one_node["duration_from"] == "measured, 3 runs"
-    assert {row["duration_from"] for row in others} == {"time limit"}
+    assert of_one_node.repeat == 4
+    assert of_one_node.duration_s == pytest.approx(WALL_S + 5.0)
+    assert of_one_node.duration_from == "measured, 3 runs"
+    assert {row.duration_from for row in others} == {"time limit"}
 
 
 def test_the_wall_time_is_every_phase_but_queue_boot_and_execution_time_which_overlaps(
     tmp_path: Path,
 ) -> None:
-    (entry, _) = entries(config_of())
+    (entry, _) = planned_runs(config_of())
     record_with(tmp_path, entry, **dict.fromkeys(set(PHASES) - set(WALL_PHASES), 999.0))
-    assert costed_plan.measured_s(entry, tmp_path) == pytest.approx([WALL_S])
+    assert costed_plan.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
 
 
 def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path: Path) -> None:
     old = replace(config_of(repeats=2), seed=50)
-    write_record(tmp_path, entries(old)[1])
+    write_record(tmp_path, planned_runs(old)[1])
     config = config_of()
-    (entry, _) = entries(config)
-    assert costed_plan.measured_s(entry, tmp_path) == pytest.approx([WALL_S])
+    (entry, _) = planned_runs(config)
+    assert costed_plan.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
     longer = replace(config.recipes["weak"], epochs=3)
     changed = replace(config, recipes={"weak": longer})
-    assert costed_plan.measured_s(entries(changed)[0], tmp_path) == []
-    record = tmp_path / entries(old)[1]["path"] / "run.json"
+    assert costed_plan.measured_s(planned_runs(changed)[0].spec, tmp_path) == []
+    record = tmp_path / planned_runs(old)[1].spec.path / "run.json"
     content = json.loads(record.read_text())
     content["axes"]["nodes"] = 2
     record.write_text(json.dumps(content))
-    assert costed_plan.measured_s(entry, tmp_path) == []
+    assert costed_plan.measured_s(entry.spec, tmp_path) == []
 
 
 def test_one_run_is_named_in_the_singular(tmp_path: Path) -> None:
     config = config_of(repeats=2)
-    write_record(tmp_path, entries(config)[0])
-    assert costed_plan.estimate(entries(config)[1], tmp_path, 1.0)[1] == "measured, 1 run"
+    write_record(tmp_path, planned_runs(config)[0])
+    assert (
+        costed_plan.estimate(planned_runs(config)[1].spec, tmp_path, 1.0).source
+        == "measured, 1 run"
+    )
 
 
 def test_totals(tmp_path: Path) -> None:
@@ -165,9 +168,9 @@ def test_within_the_budget(budget: dict[str, Any], tmp_path: Path) -> None:
 
 def test_finished_runs_leave_the_budget_to_the_others(tmp_path: Path) -> None:
     config = config_of({"usd": 2}, **PRICE)
-    write_record(tmp_path, entries(config)[1])
+    write_record(tmp_path, planned_runs(config)[1])
     assert refusal_of(config, tmp_path) is None
-    write_record(tmp_path, entries(config)[0])
+    write_record(tmp_path, planned_runs(config)[0])
     assert refusal_of(config_of({"usd": 0, "node_hours": 0}), tmp_path) is None
 
 
@@ -194,8 +197,7 @@ def test_the_schema_refuses(budget: dict[str, Any]) -> None:
 
 def page(config: dict[str, Any], folder: Path, executor: str = "slurm") -> str:
     made = plan_of(config, folder)
-    submission.add(made.runs, config, described(executor))
-    return script.markdown(made, config)
+    return script.markdown(submission.added(made, config, described(executor)), config)
 
 
 def table_rows(text: str) -> list[list[str]]:
@@ -225,7 +227,7 @@ def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
              "gpus_per_node": [0, 2]}  # fmt: skip
     config = configuration.validate(raw_config((("grid",), [block])))
     made = plan_of(config, tmp_path)
-    assert [row["devices"] for row in made.rows] == ["CPU", "logical"] * 2
+    assert [row.devices for row in made.rows] == ["CPU", "logical"] * 2
     header, *rows = table_rows(page(config, tmp_path, "local"))
     shown = [dict(zip(header, row, strict=True)) for row in rows[:4]]
     assert [(row["devices"], row["gpus"]) for row in shown] == [
@@ -235,7 +237,7 @@ def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
 
 def test_the_page_says_what_is_unknown_and_what_was_tried(tmp_path: Path) -> None:
     config = config_of()
-    write_failure(tmp_path, entries(config)[0])
+    write_failure(tmp_path, planned_runs(config)[0])
     text = page(config, tmp_path, "local")
     assert ["all", "2", "1.500", "unknown", "1:00:00"] in table_rows(text)
     assert "- No price, so unknown dollars: cluster.\n" in text
@@ -254,7 +256,7 @@ def test_known_dollars_are_not_the_whole_sum_if_some_are_unknown(tmp_path: Path)
 def test_the_page_of_a_finished_sweep(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "nodes"), 1), (("budget",), {"usd": 0}))
     config = configuration.validate(raw)
-    write_record(tmp_path, entries(config)[0])
+    write_record(tmp_path, planned_runs(config)[0])
     text = page(config, tmp_path)
     assert "\nNone.\n" in text
     assert "- 1 of 1 runs are finished and cost nothing.\n" in text
@@ -271,10 +273,8 @@ def test_the_page_says_that_the_budget_is_exceeded(tmp_path: Path) -> None:
 
 def test_records_of_the_builders_follow_what_the_plan_expects() -> None:
     """The fixtures of this file are valid records."""
-    (entry, _) = entries(config_of())
-    assert record_of(entry)["parameters_hash"] == run_spec.parameters_hash(
-        entry["axes"], entry["parameters"]
-    )
+    run = planned_runs(config_of())[0]
+    assert record_of(run)["parameters_hash"] == run.spec.parameters_hash
 
 
 # --- benchmarks ---
@@ -288,11 +288,9 @@ def with_benchmarks(**budget: float) -> Config:
 def test_benchmarks_still_to_do_are_bounded_by_the_time_limit(tmp_path: Path) -> None:
     config = with_benchmarks()
     (row,) = plan_of(config, tmp_path / "runs").benchmarks
-    assert row == {
-        "platform": "cluster", "duration_s": 1800.0, "node_hours": 1.0,
-        "cost_usd": pytest.approx(3.6),
-    }  # fmt: skip
-    entry = manifest_dict(config)["all_reduce_benchmarks"][1]
+    assert (row.platform, row.duration_s, row.node_hours) == ("cluster", 1800.0, 1.0)
+    assert row.cost_usd == pytest.approx(3.6)
+    entry = manifest_of(config).all_reduce_benchmarks[1]
     all_reduce_records.write(tmp_path / "all_reduce", entry)
     assert plan_of(config, tmp_path / "runs").benchmarks == []
     # the record is of another one
@@ -324,8 +322,7 @@ def test_the_budget_counts_benchmarks_and_the_plan_says_so(tmp_path: Path) -> No
         "the 2 runs and the benchmarks (1) still to do are estimated at 2.50 node-hours" in refusal
     )
     made = plan_of(config, tmp_path / "runs")
-    submission.add(made.runs, config, {"executor": "local"})
-    page = script.markdown(made, config)
+    page = script.markdown(submission.added(made, config, described("local")), config)
     assert "1 benchmarks to do, at most 1.000 node-hours and 3.60 US dollars (time" in page
 
 
@@ -367,8 +364,8 @@ def test_broken_facts_of_prepared_data_refuse_nothing(text: str, tmp_path: Path)
 
 def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Path) -> None:
     config = config_of(repeats=2)
-    write_record(tmp_path, entries(config)[0], divergence="diverged: loss is NaN from epoch 2")
+    write_record(tmp_path, planned_runs(config)[0], divergence="diverged: loss is NaN from epoch 2")
     made = plan_of(config, tmp_path)
     assert made.finished == 1
-    assert [(row["nodes"], row["repeat"]) for row in made.runs] == [(1, 2), (2, 1), (2, 2)]
-    assert {row["duration_from"] for row in made.runs} == {"time limit"}
+    assert [(row.nodes, row.repeat) for row in made.runs] == [(1, 2), (2, 1), (2, 2)]
+    assert {row.duration_from for row in made.runs} == {"time limit"}

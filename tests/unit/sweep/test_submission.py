@@ -6,6 +6,7 @@ import logging
 import shlex
 import subprocess
 import types
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,16 +14,20 @@ from typing import Any
 import pytest
 import snakemake_executor_plugin_slurm as plugin
 from builders import raw_config
-from submitted import DEFAULTS, PROFILE, config_of, described, entries, plan_of
+from msgspec.structs import replace
+from submitted import DEFAULTS, PROFILE, config_of, described, plan_of
 from tfscaling.study import configuration, platforms
 from tfscaling.study.config import AXES
 from tfscaling.study.geometry import Geometry
+from tfscaling.study.platforms import Resource
 from tfscaling.sweep import submission
+from tfscaling.sweep.costed_plan import PlanRow
+from tfscaling.sweep.submission import Submission
 
 
 def submitted_by_the_plugin(
-    resources: dict[str, Any],
-    axes: dict[str, Any],
+    resources: Mapping[str, Resource],
+    row: PlanRow,
     monkeypatch: pytest.MonkeyPatch,
     **settings: Any,
 ) -> str:
@@ -39,7 +44,7 @@ def submitted_by_the_plugin(
     defaults = {name: DEFAULTS[name].value for name in DEFAULTS}
     job = SimpleNamespace(
         name="train", rule=SimpleNamespace(name="train"), threads=1, is_group=lambda: False,
-        wildcards=[str(axes[axis]) for axis in AXES],
+        wildcards=[str(getattr(row, axis)) for axis in AXES],
         resources=Resource({**defaults, "tmpdir": "/tmp", "training_runs": 1, **resources}),
     )  # fmt: skip
     job.resources.setdefault("slurm_extra", "")
@@ -99,9 +104,9 @@ def test_the_line_is_the_one_that_the_plugin_hands_to_the_shell(
 ) -> None:
     platform = config_of(**PLATFORMS[name]).platforms["cluster"]
     resources = platforms.slurm_resources(platform, shape)
-    axes = {**entries(config_of())[0]["axes"], "model": "own.models:vgg"}
-    line = submission.sbatch_line(resources, submission.run_name(axes), described())
-    assert line == submitted_by_the_plugin(resources, axes, monkeypatch)
+    row = replace(plan_of(config_of(), Path("nowhere")).rows[0], model="own.models:vgg")
+    line = submission.sbatch_line(resources, row.run_name, described())
+    assert line == submitted_by_the_plugin(resources, row, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -118,9 +123,9 @@ def test_the_settings_of_the_profile_reach_the_line(
     resources = platforms.slurm_resources(
         config_of(partition="cpu").platforms["cluster"], Geometry(2, 1, 0)
     )
-    axes = entries(config_of())[0]["axes"]
-    line = submission.sbatch_line(resources, submission.run_name(axes), described(**settings))
-    assert line == submitted_by_the_plugin(resources, axes, monkeypatch, **settings)
+    row = plan_of(config_of(), Path("nowhere")).rows[0]
+    line = submission.sbatch_line(resources, row.run_name, described(**settings))
+    assert line == submitted_by_the_plugin(resources, row, monkeypatch, **settings)
 
 
 def test_the_line_by_heart() -> None:
@@ -138,7 +143,7 @@ def test_the_line_by_heart() -> None:
 
 def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
     resources = platforms.slurm_resources(config_of().platforms["cluster"], Geometry(1, 1, 0))
-    line = submission.sbatch_line(resources, "a_1", {**described(), "rule": "tfs_train"})
+    line = submission.sbatch_line(resources, "a_1", replace(described(), rule="tfs_train"))
     assert "/rule_tfs_train/a_1/" in line
     assert "rule_tfs_train_wildcards_a_1" in line
 
@@ -155,12 +160,12 @@ def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None
     raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
     config = configuration.validate(raw)
     made = plan_of(config, tmp_path)
-    submission.add(made.runs, config, described("local"))
-    assert {row["platform"]: row["submission"] for row in made.runs} == {
+    local = submission.added(made, config, described("local"))
+    assert {row.platform: row.submission for row in local.runs} == {
         "laptop": "runs on this machine", "cluster": submission.NO_SLURM,
     }  # fmt: skip
-    submission.add(made.runs, config, described("lsf"))
-    assert made.runs[0]["submission"] == "by Snakemake's executor lsf"
+    made = submission.added(made, config, described("lsf"))
+    assert made.runs[0].submission == "by Snakemake's executor lsf"
 
 
 def test_a_workflow_without_executor_settings_and_defaults_is_described() -> None:
@@ -168,10 +173,9 @@ def test_a_workflow_without_executor_settings_and_defaults_is_described() -> Non
         executor_plugin=SimpleNamespace(name="local"), executor_settings=None,
         resource_settings=SimpleNamespace(default_resources=None), workdir_init="/p",
     )  # fmt: skip
-    assert submission.describe(workflow) == {
-        "executor": "local", "settings": {}, "default_resources": {}, "workdir": "/p",
-        "rule": "train",
-    }  # fmt: skip
+    assert submission.describe(workflow) == Submission(
+        executor="local", settings={}, default_resources={}, workdir="/p", rule="train"
+    )
 
 
 # --- the page ---

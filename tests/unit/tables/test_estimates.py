@@ -33,6 +33,14 @@ def test_one_disturbed_run_moves_a_point_little(points: int, disturbed: float) -
     assert found.variance[0] > 2 * found.variance[1]
 
 
+@pytest.mark.parametrize("lost", [1, 3])
+def test_runs_that_did_not_reach_their_end_count_against_a_point(lost: int) -> None:
+    values = np.array([[100.0, 101, 99, 100, 102, 98]] * 2)
+    values[1, :lost] = math.inf
+    first, other = estimate(values).location
+    assert other > first
+
+
 def test_what_drifts_falls_on_all_points_alike() -> None:
     """Block k takes longer for all: that is no scatter of the points."""
     y, drift = logs(8, 0.01), 0.3 * np.arange(6)

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from tfscaling.files import strict_json
 from tfscaling.records import events, run_record
 from tfscaling.records.rank_report import BenchmarkReport, Rank, RankReport
 
@@ -86,8 +87,8 @@ def _missing(folder: Path, rank: int, names: set[str]) -> str | None:
         wrong.append(f"no {report.name}")
     else:
         try:
-            run_record.read_json(report)
-        except (OSError, run_record.RecordError):
+            strict_json.loads(report.read_text())
+        except (OSError, ValueError):
             wrong.append(f"{report.name} is cut")
     last = events.last(passed) if passed.name in names else None
     if last is None:

@@ -10,7 +10,7 @@ import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -306,11 +306,6 @@ def write_json(path: Path, content: object) -> None:
     """
     text = msgspec.json.format(strict_json.encode(content), indent=1).decode()
     atomic.write_text(path, text + "\n")
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file, or None if there is none. Raises RecordError if it is broken."""
-    return decoded(path, msgspec.json.Decoder(dict[str, Any]), 0)
 
 
 def read(path: Path) -> RunRecord | None:

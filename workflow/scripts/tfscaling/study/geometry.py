@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tfscaling.study.config import Recipe
 
@@ -21,11 +19,6 @@ class Geometry:
     nodes: int
     tasks_per_node: int | str
     gpus_per_node: int
-
-    @classmethod
-    def of(cls, axes: Mapping[str, Any]) -> Geometry:
-        """The geometry of a point of the grid."""
-        return cls(axes["nodes"], axes["tasks_per_node"], axes["gpus_per_node"])
 
     @property
     def tasks_on_nodes(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -164,52 +164,3 @@ def _benchmarks(
             spec=None if refusal else benchmark,
         )
     return tuple(benchmarks.values())
-
-
-def as_dict(manifest: Manifest) -> dict[str, Any]:
-    """The same of a manifest."""
-    from tfscaling.study import platforms
-
-    return {
-        "schema_version": manifest.schema_version,
-        "planned": manifest.runs,
-        "order_seed": manifest.order_seed,
-        "target_accuracy": manifest.target_accuracy,
-        "synchronous_strategies": manifest.synchronous_strategies,
-        "platforms": {
-            name: {key: getattr(platform, key) for key in ("title", *platforms.SHOWN)}
-            for name, platform in manifest.platforms.items()
-        },
-        "runs": [
-            {
-                "path": run.spec.path,
-                "axes": run.spec.axes,
-                "replicas": run.spec.replicas,
-                "per_replica_batch_size": run.spec.per_replica_batch_size,
-                "global_batch_size": run.spec.global_batch_size,
-                "batch_scaling": run.spec.batch_scaling,
-                "relative_interval": run.relative_interval,
-                "further": run.extra_repeat,
-                "usd_per_node_hour": run.usd_per_node_hour,
-                "parameters": run.spec.parameters,
-                "parameters_hash": run.spec.parameters_hash,
-            }
-            for run in manifest.runs
-        ],
-        "all_reduce_benchmarks": [
-            {
-                "path": planned.point.path,
-                "axes": planned.point.axes,
-                "replicas": planned.replicas,
-                "usd_per_node_hour": planned.usd_per_node_hour,
-                "refusal": planned.refusal,
-                "parameters": planned.spec and planned.spec.parameters,
-                "parameters_hash": planned.spec and planned.spec.parameters_hash,
-            }
-            for planned in manifest.all_reduce_benchmarks
-        ],
-        "excluded": [
-            {"axes": excluded.point.axes, "reason": excluded.reason}
-            for excluded in manifest.excluded
-        ],
-    }

@@ -7,58 +7,90 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from tfscaling.analysis import communication
 from tfscaling.records import benchmark_record, prepared_data, run_record, run_states
-from tfscaling.study import costs, grid, manifest, platforms, user_code
-from tfscaling.study.config import AXES, BATCH_SIZE_KEYS, POINT_AXES, Budget, Config
+from tfscaling.study import costs, grid, platforms, user_code
+from tfscaling.study.config import BATCH_SIZE_KEYS, Budget, Config
 from tfscaling.study.configuration import Sources, problem
-from tfscaling.study.geometry import Geometry
-from tfscaling.study.manifest import Manifest, PlannedBenchmark, PlannedRun
+from tfscaling.study.manifest import Excluded, Manifest, PlannedBenchmark, PlannedRun
+from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import one_line
 
-Row = dict[str, Any]
-
-COLUMNS = (
-    *AXES,
-    *("devices", "feasibility", "reason", "tasks", "gpus", "cpus_per_task"),
-    *("duration_s", "duration_from", "node_hours", "cost_usd", "submission"),
-)
-BENCHMARK_COLUMNS = ("platform", "duration_s", "node_hours", "cost_usd")
 TIME_LIMIT = "time limit"
-#: A run that is still to do, a further repeat that may have to be done, a point that is not run.
+#: A run that is still to do, an extra repeat that may have to be done, a point that is not run.
 RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
+
+
+class PlanRow(Point, frozen=True, kw_only=True):
+    """A run that is still to do, or an excluded point, which has neither sizes nor a duration."""
+
+    repeat: int | None = None
+    devices: str
+    feasibility: str
+    reason: str
+    tasks: int | None = None
+    gpus: int | None = None
+    cpus_per_task: int | None = None
+    duration_s: float | None = None
+    duration_from: str | None = None
+    node_hours: float | None = None
+    cost_usd: float | None = None
+    submission: str | None = None
+
+    @property
+    def run_name(self) -> str:
+        """What the Slurm executor plugin calls the run, in the job's comment and in a folder."""
+        return "_".join(map(str, (*self.axes.values(), self.repeat))).replace("/", "_")
+
+    @property
+    def is_sbatch(self) -> bool:
+        """Whether it is submitted to Slurm."""
+        return (self.submission or "").startswith("sbatch ")
+
+
+class BenchmarkRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An all-reduce benchmark that is still to do."""
+
+    platform: str
+    duration_s: float
+    node_hours: float
+    cost_usd: float | None
+
+
+COLUMNS = PlanRow.__struct_fields__
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`rows` as in COLUMNS: the runs still to do, further repeats included, the excluded points.
+    """`rows`: the runs still to do, extra repeats included, and the excluded points.
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
-    `benchmarks` still to do are no rows of the plan: each has BENCHMARK_COLUMNS.
+    `benchmarks` still to do are no rows of the plan.
     """
 
-    rows: list[Row]
+    rows: list[PlanRow]
     finished: int
     elsewhere: int
-    benchmarks: list[Row] = field(default_factory=list)
+    benchmarks: list[BenchmarkRow] = field(default_factory=list)
 
     @property
-    def runs(self) -> list[Row]:
+    def runs(self) -> list[PlanRow]:
         """The runs that are still to do, or may have to be."""
-        return [row for row in self.rows if row["feasibility"] != EXCLUDED]
+        return [row for row in self.rows if row.feasibility != EXCLUDED]
 
     @property
-    def if_needed(self) -> list[Row]:
-        """The further repeats of them, which are done only where an interval is too wide."""
-        return [row for row in self.rows if row["feasibility"] == IF_NEEDED]
+    def if_needed(self) -> list[PlanRow]:
+        """The extra repeats of them, which are done only where an interval is too wide."""
+        return [row for row in self.rows if row.feasibility == IF_NEEDED]
 
 
 @dataclass(frozen=True)
@@ -80,115 +112,123 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     Raises ConfigError if no platform is on the cluster that was chosen.
     """
     platforms.check_cluster(config)
-    expected = manifest.as_dict(planned)
-    selected = [e for e in expected["runs"] if is_selected(config, e["axes"]["platform"])]
-    runs = [
-        msgspec.structs.replace(run, extra_repeat=False)
-        for run in planned.runs
-        if config.is_selected(run.spec.point.platform)
-    ]
-    table, _ = runs_table.run_tables(runs, runs_dir)
-    estimates: dict[tuple[Any, ...], tuple[float, str]] = {}
+    selected = [run for run in planned.runs if config.is_selected(run.spec.point.platform)]
+    # an extra repeat, too, has a row although it is not there
+    wanted = tuple(replace(run, extra_repeat=False) for run in selected)
+    table, _ = runs_table.run_tables(wanted, runs_dir)
+    estimates: dict[Point, Estimate] = {}
     rows = []
-    for entry, status, reason in zip(selected, table["status"], table["reason"], strict=True):
+    for run, status, reason in zip(selected, table["status"], table["reason"], strict=True):
         if status in run_states.FINISHED:
             continue
-        point = tuple(entry["axes"][axis] for axis in POINT_AXES)
+        point = run.spec.point
         if point not in estimates:
-            limit_min = config.platforms[entry["axes"]["platform"]].runtime_min
-            estimates[point] = estimate(entry, runs_dir, 60.0 * limit_min)
-        rows.append(_row(entry, f"{status}: {one_line(reason)}", *estimates[point]))
+            limit_s = 60.0 * config.platforms[point.platform].runtime_min
+            estimates[point] = estimate(run.spec, runs_dir, limit_s)
+        rows.append(_row(run, f"{status}: {one_line(reason)}", estimates[point]))
     finished = len(selected) - len(rows)
-    for out in expected["excluded"]:
-        if is_selected(config, out["axes"]["platform"]):
-            why = {"feasibility": EXCLUDED, "reason": out["reason"]}
-            why["devices"] = platforms.device_kind(
-                out["axes"]["gpus_per_node"],
-                config.platforms[out["axes"]["platform"]].devices,
-            )
-            rows.append({**dict.fromkeys(COLUMNS), **out["axes"], **why})
+    for out in planned.excluded:
+        if config.is_selected(out.point.platform):
+            rows.append(_excluded_row(out, config))
     benchmarks = communication.to_do(
         planned.all_reduce_benchmarks, benchmark_record.folder_beside(runs_dir)
     )
-    elsewhere = len(expected["runs"]) - len(selected)
+    elsewhere = len(planned.runs) - len(selected)
     return Plan(rows, finished, elsewhere, _benchmarks(config, benchmarks))
 
 
-def _benchmarks(config: Config, planned: Sequence[PlannedBenchmark]) -> list[Row]:
+def _benchmarks(config: Config, benchmarks: Iterable[PlannedBenchmark]) -> list[BenchmarkRow]:
     """Rows of these benchmarks, the platform's time limit as their duration."""
     rows = []
-    for benchmark in planned:
+    for benchmark in benchmarks:
         platform, nodes = benchmark.point.platform, benchmark.point.nodes
-        limit_s = 60.0 * config.platforms[platform].runtime_min
-        cost_usd = costs.run_cost_usd(benchmark.usd_per_node_hour, nodes, limit_s)
-        row = (platform, limit_s, nodes * limit_s / 3600.0, cost_usd)
-        if is_selected(config, platform):
-            rows.append(dict(zip(BENCHMARK_COLUMNS, row, strict=True)))
+        if config.is_selected(platform):
+            limit_s = 60.0 * config.platforms[platform].runtime_min
+            rows.append(
+                BenchmarkRow(
+                    platform=platform,
+                    duration_s=limit_s,
+                    node_hours=nodes * limit_s / 3600.0,
+                    cost_usd=costs.run_cost_usd(benchmark.usd_per_node_hour, nodes, limit_s),
+                )
+            )
     return rows
 
 
-def is_selected(config: Config, platform: str) -> bool:
-    """Whether the platform is on the cluster that was chosen with --config cluster=NAME."""
-    return config.is_selected(platform)
+class Estimate(NamedTuple):
+    """How long a run takes, and where that comes from."""
+
+    duration_s: float
+    source: str
 
 
-def _row(entry: Mapping[str, Any], reason: str, duration_s: float, source: str) -> Row:
-    axes = entry["axes"]
-    shape = Geometry.of(axes)
-    return {
-        **axes,
-        "devices": platforms.device_kind(shape.gpus_per_node, entry["parameters"]["devices"]),
-        "feasibility": IF_NEEDED if entry["further"] else RUNS,
-        "reason": reason,
-        "tasks": shape.tasks,
-        "gpus": shape.gpus,
-        "cpus_per_task": entry["parameters"]["cpus_per_node"] // shape.tasks_per_node_max,
-        "duration_s": duration_s,
-        "duration_from": source,
-        "node_hours": shape.nodes * duration_s / 3600.0,
-        "cost_usd": costs.run_cost_usd(entry["usd_per_node_hour"], shape.nodes, duration_s),
-        "submission": None,
-    }
+def _row(run: PlannedRun, reason: str, estimated: Estimate) -> PlanRow:
+    spec, shape, duration_s = run.spec, run.spec.geometry, estimated.duration_s
+    return PlanRow(
+        **msgspec.structs.asdict(spec.point),
+        repeat=spec.repeat,
+        devices=platforms.device_kind(shape.gpus_per_node, spec.measured.devices),
+        feasibility=IF_NEEDED if run.extra_repeat else RUNS,
+        reason=reason,
+        tasks=shape.tasks,
+        gpus=shape.gpus,
+        cpus_per_task=spec.cpus_per_task,
+        duration_s=duration_s,
+        duration_from=estimated.source,
+        node_hours=shape.nodes * duration_s / 3600.0,
+        cost_usd=costs.run_cost_usd(run.usd_per_node_hour, shape.nodes, duration_s),
+    )
 
 
-def estimate(entry: Mapping[str, Any], runs_dir: Path, limit_s: float) -> tuple[float, str]:
-    """(seconds, where they come from) of an expected run.
+def _excluded_row(excluded: Excluded, config: Config) -> PlanRow:
+    point = excluded.point
+    devices = config.platforms[point.platform].devices
+    return PlanRow(
+        **msgspec.structs.asdict(point),
+        devices=platforms.device_kind(point.gpus_per_node, devices),
+        feasibility=EXCLUDED,
+        reason=excluded.reason,
+    )
+
+
+def estimate(spec: RunSpec, runs_dir: Path, limit_s: float) -> Estimate:
+    """How long a planned run takes.
 
     The median of the point's own valid runs, else the time limit: an upper bound. Nothing is scaled
     from other points: the start and the compilation do not shrink with the epochs, and the time of
     a step depends on nodes and batch in a way that this workflow is there to measure.
     """
-    times = measured_s(entry, runs_dir)
-    if not times:
-        return limit_s, TIME_LIMIT
-    return statistics.median(times), f"measured, {len(times)} run{'s' if len(times) > 1 else ''}"
+    times_s = measured_s(spec, runs_dir)
+    if not times_s:
+        return Estimate(limit_s, TIME_LIMIT)
+    number = f"{len(times_s)} run{'s' if len(times_s) > 1 else ''}"
+    return Estimate(statistics.median(times_s), f"measured, {number}")
 
 
-def measured_s(entry: Mapping[str, Any], runs_dir: Path) -> list[float]:
-    """Wall times in seconds of the valid runs of an expected run's point, whatever their seed."""
-    times = []
-    for path in sorted((runs_dir / entry["path"]).parent.glob(f"repeat=*/{run_record.RECORD}")):
+def measured_s(spec: RunSpec, runs_dir: Path) -> list[float]:
+    """Wall times in seconds of the valid runs of a planned run's point, whatever their seed."""
+    times_s = []
+    requested = {**spec.parameters, "seed": None}
+    for path in sorted((runs_dir / spec.path).parent.glob(f"repeat=*/{run_record.RECORD}")):
         try:
             record = run_record.read(path)
         except run_record.RecordError:
             continue
-        if record is None or not record.is_valid:
+        if record is None or not record.is_valid or record.axes.point != spec.point:
             continue
-        same_point = {**record.axes.axes, "repeat": None} == {**entry["axes"], "repeat": None}
-        made, asked = record.parameters, entry["parameters"]
-        if same_point and {**made, "seed": None} == {**asked, "seed": None}:
-            times.append(record.phases.wall_time_s)
-    return times
+        if {**record.parameters, "seed": None} == requested:
+            times_s.append(record.phases.wall_time_s)
+    return times_s
 
 
-def total(runs: Sequence[Row]) -> Total:
+def total(runs: Sequence[PlanRow | BenchmarkRow]) -> Total:
     """Sums over rows of runs, or of benchmarks."""
     return Total(
         len(runs),
-        sum(row["node_hours"] for row in runs),
-        sum(row["cost_usd"] or 0.0 for row in runs),
-        sum(row["duration_s"] for row in runs),
-        tuple(dict.fromkeys(row["platform"] for row in runs if row["cost_usd"] is None)),
+        sum(row.node_hours or 0.0 for row in runs),
+        sum(row.cost_usd or 0.0 for row in runs),
+        sum(row.duration_s or 0.0 for row in runs),
+        tuple(dict.fromkeys(row.platform for row in runs if row.cost_usd is None)),
     )
 
 
@@ -232,8 +272,8 @@ def batch_problem(
 
 def budget_problems(
     config: Config,
-    runs: Sequence[Row],
-    benchmarks: Sequence[Row] = (),
+    runs: Sequence[PlanRow],
+    benchmarks: Sequence[BenchmarkRow] = (),
     sources: Sources = (),
 ) -> list[str]:
     """One line for each key of the budget that the estimate of all these exceeds or cannot meet."""

@@ -1,4 +1,4 @@
-"""Further repeats of the points whose interval is still too wide.
+"""Extra repeats of the points whose interval is still too wide.
 
 Repeats are added in rounds: all runs of a round end, then the points are looked at again. A point
 is repeated up to the next number of runs at which its interval can be narrower at all: that of the
@@ -7,65 +7,90 @@ median ends at order statistics, which move inwards at 9, 12, 15, ... runs only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
+
+from tfscaling.records import run_record
 from tfscaling.records.run_states import FINISHED, RunState
-from tfscaling.study.config import AXES, POINT_AXES
+from tfscaling.study.manifest import Manifest, PlannedRun
+from tfscaling.study.run_spec import Point
 from tfscaling.tables import runs_table
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL, median_interval, median_rank
-from tfscaling.tables.table_rows import rows_of
-
-Entry = Mapping[str, Any]
+from tfscaling.tables.table_rows import Row, point_of, rows_of
 
 METRIC = "execution_time_s"
 NARROW, WIDE, EXHAUSTED = "narrow enough", "too wide", "too wide at repeats_max"
 HALF_DIVERGED = "at least half of the runs diverged"
 
 
-def next_round(
-    expected: Entry, runs_dir: Path, asked: Sequence[str], number: int
-) -> dict[str, Any]:
-    """What round `number` adds, after the runs of every block and those `asked` for since.
+class RepeatedPoint(Point, frozen=True, kw_only=True):
+    """A point that has an interval to reach and whose runs are all there, none of them stale.
 
-    `runs`: paths of all further runs asked for up to now, `added`: how many of them are new,
-    `points`: axes, repeats, diverged, median_s, relative_interval (None below 6 valid runs) and
-    verdict of every point that has an interval to reach and whose runs are all there and are no
-    stale ones. Runs that diverged are done, but have no part in the interval; a point of which at
-    least half diverged gets no further repeats.
+    Runs that diverged are done, but have no part in the interval.
     """
-    points: dict[tuple[Any, ...], list[Entry]] = {}
-    for entry in expected["runs"]:
-        if entry["relative_interval"] is not None:
-            points.setdefault(tuple(entry["axes"][a] for a in POINT_AXES), []).append(entry)
-    done = _done(expected, runs_dir)
-    found, runs, before = [], list(asked), set(asked)
-    for axes, entries in points.items():
-        due = [entry for entry in entries if not entry["further"] or entry["path"] in before]
-        made = [run for entry in due if (run := done.get(_key(entry["axes"]))) is not None]
+
+    repeats: int
+    diverged: int
+    median_s: float | None
+    relative_interval: Annotated[float | None, Meta(description="Null below 6 valid runs.")]
+    verdict: str
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """round=<n>.json: the extra repeats to make."""
+
+    round: int
+    runs: Annotated[tuple[str, ...], Meta(description="Paths of those of all rounds up to this.")]
+    added: Annotated[int, Meta(description="How many of them are new.")]
+    points: tuple[RepeatedPoint, ...]
+
+
+def read(path: Path) -> Round | None:
+    """The round in a file, or None if there is none. Raises RecordError."""
+    return run_record.decoded(path, msgspec.json.Decoder(Round), 0)
+
+
+def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], number: int) -> Round:
+    """What round `number` adds to the runs of every block and those of the rounds `before`.
+
+    A point of which at least half of the runs diverged gets no extra repeats.
+    """
+    points: dict[Point, list[PlannedRun]] = {}
+    for run in planned.runs:
+        if run.relative_interval is not None:
+            points.setdefault(run.spec.point, []).append(run)
+    done = _done(planned, runs_dir)
+    found, runs = [], list(before)
+    for point, of_point in points.items():
+        due = [run for run in of_point if not run.extra_repeat or run.spec.path in before]
+        made = [row for run in due if (row := done.get((point, run.spec.repeat))) is not None]
         if len(made) < len(due):
             continue  # some are failed, stale, or on another cluster than the chosen one
-        times = [run[METRIC] for run in made if run["status"] == RunState.OK]
+        times = [row[METRIC] for row in made if row["status"] == RunState.OK]
         width, diverged = relative_interval(times), len(made) - len(times)
-        wide = width is None or width > entries[0]["relative_interval"]
-        more: list[Entry] = []
+        wide = width is None or width > (of_point[0].relative_interval or 0.0)
+        more: list[PlannedRun] = []
         if wide and 2 * diverged < len(made):
-            more = entries[len(due) : len(due) + next_number(len(times)) - len(times)]
-        runs += [entry["path"] for entry in more]
+            more = of_point[len(due) : len(due) + next_number(len(times)) - len(times)]
+        runs += [run.spec.path for run in more]
         verdict = (WIDE if more else EXHAUSTED) if wide else NARROW
         found.append(
-            {
-                **dict(zip(POINT_AXES, axes, strict=True)),
-                "repeats": len(due),
-                "diverged": diverged,
-                "median_s": median(times) if times else None,
-                "relative_interval": width,
-                "verdict": HALF_DIVERGED if 2 * diverged >= len(made) else verdict,
-            }
+            RepeatedPoint(
+                **msgspec.structs.asdict(point),
+                repeats=len(due),
+                diverged=diverged,
+                median_s=median(times) if times else None,
+                relative_interval=width,
+                verdict=HALF_DIVERGED if 2 * diverged >= len(made) else verdict,
+            )
         )
-    return {"round": number, "runs": runs, "added": len(runs) - len(asked), "points": found}
+    added = len(runs) - len(before)
+    return Round(round=number, runs=tuple(runs), added=added, points=tuple(found))
 
 
 def relative_interval(times_s: Sequence[float]) -> float | None:
@@ -85,12 +110,8 @@ def next_number(runs: int) -> int:
     return more
 
 
-def _done(expected: Entry, runs_dir: Path) -> dict[tuple[str, ...], Mapping[Any, Any]]:
-    """Axes → row of the runs that the tables count as results, valid or diverged."""
-    runs, _ = runs_table.run_tables(expected["planned"], runs_dir)
+def _done(planned: Manifest, runs_dir: Path) -> dict[tuple[Point, int], Row]:
+    """Point and repeat → row of the runs that the tables count as results, valid or diverged."""
+    runs, _ = runs_table.run_tables(planned.runs, runs_dir)
     done = runs[runs["status"].isin([*FINISHED])]
-    return {_key(run): run for run in rows_of(done)}
-
-
-def _key(axes: Mapping[Any, Any]) -> tuple[str, ...]:
-    return tuple(str(axes[axis]) for axis in AXES)
+    return {(point_of(row), row["repeat"]): row for row in rows_of(done)}

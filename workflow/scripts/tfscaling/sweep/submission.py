@@ -5,18 +5,21 @@ The line is made by the plugin itself; nothing is submitted, Slurm is not asked.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from tfscaling.study import platforms
-from tfscaling.study.config import AXES, Config
-from tfscaling.study.geometry import Geometry
-from tfscaling.tables.display import one_line
+import msgspec
+from msgspec.structs import replace
 
-Row = dict[str, Any]
+from tfscaling.study import platforms
+from tfscaling.study.config import Config
+from tfscaling.study.platforms import Resource
+from tfscaling.sweep.costed_plan import Plan, PlanRow
+from tfscaling.tables.display import one_line
 
 HERE = "runs on this machine"
 NO_SLURM = "runs on this machine and calls srun: take --profile profiles/slurm"
@@ -25,70 +28,83 @@ UUID, COMMAND, PARTITION, RUN = "<uuid>", "<command>", "<default partition>", "<
 _UUID = "RUN-UUID"  # the same as a word that no shell quotes
 
 
-def describe(workflow: Any, rule: str = "train") -> dict[str, Any]:
-    """What Snakemake's `workflow` knows of submitting: executor, settings, defaults, folder.
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """How jobs leave this machine, as Snakemake knows it."""
+
+    executor: str
+    settings: dict[str, bool | int | float | str | list[str] | None]
+    default_resources: dict[str, bool | int | float | str | None]
+    workdir: str
+    rule: str
+
+
+def describe(workflow: Any, rule: str = "train") -> Submission:
+    """What Snakemake's `workflow` knows of submitting.
 
     `rule` is what the rule train is called, which a module that uses it may change.
     """
     defaults = workflow.resource_settings.default_resources or {}
-    return {
+    settings = vars(workflow.executor_settings or SimpleNamespace())
+    described = {
         "executor": workflow.executor_plugin.name,
-        "settings": dict(vars(workflow.executor_settings or SimpleNamespace())),
+        "settings": settings,
         "default_resources": {name: defaults[name].raw for name in defaults},
         "workdir": str(workflow.workdir_init),
         "rule": rule,
     }
+    # settings may be paths
+    return msgspec.json.decode(msgspec.json.encode(described, enc_hook=str), type=Submission)
 
 
-def add(runs: Sequence[Row], config: Config, submission: Mapping[str, Any]) -> None:
-    """Fill `submission` of the runs: the sbatch line, or that the run is no job of its own."""
-    for row in runs:
-        platform = config.platforms[row["platform"]]
-        if submission["executor"] == "slurm":
-            resources = platforms.slurm_resources(platform, Geometry.of(row))
-            row["submission"] = sbatch_line(resources, run_name(row), submission)
-        elif submission["executor"] == "local":
-            row["submission"] = HERE if platform.launcher == "local" else NO_SLURM
-        else:
-            row["submission"] = f"by Snakemake's executor {submission['executor']}"
+def added(made: Plan, config: Config, how: Submission) -> Plan:
+    """The plan with `submission` of its runs: the sbatch line, or that there is none."""
+    rows = [row if row.repeat is None else _submitted(row, config, how) for row in made.rows]
+    return dataclasses.replace(made, rows=rows)
 
 
-def run_name(axes: Mapping[str, Any]) -> str:
-    """What the plugin calls a run in the job's comment and in the path of Slurm's log."""
-    return "_".join(str(axes[axis]) for axis in AXES).replace("/", "_")
+def _submitted(row: PlanRow, config: Config, how: Submission) -> PlanRow:
+    platform = config.platforms[row.platform]
+    if how.executor == "slurm":
+        resources = platforms.slurm_resources(platform, row.geometry)
+        line = sbatch_line(resources, row.run_name, how)
+    elif how.executor == "local":
+        line = HERE if platform.launcher == "local" else NO_SLURM
+    else:
+        line = f"by Snakemake's executor {how.executor}"
+    return replace(row, submission=line)
 
 
-class _Resources(dict[str, Any]):
+class _Resources(dict[str, Resource | float | None]):
     """Resources as a job of Snakemake has them."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Resource | float | None:
         try:
             return self[name]
         except KeyError:
             raise AttributeError(name) from None
 
 
-def sbatch_line(resources: Mapping[str, Any], run: str, submission: Mapping[str, Any]) -> str:
+def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) -> str:
     """The line of the Slurm executor plugin for a job of rule train, made by the plugin itself.
 
     UUID, COMMAND and PARTITION (if the platform names none) stand for what is known at submission.
     Account and partition are written here, as the plugin does after asking Slurm for them.
     """
     plugin = importlib.import_module("snakemake_executor_plugin_slurm")
-    settings = SimpleNamespace(**submission["settings"])
-    asked = _Resources({**submission["default_resources"], **resources})
-    job = SimpleNamespace(name=submission["rule"], threads=1, resources=asked)
-    folder = SimpleNamespace(executor_settings=settings, workdir_init=submission["workdir"])
+    settings = SimpleNamespace(**how.settings)
+    asked = _Resources({**how.default_resources, **resources})
+    job = SimpleNamespace(name=how.rule, threads=1, resources=asked)
+    folder = SimpleNamespace(executor_settings=settings, workdir_init=how.workdir)
     accounts = str(asked.get("slurm_account", "")).replace(",", " ").split()
     partition = asked.get("slurm_partition")
-    rule = f"rule_{submission['rule']}"
+    rule = f"rule_{how.rule}"
     params = {
         "run_uuid": "_".join(filter(None, [settings.jobname_prefix, _UUID])),
         "slurm_logfile": plugin._select_logdir(folder) / rule / run / "%j.log",
         "comment_str": f"{rule}_wildcards_{run}",
         "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
         "partition": f" -p {shlex.quote(str(partition)) if partition else PARTITION}",
-        "workdir": submission["workdir"],
+        "workdir": how.workdir,
     }
     failed = {node for node in (settings.exclude_failed_nodes or "").split(",") if node.strip()}
     try:
