@@ -1,8 +1,8 @@
-"""What the comparison says: findings, clouds against each other, published against measured, …
+"""Conclusions from the comparison: findings, clouds against each other, published against measured, …
 
-INPUTS   results/{study}/{config,manifest}.json, results/{study}/tables/{comparison,runs}.csv and
-         warnings.json beside them, published results if configured, results/all_reduce/**/all_reduce.json if
-         enabled
+INPUTS   results/{study}/{config,manifest}.json,
+         results/{study}/tables/{comparison.csv,runs.csv,warnings.json}, published results if
+         configured, results/all_reduce/**/all_reduce.json if enabled
 OUTPUTS  results/{study}/tables/{conclusion}.{csv,md}   every conclusion of CONCLUSIONS
 """
 

@@ -1,6 +1,6 @@
 """Plots, one SVG each.
 
-INPUTS   results/{study}/tables/{comparison,epochs,published}.csv and warnings.json beside them,
+INPUTS   results/{study}/tables/{comparison.csv,epochs.csv,published.csv,warnings.json},
          results/{study}/config.json
 OUTPUTS  results/{study}/plots/{plot}.svg    the plots that the configuration names
 """

@@ -13,7 +13,7 @@ OUTPUTS  below results/{study}/tables:
 
 
 rule collect:
-    """Collect every planned run into one row: valid, failed, stale and missing ones alike."""
+    """Collect every planned run into one row: valid, failed, stale and missing ones too."""
     input:
         manifest=f"{RESULTS}/manifest.json",
         records=records_of_runs,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Collect every planned run into one row: valid, failed, stale and missing ones alike.
+"""Collect every planned run into one row: valid, failed, stale and missing ones too.
 
 INPUTS   manifest.json (--manifest), the run records below --runs-dir
 OUTPUTS  runs.csv (--csv), runs.parquet (--parquet), epochs.csv (--epochs)

@@ -2,7 +2,7 @@
 """Tables, plots and report of whatever has finished; starts no training and waits for none.
 
 INPUTS   config.json (--config), manifest.json (--manifest), the run records below --runs-dir and
-         the benchmarks beside them
+         the benchmarks in the folder next to it
 OUTPUTS  tables/, plots/ and report.html below --output-dir
 """
 
@@ -78,7 +78,7 @@ def tabulate(config: Config, manifest: Manifest, runs_dir: Path, folder: Path) -
 def draw(config: Config, manifest: Manifest, folder: Path) -> None:
     """All plots and the report, from the tables in `folder`."""
     (folder / "plots").mkdir(parents=True, exist_ok=True)
-    titles = plot_registry.titles(msgspec.to_builtins(config.plots))
+    titles = plot_registry.titles(config.plots)
     files = [folder / "plots" / f"{name}.svg" for name in titles]
     names = ["runs", "comparison", "epochs", *CONCLUSIONS]
     csv = {name: folder / "tables" / f"{name}.csv" for name in names}

@@ -1,4 +1,4 @@
-"""Points that do other work or diverge half the time are barred, with the reason."""
+"""Points that do other work or diverge half the time are ineligible, with the reason."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_why_a_point_takes_no_part(
     assert eligibility.why_not(ROW | changes, Counter(statuses)) == reason
 
 
-@pytest.mark.parametrize(("trained", "barred"), [(59_950, False), (59_930, True)])
-def test_a_thousandth_of_the_examples_is_no_other_work(trained: int, barred: bool) -> None:
+@pytest.mark.parametrize(("trained", "is_ineligible"), [(59_950, False), (59_930, True)])
+def test_a_thousandth_of_the_examples_is_no_other_work(trained: int, is_ineligible: bool) -> None:
     row = ROW | {"examples_trained": trained}
-    assert bool(eligibility.why_not(row, Counter(ok=6), 60_000)) is barred
+    assert bool(eligibility.why_not(row, Counter(ok=6), 60_000)) is is_ineligible
 
 
 def test_a_point_takes_part_whose_baseline_alone_did_other_work() -> None:
@@ -74,5 +74,5 @@ def test_runs_that_diverged_or_failed_are_told() -> None:
     assert samples.diverged() == {point_of(one)}
 
 
-def test_no_point_barred_is_no_sentence() -> None:
-    assert eligibility.barred([]) == ""
+def test_without_an_ineligible_point_there_is_no_sentence() -> None:
+    assert eligibility.ineligible_text([]) == ""

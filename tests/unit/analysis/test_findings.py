@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from measured import NOTHING_PLANNED, around, measured, nothing_measured
+from simulated import Sweeps
 from tfscaling.analysis import clouds, findings
 from tfscaling.analysis.evidence import Study
 
@@ -78,6 +80,16 @@ def test_a_flat_line_of_scattered_runs_shows_nothing_of_where_nodes_stop_paying(
     found = find({("east", n): around(time, 0.2) for n, time in ((1, 100.0), (2, 92), (4, 88))})
     text, support = one(found, "scaling", "More nodes than 1")
     assert support == "inconclusive" and "are not shown to pay" in text
+
+
+@pytest.mark.parametrize(("lines", "support"), [(1, "supported"), (20, "inconclusive")])
+def test_what_one_line_shows_among_many_can_be_chance(lines: int, support: str) -> None:
+    times = np.array([around(10.0, 0.1), around(8.7, 0.1)] * lines)
+    tables = Sweeps([("east", 1), ("east", 2)], lines).tables(execution_time_s=times)
+    found = findings.find(Study(*tables, NOTHING_PLANNED))
+    of_scaling = found[found["topic"] == "scaling"]
+    assert of_scaling["support"].tolist() == [support] * lines
+    assert of_scaling["comparisons"].unique().tolist() == [2 * lines]
 
 
 def test_with_too_few_runs_the_medians_alone_are_told() -> None:

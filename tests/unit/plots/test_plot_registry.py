@@ -16,6 +16,7 @@ from tfscaling.plots import plot_figure
 from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.plots.plot_series import Tables
 from tfscaling.study import configuration
+from tfscaling.study.config import PlotOptions
 from tfscaling.tables import comparison, data_warnings, runs_table
 
 FILES = ("comparison.csv", "epochs.csv", "warnings.json")
@@ -114,5 +115,5 @@ def test_the_script_names_the_known_plots_if_one_is_unknown(tmp_path: Path) -> N
 
 
 def test_a_plot_without_a_title_in_the_configuration_has_its_own() -> None:
-    options = {"speedup": {"title": "Mine"}, "epochs": {"title": None}}
+    options = {"speedup": PlotOptions(title="Mine"), "epochs": PlotOptions()}
     assert titles(options) == {"speedup": "Mine", "epochs": PLOTS["epochs"].title}

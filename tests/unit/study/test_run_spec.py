@@ -92,6 +92,14 @@ def test_the_text_of_a_specification_does_not_depend_on_the_order_of_keys() -> N
     )
 
 
+def test_the_text_of_a_specification_has_the_parameters_that_the_record_has() -> None:
+    spec = spec_of()
+    text = json.loads(run_spec.encode(spec))
+    assert {**text["recipe"], **text["measured"]}.keys() | {"seed", "trainer_version"} == (
+        spec.parameters.keys()
+    )
+
+
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_number_that_is_none_is_no_specification(number: float) -> None:
     spec = spec_of()

@@ -11,7 +11,7 @@ from tfscaling.tables.wording import (
     counted,
     listed,
     percent,
-    place,
+    point_name,
     times,
     value,
     worse,
@@ -34,13 +34,13 @@ ROW: dict[str, Any] = {
 )  # fmt: skip
 def test_a_point_is_named_by_nodes_gpus_and_platform(nodes: int, gpus: int, start: str) -> None:
     row = {**ROW, "nodes": nodes, "gpus_per_node": gpus}
-    assert place(row) == f"{start} A cluster (mnist_cnn, weak)"
+    assert point_name(row) == f"{start} A cluster (mnist_cnn, weak)"
 
 
 def test_logical_devices_are_called_so() -> None:
     row = {**ROW, "nodes": 2, "gpus_per_node": 4, "devices": "logical"}
-    assert place(row).startswith("2 nodes with 4 logical devices each of")
-    assert "GPU" not in place(row)
+    assert point_name(row).startswith("2 nodes with 4 logical devices each of")
+    assert "GPU" not in point_name(row)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_an_axis_of_a_point_is_said_in_words(axis: str, changes: Any, text: str)
 
 
 def test_further_axes_are_named_where_they_are_asked_for() -> None:
-    also = ["strategy", "tasks_per_node"]
+    more_axes = ["strategy", "tasks_per_node"]
     end = "(mnist_cnn, weak, strategy single, tasks_per_node 2+1)"
-    assert place(ROW, also).endswith(end)
+    assert point_name(ROW, more_axes).endswith(end)
 
 
 @pytest.mark.parametrize(

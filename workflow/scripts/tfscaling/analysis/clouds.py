@@ -59,17 +59,17 @@ def table(study: Study) -> pd.DataFrame:
 def _measured(points: Sequence[Row], samples: Samples) -> list[Row | None]:
     """The rows of what was measured: the metrics of a pair of points one below the other."""
     pairs = _pairs(points)
-    asked = {
+    ordered_pairs = {
         metric: [(a, b, ordered) for a, b in pairs if (ordered := _ordered(a, b, metric))]
         for metric in METRICS_COMPARED
     }
     comparisons = sum(
         all(samples.has_enough(metric, point_of(row)) for row in ordered)
-        for metric, pairs_of in asked.items()
+        for metric, pairs_of in ordered_pairs.items()
         for _, _, ordered in pairs_of
     )
     found: dict[tuple[int, int, str], Row | None] = {}
-    for metric, pairs_of in asked.items():
+    for metric, pairs_of in ordered_pairs.items():
         # estimated together: points of the same two platforms
         platforms: dict[tuple[str, str], list[tuple[Row, Row, tuple[Row, Row]]]] = {}
         for a, b, ordered in pairs_of:
@@ -216,17 +216,17 @@ def _winner(row: Row | None) -> str:
 
 def notes(table: pd.DataFrame, study: Study) -> list[str]:
     """How to read the tables, for how many comparisons they hold, which points take no part."""
-    told = list(NOTES)
+    lines = list(NOTES)
     comparisons = table.loc[table["source"] == "measured", "comparisons"].max()
     if pd.notna(comparisons) and comparisons > 0:
-        told.append(
+        lines.append(
             f"Intervals, and winners without a remark, hold with {CONFIDENCE:.0%} for all "
             f"{comparisons:.0f} comparisons of measured points together."
         )
     ineligible = [
         (row, reason) for row, reason in study.ineligible if isinstance(row["cloud"], str)
     ]
-    return told + [eligibility.barred(ineligible)] * bool(ineligible)
+    return lines + [eligibility.ineligible_text(ineligible)] * bool(ineligible)
 
 
 #: How to read the tables.

@@ -1,4 +1,4 @@
-"""Every conclusion that is drawn from a study: its table, its page, its place in the report.
+"""Every conclusion that is drawn from a study: its table, its page, its section in the report.
 
 A new table, finding or section of the report is one entry here and one function. The outputs of
 rule `analyse`, the tables of `partial` and the tables of the report follow from the names.
@@ -43,8 +43,8 @@ else:
 class Conclusion:
     """One conclusion, by its name in CONCLUSIONS: files <name>.csv and <name>.md.
 
-    `title` heads its page; `caption` says in a few sentences what it shows, and `category` where
-    it stands in Snakemake's own report. `make` takes the study and the tables of the conclusions
+    `title` heads its page; `caption` says in a few sentences what it shows, and `category` is
+    its category in Snakemake's own report. `make` takes the study and the tables of the conclusions
     named in `uses`. `text` is the page in Markdown, a heading first, without the warnings. `shown`
     is the table of the report, or None if the report has no table of it.
     """

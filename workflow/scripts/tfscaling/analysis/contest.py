@@ -1,13 +1,13 @@
 """Which of several points to take for a goal, and how far it may be from the best.
 
 Points that are shown to be within an indifference of the best are as good: of these
-the cheapest is taken, never of those that merely cannot be told apart.
+the cheapest is taken, never of those whose difference is only not shown.
 
 In simulation, six runs of each of the published points, 500 sweeps of each platform: a contest is
-decided for a point further than 5 % from the best in at most 0.2 %, and the bound holds in at least
+decided for a point more than 5 % from the best in at most 0.2 %, and the bound holds in at least
 98.8 %. The point taken, decided or not, is within 5 % of the best in 100 % (runs scatter by 5 %),
 99.8 % (10 %), 88 % (20 %) and 99.2 % (5 %, and one run in twenty takes three times as long) on the
-worst platform; the cheapest of those that cannot be told apart was in 100, 76, 32 and 74 %.
+worst platform; the cheapest of those without a shown difference was in 100, 76, 32 and 74 %.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import Row, point_of
 
-#: Metric → the cost that decides between points that it cannot tell apart.
+#: Metric → the cost that decides between points that are equally good by it.
 COSTS = {
     "execution_time_s": "cost_usd",
     "test_accuracy": "cost_usd",

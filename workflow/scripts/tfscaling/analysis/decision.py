@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from tfscaling.analysis.contest import COSTS, Contest
-from tfscaling.analysis.eligibility import barred, remark, split
+from tfscaling.analysis.eligibility import ineligible_text, remark, split
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
 from tfscaling.study.config import POINT_AXES
@@ -26,7 +26,7 @@ from tfscaling.tables.significance import (
     weakest,
 )
 from tfscaling.tables.table_rows import NOT_MEASURED, Row, columns_of, point_of
-from tfscaling.tables.wording import counted, listed, percent, place, value
+from tfscaling.tables.wording import counted, listed, percent, point_name, value
 
 #: Columns that say how sure a choice is.
 _SURE = ("bound", "indifference", "comparisons")
@@ -85,15 +85,15 @@ def decide(study: Study) -> list[Choice]:
     for work, rows in study.works.items():
         measured, ineligible = split(rows, samples)
         targets = [row["target_accuracy"] for row in rows if pd.notna(row["target_accuracy"])]
-        also = varying(rows)
+        more_axes = varying(rows)
         for goal, title in GOALS.items() if measured or ineligible else ():
             if goal in OF_ALL_RUNS and not targets:
                 continue
             named = f"{title} {targets[0]:g}" if goal in OF_ALL_RUNS else title
             choice = Choice(work, goal, named, "", NOT_MEASURED, indifference)
             if measured:
-                choice = _chosen(choice, measured, samples, also)
-            text = _joined(choice.text, barred(ineligible, also))
+                choice = _chosen(choice, measured, samples, more_axes)
+            text = _joined(choice.text, ineligible_text(ineligible, more_axes))
             found.append(replace(choice, text=text))
     return found
 
@@ -104,12 +104,12 @@ def varying(rows: Sequence[Row]) -> list[str]:
 
 
 def _chosen(
-    choice: Choice, measured: Sequence[Row], samples: Samples, also: Sequence[str]
+    choice: Choice, measured: Sequence[Row], samples: Samples, more_axes: Sequence[str]
 ) -> Choice:
     """The choice with what the runs say of its goal."""
     goal, indifference = choice.goal, choice.indifference
     known = [row for row in measured if pd.notna(row[goal])]
-    without = _without(goal, [row for row in measured if pd.isna(row[goal])], len(known), also)
+    without = _without(goal, [row for row in measured if pd.isna(row[goal])], len(known), more_axes)
     if not known:
         return replace(choice, text=without)
     sign = -1 if METRICS[goal].direction == "higher" else 1
@@ -121,18 +121,18 @@ def _chosen(
         made = f"{best['runs']} run{'s' if best['runs'] > 1 else ''}"
         extreme = "greatest" if sign < 0 else "smallest"
         text = (
-            f"Too few runs to decide; the {extreme} median has {place(best, also)}: "
+            f"Too few runs to decide; the {extreme} median has {point_name(best, more_axes)}: "
             f"{value(goal, best)}, of {made}{remark(best, samples)}."
         )
         return replace(choice, text=_joined(text, without), support=TOO_FEW)
     contest = Contest.of(goal, enough, samples, indifference)
     among = " with enough runs" if few else ""
     text = _joined(
-        _taken_text(goal, contest, samples, also, indifference, among),
-        _rivals_text(goal, contest, samples, also, indifference),
+        _taken_text(goal, contest, samples, more_axes, indifference, among),
+        _rivals_text(goal, contest, samples, more_axes, indifference),
     )
     if few:
-        text += f" {_points(few, also, 'has', 'have')} too few runs to be compared."
+        text += f" {_points(few, more_axes, 'has', 'have')} too few runs to be compared."
     support = weakest(
         [NOT_COMPARED] * (not contest.comparisons)
         + [TOO_FEW] * bool(few)
@@ -153,7 +153,7 @@ def _taken_text(
     goal: str,
     contest: Contest,
     samples: Samples,
-    also: Sequence[str],
+    more_axes: Sequence[str],
     indifference: float,
     among: str,
 ) -> str:
@@ -162,9 +162,9 @@ def _taken_text(
     `among`: which points it is compared with, if not with all.
     """
     taken = contest.taken
-    told = dict.fromkeys((goal, COSTS.get(goal, goal)) if len(contest.near) > 1 else (goal,))
-    values = ", ".join(value(name, taken) for name in told if pd.notna(taken[name]))
-    named = f"{place(taken, also)}: {values}{remark(taken, samples)}"
+    metrics = dict.fromkeys((goal, COSTS.get(goal, goal)) if len(contest.near) > 1 else (goal,))
+    values = ", ".join(value(name, taken) for name in metrics if pd.notna(taken[name]))
+    named = f"{point_name(taken, more_axes)}: {values}{remark(taken, samples)}"
     if not contest.comparisons:
         return f"The only point with enough runs is {named}; it is compared with none."
     held = f"({CONFIDENCE:.0%}, {contest.comparisons} comparison{'s' * (contest.comparisons > 1)})"
@@ -181,12 +181,12 @@ def _taken_text(
 
 
 def _rivals_text(
-    goal: str, contest: Contest, samples: Samples, also: Sequence[str], indifference: float
+    goal: str, contest: Contest, samples: Samples, more_axes: Sequence[str], indifference: float
 ) -> str:
     """What else is as good, or may be, or comes next."""
     if len(contest.near) > 1:
         others = [
-            f"{place(row, also)}{remark(row, samples)}"
+            f"{point_name(row, more_axes)}{remark(row, samples)}"
             for row in contest.near
             if row is not contest.taken
         ]
@@ -195,13 +195,13 @@ def _rivals_text(
             f"{100 * indifference:g}% as well: {contest.how}."
         )
     if contest.alike:
-        names = listed([place(row, also) for row in contest.alike])
+        names = listed([point_name(row, more_axes) for row in contest.alike])
         return f"{counted(contest.alike, 'is', 'are')} not shown to be worse: {names}."
     after = contest.after
-    return f"The next is {place(after, also)}, {value(goal, after)}." if after else ""
+    return f"The next is {point_name(after, more_axes)}, {value(goal, after)}." if after else ""
 
 
-def _without(goal: str, rows: Sequence[Row], known: int, also: Sequence[str]) -> str:
+def _without(goal: str, rows: Sequence[Row], known: int, more_axes: Sequence[str]) -> str:
     """Why measured points take no part in the choice; nothing if all do."""
     short = [row for row in rows if goal in OF_ALL_RUNS and not all_at_target(row)]
     unpriced = [row for row in rows if not any(row is other for other in short)]
@@ -210,13 +210,14 @@ def _without(goal: str, rows: Sequence[Row], known: int, also: Sequence[str]) ->
     if not known and not short:
         return "No point has a price."
     return _joined(
-        f"{_points(short, also, 'did', 'did')} not reach the target in all runs." * bool(short),
-        f"{_points(unpriced, also, 'has', 'have')} no price." * bool(unpriced),
+        f"{_points(short, more_axes, 'did', 'did')} not reach the target in all runs."
+        * bool(short),
+        f"{_points(unpriced, more_axes, 'has', 'have')} no price." * bool(unpriced),
     )
 
 
-def _points(rows: Sequence[Row], also: Sequence[str], one: str, several: str) -> str:
-    named = f"({listed([place(row, also) for row in rows])})"
+def _points(rows: Sequence[Row], more_axes: Sequence[str], one: str, several: str) -> str:
+    named = f"({listed([point_name(row, more_axes) for row in rows])})"
     return counted(rows, f"{named} {one}", f"{named} {several}")
 
 

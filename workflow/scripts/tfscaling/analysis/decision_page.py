@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tfscaling.analysis.decision import varying
-from tfscaling.analysis.eligibility import barred, remark, split
+from tfscaling.analysis.eligibility import ineligible_text, remark, split
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.run_states import RunState
 from tfscaling.study.config import POINT_AXES
@@ -18,10 +18,10 @@ from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.pareto import pareto_set
 from tfscaling.tables.significance import INCONCLUSIVE
 from tfscaling.tables.table_rows import Row, point_of, rows_of
-from tfscaling.tables.wording import counted, listed, place
+from tfscaling.tables.wording import counted, listed, point_name
 
 _WEIGHED = ("execution_time_s", "cost_usd", "test_accuracy")
-#: Status of points without a valid run that could have one → what is said of one, of several.
+#: Status of points without a valid run that could have one → words for one, for several.
 _ABSENT = {
     "diverged": ("diverged in all its runs", "diverged in all their runs"),
     "failed": ("failed", "failed"),
@@ -82,7 +82,7 @@ def markdown(table: pd.DataFrame, study: Study) -> str:
 def _as_text(study: Study) -> TextTable:
     best, samples, points = pareto(study), study.samples, study.works
     names = {
-        point_of(row): place(row, varying(rows)) + remark(row, samples)
+        point_of(row): point_name(row, varying(rows)) + remark(row, samples)
         for rows in points.values()
         for row in rows
     }
@@ -97,7 +97,7 @@ def _as_text(study: Study) -> TextTable:
     notes = ["Medians are compared, so the intervals in brackets may overlap."]
     if not priced:
         notes.append("Cost takes no part where a measured point has no price.")
-    notes += [barred(study.ineligible)] if study.ineligible else []
+    notes += [ineligible_text(study.ineligible)] if study.ineligible else []
     title = f"Points that no other beats in {what} together"
     return TextTable.of(title, ["point", "runs", *columns], rows, notes)
 
@@ -107,20 +107,22 @@ def _open(table: pd.DataFrame, study: Study) -> str:
     few: list[str] = []
     absent: dict[str, list[str]] = {status: [] for status in _ABSENT}
     for rows in study.works.values():
-        also = varying(rows)
+        more_axes = varying(rows)
         for row in rows:
             ended = row["runs"] + study.samples.statuses(point_of(row))[RunState.DIVERGED]
             if row["runs"] > 0 and ended < RUNS_FOR_INTERVAL:
-                few.append(f"{place(row, also)}, {cell('runs', row)}")
+                few.append(f"{point_name(row, more_axes)}, {cell('runs', row)}")
             elif row["status"] in absent:
-                absent[row["status"]].append(place(row, also))
+                absent[row["status"]].append(point_name(row, more_axes))
     fewer = f"fewer than {RUNS_FOR_INTERVAL} runs"
-    told = [(few, f"has {fewer}", f"have {fewer}")]
-    told += [(names, *_ABSENT[status]) for status, names in absent.items()]
-    said = [
-        f"{counted(names, one, several)}: {listed(names)}." for names, one, several in told if names
+    groups = [(few, f"has {fewer}", f"have {fewer}")]
+    groups += [(names, *_ABSENT[status]) for status, names in absent.items()]
+    sentences = [
+        f"{counted(names, one, several)}: {listed(names)}."
+        for names, one, several in groups
+        if names
     ]
     if (table["support"] == INCONCLUSIVE).any():
-        said.append("More runs may decide what is not decided now.")
+        sentences.append("More runs may decide what is not decided now.")
     enough = f"Every measured point has at least {RUNS_FOR_INTERVAL} runs, and none is missing."
-    return " ".join(said) or ("No point is to be run." if table.empty else enough)
+    return " ".join(sentences) or ("No point is to be run." if table.empty else enough)

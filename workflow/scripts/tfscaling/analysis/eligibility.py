@@ -1,4 +1,4 @@
-"""Which points may be compared and recommended, and what must be said of them.
+"""Which points may be compared and recommended, and the remarks that they need.
 
 A point that trained another number of examples than the others, or of which half the runs or more
 diverged, takes no part in decisions, findings, scaling laws and clouds. A point with fewer diverged
@@ -21,7 +21,7 @@ from tfscaling.tables.comparison import (
 )
 from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import Row, point_of
-from tfscaling.tables.wording import counted, listed, place
+from tfscaling.tables.wording import counted, listed, point_name
 
 #: Points that share these do the same work.
 WORK_AXES = ("model", "recipe")
@@ -72,20 +72,20 @@ def why_not(row: Row, statuses: Counter[str], examples_max: float | None = None)
 def remark(row: Row, samples: Samples) -> str:
     """`; 2 of 6 runs diverged, 1 of 6 runs failed`: what a recommendation must not hide."""
     statuses = samples.statuses(point_of(row))
-    asked = sum(statuses.values())
-    told = [
-        f"{count} of {asked} runs {status}"
+    total = sum(statuses.values())
+    counts = [
+        f"{count} of {total} runs {status}"
         for status, count in sorted(statuses.items(), key=lambda item: item[0] != RunState.DIVERGED)
         if count and status != "ok"
     ]
-    return f"; {', '.join(told)}" if told else ""
+    return f"; {', '.join(counts)}" if counts else ""
 
 
-def barred(ineligible: Sequence[tuple[Row, str]], also: Sequence[str] = ()) -> str:
+def ineligible_text(ineligible: Sequence[tuple[Row, str]], more_axes: Sequence[str] = ()) -> str:
     """A sentence about the points that take no part: which, and why; nothing if there are none."""
     if not ineligible:
         return ""
-    names = [f"{place(row, also)}: {reason}" for row, reason in ineligible]
+    names = [f"{point_name(row, more_axes)}: {reason}" for row, reason in ineligible]
     return f"{counted(names, 'takes', 'take')} no part: {listed(names)}."
 
 

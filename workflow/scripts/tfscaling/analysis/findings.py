@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.analysis import stragglers
-from tfscaling.analysis.eligibility import barred, remark, split
+from tfscaling.analysis.eligibility import ineligible_text, remark, split
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import METRICS
 from tfscaling.study.config import LINE_AXES
@@ -31,7 +31,7 @@ from tfscaling.tables.significance import (
     weakest,
 )
 from tfscaling.tables.table_rows import Row, point_of
-from tfscaling.tables.wording import axis_text, percent, place, times, value, worse
+from tfscaling.tables.wording import axis_text, percent, point_name, times, value, worse
 
 TIME = "execution_time_s"
 TOPICS = ("accuracy", "scaling", "stragglers", "clouds")
@@ -52,7 +52,7 @@ class Finding:
     comparisons: int = 0
 
 
-#: Number of a line → each further point with how much longer it takes than the fewest nodes.
+#: Number of a line → each point after its first, and how much longer that takes than the first.
 Against = dict[int, list[tuple[Row, Difference]]]
 
 
@@ -60,7 +60,7 @@ Against = dict[int, list[tuple[Row, Difference]]]
 class Line:
     """Points that differ in the number of nodes only, fewest first; `ineligible` take no part.
 
-    Lines are told apart by their `number`: platforms may have the same title.
+    `number` identifies the line: platforms may have the same title.
     """
 
     number: int
@@ -81,7 +81,7 @@ def find(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
     by_point = {point_of(row): row for row in rows}
     fit_points = {point_of(row) for line in lines for row in line.points}
     for point, text, support, comparisons in stragglers.find(study.runs, fit_points):
-        subject = place(by_point[point])
+        subject = point_name(by_point[point])
         found.append(Finding("stragglers", subject, text, support, comparisons))
     if clouds is not None:
         found += _clouds(clouds)
@@ -121,7 +121,7 @@ def _scaling(lines: Sequence[Line], samples: Samples, indifference: float) -> It
         yield from slower.get(line.number, ())
         yield from pays.get(line.number, ())
         if line.ineligible:
-            yield Finding("scaling", line.subject, barred(line.ineligible), NOT_COMPARED)
+            yield Finding("scaling", line.subject, ineligible_text(line.ineligible), NOT_COMPARED)
 
 
 def _against_first(lines: Sequence[Line], samples: Samples, metric: str) -> tuple[Against, int]:
@@ -191,13 +191,13 @@ def _last_that_pays(
 
 
 def _not_counting(line: Line, samples: Samples) -> str:
-    """The points of the line some of whose runs do not count, so that none is taken for sound."""
-    told = [
+    """Names the points of the line of which not all runs count; nothing if there are none."""
+    named = [
         f"{row['nodes']} node{'s' * (row['nodes'] > 1)}{remark(row, samples)}"
         for row in line.points
         if remark(row, samples)
     ]
-    return f" Not all runs count of {', '.join(told)}." if told else ""
+    return f" Not all runs count of {', '.join(named)}." if named else ""
 
 
 def _by_medians(line: Line, against: Against) -> Finding:
@@ -227,8 +227,8 @@ def _by_estimates(
     last = len(rows) - 1
     may_be_worse = together.may_be_worse(tail, range(len(rows)))
 
-    def told(place: int) -> str:
-        row = rows[place]
+    def described(index: int) -> str:
+        row = rows[index]
         return f"{value(TIME, row)}{_gain(line, row, against)}"
 
     def finding(text: str, support: str) -> Finding:
@@ -239,14 +239,14 @@ def _by_estimates(
     if near:
         knee = near[0]
         return finding(
-            f"More nodes than {rows[knee]['nodes']} do not pay: {told(knee)}, and no larger number "
-            f"measured is more than {percent(may_be_worse[knee])} faster.",
+            f"More nodes than {rows[knee]['nodes']} do not pay: {described(knee)}, and no larger "
+            f"number measured is more than {percent(may_be_worse[knee])} faster.",
             SUPPORTED,
         )
     if np.delete(together.is_worse(last, tail), last).all():
         return finding(
             f"More nodes pay up to the largest number measured, {rows[last]['nodes']} "
-            f"({told(last)}); where they stop paying lies beyond.",
+            f"({described(last)}); where they stop paying lies beyond.",
             SUPPORTED,
         )
     # the fewest nodes than which no more are shown to be faster
@@ -254,23 +254,23 @@ def _by_estimates(
     if knee == last:
         return finding(
             f"More nodes look faster up to the largest number measured, {rows[last]['nodes']} "
-            f"({told(last)}); that it is the fastest is not shown.",
+            f"({described(last)}); that it is the fastest is not shown.",
             INCONCLUSIVE,
         )
     at_most = ""
     if np.isfinite(may_be_worse[knee]):
         at_most = f"; a larger number may be up to {percent(may_be_worse[knee])} faster"
     return finding(
-        f"More nodes than {rows[knee]['nodes']} are not shown to pay: {told(knee)}{at_most}.",
+        f"More nodes than {rows[knee]['nodes']} are not shown to pay: {described(knee)}{at_most}.",
         INCONCLUSIVE,
     )
 
 
-def _is_beaten(together: Estimates, place: int, tail: float) -> bool:
-    """Whether a point further along the line is shown to be faster."""
-    later = np.arange(place + 1, len(together.location))
-    ahead = together.location[place] - together.location[later]
-    return bool((ahead > together.half_width(later, place, tail)).any())
+def _is_beaten(together: Estimates, index: int, tail: float) -> bool:
+    """Whether a point of the line with more nodes is shown to be faster."""
+    later = np.arange(index + 1, len(together.location))
+    ahead = together.location[index] - together.location[later]
+    return bool((ahead > together.half_width(later, index, tail)).any())
 
 
 def _gain(line: Line, row: Row, against: Against) -> str:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+
+_Sizes = TypeVar("_Sizes", float, np.ndarray)
 
 #: Fewer sizes leave nothing to check the two parameters by.
 SIZES_MIN = 5
@@ -46,7 +48,7 @@ class Refusal:
     reason: str
 
 
-def time_s(latency_s: float, bandwidth_bytes_per_s: float, size_bytes: Any) -> Any:
+def time_s(latency_s: float, bandwidth_bytes_per_s: float, size_bytes: _Sizes) -> _Sizes:
     """What the model says of a size, or of an array of them."""
     return latency_s + size_bytes / bandwidth_bytes_per_s
 

@@ -1,4 +1,4 @@
-"""How far these data follow the rules of sound benchmarking, rule by rule.
+"""How far these data follow published rules of benchmarking, rule by rule.
 
 Sources: T. Hoefler and R. Belli, "Scientific Benchmarking of Parallel Computing Systems" (SC15);
 MLCommons, "MLPerf Training Rules" (github.com/mlcommons/training_policies), as far as they apply.

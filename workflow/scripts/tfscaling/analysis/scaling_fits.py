@@ -108,7 +108,7 @@ class Fit:
 
     `t1_s`: seconds on one replica by the law, no statement where that was not measured.
     `residual_standard_error` is of the log time, so about a fraction of the time.
-    `lack_of_fit`: the points lie further from the curve than their runs scatter (F test, 5 %).
+    `lack_of_fit`: the points are farther from the curve than their runs scatter (F test, 5 %).
     `loo_error_*`: by what fraction of it the law misses a point that is left out.
     `knee`: sqrt((1 - sigma) / kappa), the replicas of the least time; infinite without kappa.
     """
@@ -205,7 +205,7 @@ def solve(times: Times, columns: np.ndarray) -> Solution:
 def tolerance(times: Times, least: float, parameters: int) -> tuple[float, bool]:
     """(misfit beyond the least that the runs still allow, whether the law itself misses them).
 
-    Where the points lie further from the curve than the scatter of their runs explains, runs say
+    Where the points are farther from the curve than the scatter of their runs explains, runs say
     nothing more about the parameters than points do, and points alone set the scale.
     """
     points, runs, within = len(times.n), int(times.count.sum()), float(times.within.sum())

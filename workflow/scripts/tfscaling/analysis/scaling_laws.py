@@ -79,7 +79,7 @@ def table(study: Study) -> pd.DataFrame:
 
 def _with_contradictions(laws: list[Row]) -> list[Row]:
     """The laws of a line; fits whose least times exclude each other say that one does not hold."""
-    said = []
+    marked = []
     for law in laws:
         others = [
             other
@@ -87,13 +87,15 @@ def _with_contradictions(laws: list[Row]) -> list[Row]:
             if law["status"] == other["status"] == FITTED
             and (law["best_low"] > other["best_high"] or other["best_low"] > law["best_high"])
         ]
-        told = "".join(
+        contradictions = "".join(
             f" It contradicts {MODELS[other['law']].title}, whose least time is at n = "
             f"{other['best']}: at most one of the two holds."
             for other in others
         )
-        said.append({**law, "statement": law["statement"] + told} if told else law)
-    return said
+        if contradictions:
+            law = {**law, "statement": law["statement"] + contradictions}
+        marked.append(law)
+    return marked
 
 
 def _columns(found: Fit | Refusal) -> Row:

@@ -1,7 +1,7 @@
 """Amdahl's law and the Universal Scalability Law of lines of points, or why they do not hold.
 
-A fit speaks of the numbers of replicas between the smallest and the largest that
-were measured. On published multi-GPU data up to 32 GPUs both laws missed the time on 128 GPUs by
+A fit is valid between the smallest and the largest number of replicas that were
+measured. On published multi-GPU data up to 32 GPUs both laws missed the time on 128 GPUs by
 -20 % to +115 %, so nothing here extrapolates. Where the runs do not support a law, there is a
 refusal with its reason instead of a fit. Method and sources: `scaling_fits`.
 """
@@ -21,7 +21,7 @@ from tfscaling.analysis.scaling_fits import Estimate, Fit, Refusal, Times
 LEFT_OUT_ERROR_MAX = 0.25
 #: Times differ if they do by this fraction, and by so many standard errors of their runs.
 CHANGE_MIN, CHANGE_ERRORS = 0.10, 4.0
-#: An interval of sigma, which lies between 0 and 1, that is wider than this says too little.
+#: An interval of sigma, which lies between 0 and 1, that is wider than this is too wide to be used.
 SIGMA_WIDTH_MAX = 0.5
 #: So does a knee that may be infinite, or below this fraction of the largest number measured.
 KNEE_SHARE_MIN = 0.5
@@ -60,7 +60,7 @@ MODELS: dict[str, ScalingModel] = {
 
 
 class OutsideRange(ValueError):
-    """A law was asked about a number of replicas outside those that were measured."""
+    """A number of replicas outside the range that was measured."""
 
 
 @dataclass(frozen=True)

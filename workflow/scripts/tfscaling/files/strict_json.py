@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -22,16 +22,21 @@ def dumps(content: Any, **options: Any) -> str:
     return json.dumps(content, allow_nan=False, **options)
 
 
-def encode(content: object, order: Literal["deterministic"] | None = None) -> bytes:
-    """An object of types that msgspec knows, as JSON; `order` "deterministic" sorts keys.
+def encode(content: object) -> bytes:
+    """An object of types that msgspec knows, as JSON. Raises NotFiniteError."""
+    written = msgspec.json.encode(content)
+    check(written, content)
+    return written
 
-    Raises NotFiniteError if a number in it is NaN or infinite, which msgspec would write as null.
+
+def check(written: bytes, content: object) -> None:
+    """Raise NotFiniteError if a number of `content` is NaN or infinite.
+
+    In `written`, its JSON by msgspec, such a number is null.
     """
-    written = msgspec.json.encode(content, order=order)
     # to read it back is several times faster than to look at every number
     if not _reads_back(written, content) and not _is_finite(content):
         raise NotFiniteError(f"{type(content).__name__}: NaN or infinity is no number of JSON")
-    return written
 
 
 def _reads_back(written: bytes, content: object) -> bool:

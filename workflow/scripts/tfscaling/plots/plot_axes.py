@@ -47,7 +47,7 @@ def plain_log(axes: Any, which: str, room: float = 0.0) -> None:
 
 
 def value_ticks(found: Sequence[float], width: float = AXES_WIDTH * 0.8) -> list[float]:
-    """Those of the sorted values whose labels fit beside each other on a logarithmic axis."""
+    """Those of the sorted values whose labels do not overlap on a logarithmic axis."""
     if len(found) < 2:
         return [*found]
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from tfscaling.files import atomic
 from tfscaling.plots.plot_axes import AXES_WIDTH
-from tfscaling.plots.plot_series import COLOURS, Tables, absent, colour_numbers, values
+from tfscaling.plots.plot_series import COLOURS, Style, Tables, absent, colour_numbers, values
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ INTERVAL_OF_MEDIAN = (
     f"bars: {CONFIDENCE:.0%} interval of the median; of fewer than {RUNS_FOR_INTERVAL} runs the "
     "range; of one run none"
 )
-_LEGEND: dict[str, Any] = {"fontsize": "small", "frameon": False}
+_LEGEND: Style = {"fontsize": "small", "frameon": False}
 
 
 def panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
@@ -43,14 +43,14 @@ def panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
 
 
 def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
-    """A cross at the foot of the axes for each point without a valid run, where `x` says.
+    """A cross at the foot of the axes for each point without a valid run, at its value of `x`.
 
-    Without an `x` the cross stands in the legend only. Returns whether there is any such point.
+    Without an `x` the cross is in the legend only. Returns whether there is any such point.
     """
     rows, colours = absent(table), colour_numbers(table)
     where = values(rows, x) if x else np.full(len(rows), np.nan)
     heights: dict[float, int] = {}
-    usual: dict[str, Any] = {"marker": "x", "linestyle": "none", "markersize": 6, "zorder": 4}
+    usual: Style = {"marker": "x", "linestyle": "none", "markersize": 6, "zorder": 4}
     for value, name in dict.fromkeys(zip(where, map(str, rows["platform"]), strict=True)):
         if not np.isnan(value):
             height = heights[value] = heights.get(value, -1) + 1
@@ -64,7 +64,7 @@ def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
 
 
 def say(axes: Any, text: str = NOTHING) -> None:
-    """A word in the middle of empty axes, whose y axis says nothing."""
+    """A text in the middle of empty axes, without ticks at their y axis."""
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
     axes.yaxis.set_ticks([])
     axes.minorticks_off()
@@ -85,13 +85,13 @@ def finish(
     entries.sort(key=lambda entry: not isinstance(entry[0], tuple))
     handles, labels = [handle for handle, _ in entries], [wrapped(text, 60) for _, text in entries]
     lines = [line for label in labels for line in label.split("\n")]
-    beside = 0.6 + 0.066 * max(map(len, lines), default=0) if lines else 0.0
-    columns = int((AXES_WIDTH + beside) / 0.068)
+    legend_inches = 0.6 + 0.066 * max(map(len, lines), default=0) if lines else 0.0
+    columns = int((AXES_WIDTH + legend_inches) / 0.068)
     below = [
         line for note in [*tables.footnotes, *notes] for line in wrapped(note, columns).split("\n")
     ]
     height = max(figure.get_figheight(), rows, 0.5 + 0.18 * len(lines))
-    figure.set_size_inches(AXES_WIDTH + beside, height + 0.16 * len(below))
+    figure.set_size_inches(AXES_WIDTH + legend_inches, height + 0.16 * len(below))
     if handles:
         figure.legend(handles, labels, loc="outside right upper", **_LEGEND)
     if below:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfscaling.files.late_import import LateModule
+from tfscaling.study.config import PlotOptions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,6 +44,6 @@ PLOTS: dict[str, Plot] = {
 }
 
 
-def titles(options: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def titles(options: Mapping[str, PlotOptions]) -> dict[str, str]:
     """Name of each configured plot → the title in the configuration, or else its own."""
-    return {name: plot["title"] or PLOTS[name].title for name, plot in options.items()}
+    return {name: plot.title or PLOTS[name].title for name, plot in options.items()}

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.plots import plot_axes, plot_figure, plot_series
-from tfscaling.plots.plot_series import Tables, values
+from tfscaling.plots.plot_series import Style, Tables, values
 from tfscaling.records.phases import PHASES
 from tfscaling.study.config import POINT_AXES
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
@@ -127,7 +127,7 @@ def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
     return figure
 
 
-def _points(axes: Any, rows: pd.DataFrame, name: str, label: str, style: dict[str, Any]) -> None:
+def _points(axes: Any, rows: pd.DataFrame, name: str, label: str, style: Style) -> None:
     bars = {"capsize": 2, "markersize": 5, "elinewidth": 1}
     spread = plot_series.spread(rows, name)
     axes.errorbar(rows["nodes"], values(rows, name), yerr=spread, label=label, **bars, **style)
@@ -159,7 +159,7 @@ def time_split(tables: Tables, title: str) -> Figure:
     from matplotlib.figure import Figure
 
     table = tables.comparison
-    asked = table[table["status"] != "excluded"]
+    planned = table[table["status"] != "excluded"]
     if not len(plot_series.measured(table)):
         figure, (axes,) = plot_figure.panels(title, "time (s)", [""])
         axes.set_xticks([])
@@ -167,7 +167,7 @@ def time_split(tables: Tables, title: str) -> Figure:
         plot_figure.say(axes)
         plot_figure.finish(figure, axes, tables)
         return figure
-    groups = list(asked.groupby("platform", sort=False))
+    groups = list(planned.groupby("platform", sort=False))
     sizes = [len(rows) + 0.6 for _, rows in groups]
     height = 0.9 + 0.21 * sum(sizes) + 0.5 * len(groups)
     figure = Figure(figsize=(plot_axes.AXES_WIDTH, 1.5), layout="constrained")

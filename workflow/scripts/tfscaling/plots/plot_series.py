@@ -1,13 +1,12 @@
 """The lines of a plot: which points, their label, colour and marker.
 
-A platform has the same colour in every plot; markers and line styles tell its lines apart.
+A platform has the same colour in every plot; markers and line styles distinguish its lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,22 +14,31 @@ import pandas as pd
 from tfscaling.study.config import LINE_AXES, POINT_AXES
 from tfscaling.tables.wording import axis_text
 
-#: Okabe and Ito's colours and, after them, Tol's muted ones: colour-blind readers can tell them
-#: apart. Black and yellow are left out: black is for published values, yellow is too pale.
+#: Okabe and Ito's colours and, after them, Tol's muted ones: colour-blind readers can distinguish
+#: them. Black and yellow are left out: black is for published values, yellow is too pale.
 COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
     *("#332288", "#882255", "#999933", "#44AA99", "#CC6677", "#666666"),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "<", "p", ">", "h")
+#: A name, or offset and lengths of dashes and gaps in points.
+LineStyle = str | tuple[float, tuple[int, ...]]
+#: How matplotlib draws a line or marks: the keyword arguments of an artist.
+Style = dict[str, LineStyle | float]
 #: Dotted lines are for published values.
-LINESTYLES: tuple[Any, ...] = ("-", "--", "-.", (0, (6, 2, 1, 2, 1, 2)))
+LINESTYLES: tuple[LineStyle, ...] = (
+    "-",
+    "--",
+    "-.",
+    (0, (6, 2, 1, 2, 1, 2)),
+)
 
 
 @dataclass(frozen=True)
 class Tables:
     """What plots are drawn from: comparison.csv, epochs.csv and published.csv (may be empty).
 
-    `footnotes` stand at the foot of every plot, before its own notes.
+    `footnotes` are at the foot of every plot, before its own notes.
     """
 
     comparison: pd.DataFrame
@@ -45,7 +53,7 @@ class Series:
 
     key: tuple[str, ...]
     label: str
-    style: dict[str, Any]
+    style: Style
     rows: pd.DataFrame
 
 
@@ -71,7 +79,7 @@ def of_other_work(table: pd.DataFrame) -> pd.Series[bool]:
     return table["same_work"].map(lambda same: pd.notna(same) and not same).astype(bool)
 
 
-def point_style(platform: int, number: int) -> dict[str, Any]:
+def point_style(platform: int, number: int) -> Style:
     """The style of line `number` of a platform with the colour number `platform`."""
     return {
         "color": COLOURS[platform % len(COLOURS)],

@@ -22,7 +22,7 @@ NO_PRICES = "no prices in config/platforms.yaml"
 #: Pareto sets larger than this are not listed to the end.
 LISTED = 12
 _TIME = "execution_time_s"
-#: Where a label may stand: directions around its point, and distances in points, best first.
+#: Where a label may be: directions around its point, and distances in points, best first.
 _DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (-1, -1), (0, 1), (1, 0), (0, -1), (-1, 0))
 _AROUND = tuple((far * x, far * y) for far in (4, 8, 12, 17, 23) for x, y in _DIRECTIONS)
 
@@ -124,7 +124,7 @@ def _pareto_line(axes: Any, table: pd.DataFrame, shown: pd.DataFrame, name: str)
 def _label_points(
     figure: Figure, axes: Any, table: pd.DataFrame, shown: pd.DataFrame, name: str
 ) -> None:
-    """The short label beside each point, where it hides the least."""
+    """The short label of each point, where it hides the least."""
     if not len(shown):
         return
     from matplotlib.colors import to_rgb

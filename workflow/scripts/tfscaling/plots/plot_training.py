@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from tfscaling.plots import plot_axes, plot_figure, plot_series
-from tfscaling.plots.plot_series import Tables, values
+from tfscaling.plots.plot_series import Style, Tables, values
 from tfscaling.records.run_states import RunState
 from tfscaling.study.config import POINT_AXES
 from tfscaling.tables.table_rows import point_of, points_of, rows_of
@@ -21,7 +22,7 @@ NAMES = ("loss", "accuracy")
 #: With more points than this the lines are thin and the legend names only the platforms.
 MANY = 12
 _BARS = {"capsize": 2, "markersize": 5, "elinewidth": 1, "linewidth": 1}
-_PUBLISHED: dict[str, Any] = {
+_PUBLISHED: Style = {
     **{"color": "black", "marker": "o", "linestyle": "none", "markerfacecolor": "none"},
     **{"markersize": 4, "markeredgewidth": 0.8, "zorder": 3},
 }
@@ -79,10 +80,11 @@ def epochs(tables: Tables, title: str) -> Figure:
     lines = _lines(table, measured)
     repeated = evaluated = False
     for axes, name in zip(panels, NAMES, strict=True):
-        for label, style, rows in lines:
+        for line in lines:
+            style, rows = line.style, line.rows
             by_epoch = rows.assign(**{name: values(rows, name)}).groupby("epoch")[name]
             middle = by_epoch.median()
-            axes.plot(middle.index, middle, label=label, **style)
+            axes.plot(middle.index, middle, label=line.label, **style)
             if by_epoch.count().max() > 1:
                 repeated = True
                 ends = by_epoch.min(), by_epoch.max()
@@ -111,10 +113,17 @@ def epochs(tables: Tables, title: str) -> Figure:
     return figure
 
 
-def _lines(
-    table: pd.DataFrame, measured: pd.DataFrame
-) -> list[tuple[str | None, dict[str, Any], pd.DataFrame]]:
-    """(label or None, style, rows) of each point that has epochs, in the order of the table."""
+@dataclass(frozen=True)
+class _Line:
+    """A point over its epochs; without a label it is not in the legend."""
+
+    label: str | None
+    style: Style
+    rows: pd.DataFrame
+
+
+def _lines(table: pd.DataFrame, measured: pd.DataFrame) -> list[_Line]:
+    """The line of each point that has epochs, in the order of the table."""
     colours, titles = plot_series.colour_numbers(table), plot_series.platform_titles(table)
     vary = plot_series.varying(table)
     by_axes = measured.groupby([*POINT_AXES], sort=False)
@@ -122,9 +131,9 @@ def _lines(
     many = len(groups) > MANY
     points = {point_of(row): row for row in rows_of(table)}
     counts: dict[str, int] = {}
-    found = []
-    for place, rows in groups:
-        point = points[place]
+    lines = []
+    for key, rows in groups:
+        point = points[key]
         name = str(point["platform"])
         number = counts[name] = counts.get(name, -1) + 1
         style = plot_series.point_style(colours[name], number)
@@ -135,8 +144,8 @@ def _lines(
             label = titles[name] if number == 0 else None
         else:
             style |= {"linewidth": 1.3, "markersize": 5}
-        found.append((label, style, rows))
-    return found
+        lines.append(_Line(label, style, rows))
+    return lines
 
 
 def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:

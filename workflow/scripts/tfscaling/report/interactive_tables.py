@@ -59,7 +59,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table below its heading; `caption` and `above` stand between the two."""
+    """A table below its heading; `caption` and `above` are between the two."""
 
     id: str
     title: str

@@ -58,7 +58,7 @@ def render(
 ) -> str:
     """The page as HTML.
 
-    The most serious warnings come first, all of them stand with the validity of the runs.
+    The most serious warnings come first; all of them are in the section on validity.
     `metrics` are the columns shown of every point; `folder` is where the page will lie, for links
     to records.
     """

@@ -51,7 +51,7 @@ class ShownWarning:
 
 @dataclass(frozen=True)
 class Warnings:
-    """`first` stand at the top of the page, `more` says how many others there are."""
+    """`first` are at the top of the page, `more` names the number of others."""
 
     first: Sequence[ShownWarning]
     more: str
@@ -87,7 +87,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the page says first."""
+    """The choices and the findings."""
 
     works: Sequence[Choices]
     others: Sequence[Topic]

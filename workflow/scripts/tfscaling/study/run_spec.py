@@ -170,9 +170,15 @@ _S = TypeVar("_S", bound=JobSpec)
 def encode(spec: JobSpec) -> str:
     """The specification as JSON, the same text for equal ones.
 
+    What `flat` leaves out is left out here, too: what does not change a run's hash must not change
+    the text either, by which Snakemake knows the run.
     Raises strict_json.NotFiniteError if a number is NaN or infinite.
     """
-    return strict_json.encode(spec, order="deterministic").decode()
+    plain = {name: getattr(spec, name) for name in spec.__struct_fields__}
+    plain |= {key: flat(keys) for key, keys in plain.items() if isinstance(keys, Recipe | Measured)}
+    written = msgspec.json.encode(plain, order="deterministic")
+    strict_json.check(written, spec)
+    return written.decode()
 
 
 def read(path: Path, kind: type[_S]) -> _S:

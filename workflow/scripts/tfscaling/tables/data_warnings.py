@@ -1,7 +1,7 @@
 """What must be known before any number of a data set is read: one list for every output.
 
 The table of points and the table of runs say all of it; `warnings.json` carries the
-list to the outputs, so that none of them says less than another.
+list to the outputs, so that all of them have the same warnings.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
 from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
 from tfscaling.tables.wording import NAMED_MAX
 
-#: SERIOUS: the numbers do not mean what they seem to mean. LIMITED: there are fewer than asked for,
+#: SERIOUS: the numbers do not mean what they seem to mean. LIMITED: there are fewer than planned,
 #: or they are less sure.
 SERIOUS, LIMITED = "serious", "limited"
-#: Warnings before a table, at most: the table must stay in view. The others stand after it.
+#: Warnings before a table, at most: the table must stay in view. The others come after it.
 BEFORE_MAX = 4
 
 
@@ -62,7 +62,7 @@ class Tables:
         self.runs = runs
         rows = rows_of(comparison)
         self.points: dict[Point, Row] = dict(zip(points_of(comparison), rows, strict=True))
-        self.asked = {p: row for p, row in self.points.items() if row["status"] != "excluded"}
+        self.planned = {p: row for p, row in self.points.items() if row["status"] != "excluded"}
         self.measured = {p: row for p, row in self.points.items() if row["runs"] > 0}
         known = [name for name in _OF_RUNS if name in runs]
         self.all_runs: Sequence[Row] = rows_of(runs, known)
@@ -114,10 +114,10 @@ def find(comparison: pd.DataFrame, runs: pd.DataFrame) -> list[DataWarning]:
 
 
 def _logical_devices(tables: Tables) -> Iterator[DataWarning]:
-    points = [point for point, row in tables.asked.items() if row["devices"] == LOGICAL]
-    every = len(points) == len(tables.asked)
+    points = [point for point, row in tables.planned.items() if row["devices"] == LOGICAL]
+    every = len(points) == len(tables.planned)
     counted = (
-        _all(len(points), "point") if every else f"{len(points)} of {len(tables.asked)} points"
+        _all(len(points), "point") if every else f"{len(points)} of {len(tables.planned)} points"
     )
     if points:
         yield DataWarning(
@@ -127,7 +127,7 @@ def _logical_devices(tables: Tables) -> Iterator[DataWarning]:
             "part there, and the times say nothing about any GPU.",
             f"logical devices, parts of a CPU, at {counted}",
             tuple(points),
-            sum(int(tables.asked[point]["runs"]) for point in points),
+            sum(int(tables.planned[point]["runs"]) for point in points),
         )
 
 
@@ -191,7 +191,7 @@ def _diverged(tables: Tables) -> Iterator[DataWarning]:
             "diverged",
             SERIOUS,
             f"The loss of {tables.of_runs(runs, everything)} became NaN or infinite, at "
-            f"{tables.of_points(points, tables.asked, '')}: medians are of the other runs alone, "
+            f"{tables.of_points(points, tables.planned, '')}: medians are of the other runs alone, "
             "and look better than the training is.",
             f"{len(runs)} of {_count(len(everything), 'run')} diverged",
             points,
@@ -272,8 +272,8 @@ def _said(runs: Sequence[Row], column: str) -> dict[str, list[Row]]:
 
 
 def _not_valid(tables: Tables) -> Iterator[DataWarning]:
-    told = FINISHED  # the latter by a warning of their own
-    out = [run for run in tables.all_runs if run["status"] not in told]
+    # runs that diverged have a warning of their own
+    out = [run for run in tables.all_runs if run["status"] not in FINISHED]
     if out:
         counts = Counter(str(run["status"]) for run in out)
         named = _listed([f"{count} {status}" for status, count in counts.items()], "and")
@@ -284,7 +284,7 @@ def _not_valid(tables: Tables) -> Iterator[DataWarning]:
             "not_valid",
             LIMITED,
             f"{said[0].upper()}{said[1:]} ({named}), at "
-            f"{tables.of_points(points, tables.asked, '')}.",
+            f"{tables.of_points(points, tables.planned, '')}.",
             said,
             points,
             len(out),
@@ -343,13 +343,13 @@ def _listed(names: Sequence[str], last: str) -> str:
 
 
 def placed(found: Sequence[DataWarning]) -> tuple[list[str], list[str]]:
-    """(texts that stand before a table, those that stand after it)."""
+    """(texts before a table, texts after it)."""
     texts = [warning.text for warning in found]
     return texts[:BEFORE_MAX], texts[BEFORE_MAX:]
 
 
 def footnotes(found: Sequence[DataWarning]) -> list[str]:
-    """What stands at the foot of a plot: one note, or none."""
+    """The footnote of a plot: one note, or none."""
     return [f"warnings: {'; '.join(warning.short for warning in found)}"] if found else []
 
 

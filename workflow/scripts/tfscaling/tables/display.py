@@ -16,7 +16,7 @@ from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.table_rows import Row, rows_of
 
 MISSING = "–"
-#: Of a ratio to a value of 0; the reason stands in its own column.
+#: Of a ratio to a value of 0; the reason is in a column of its own.
 NO_RATIO = "no ratio"
 
 #: What names a point: its axes, and the kind of its devices after their number.
@@ -75,7 +75,8 @@ def constant(frame: pd.DataFrame, names: Sequence[str]) -> tuple[list[str], str]
 def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextTable:
     """The comparison with the metrics `columns`, in this order.
 
-    Axes that are the same everywhere stand above the table; columns without any value are left out.
+    Axes that are the same in all rows are named above the table; columns without any value are
+    left out.
     """
     axes = [axis for axis in NAMING if axis == "nodes" or table[axis].nunique() > 1]
     fixed = [f"{axis} {table[axis].iloc[0]}" for axis in NAMING if axis not in axes]
@@ -112,8 +113,8 @@ def cell(name: str, row: Row) -> str:
     """The value of a column: rounded as its metric says, with its interval or else its range."""
     value = row[name]
     if name == "runs":
-        asked = row["runs_asked"]
-        return Number(str(value) if pd.isna(asked) else f"{value} of {asked:.0f}", value)
+        planned = row["runs_asked"]
+        return Number(str(value) if pd.isna(planned) else f"{value} of {planned:.0f}", value)
     if value is None or (not isinstance(value, str) and pd.isna(value)):
         undefined = row.get("undefined_ratios")
         is_undefined = isinstance(undefined, str) and name in undefined.split("; ")

@@ -44,7 +44,7 @@ def of(record: RunRecord) -> Row:
     return {
         **row,
         "hosts": " ".join(dict.fromkeys(rank.host for rank in ranks)),
-        # a rank that cannot tell its machine may share one, or not: then nothing is said of it
+        # a rank that does not know its machine may share one: nothing is claimed of it
         "machines": None if None in machines else " ".join(filter(None, machines)),
         "slowest_rank": record.metrics.slowest_rank,
         "slowest_host": record.metrics.slowest_host,
@@ -63,7 +63,7 @@ def of(record: RunRecord) -> Row:
 
 
 def _differing(ranks: Sequence[Rank]) -> list[HostFacts]:
-    """The ranks' facts but for those that are the first's, what is of one host alone aside."""
+    """The facts of the first rank, and of each that differs in more than what is of one host."""
     first = ranks[0].host_facts
     others = (rank.host_facts for rank in ranks[1:])
     of_one_host = {"machine": first.machine, "gpu_uuids": first.gpu_uuids}

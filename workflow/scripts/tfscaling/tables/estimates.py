@@ -6,17 +6,17 @@ run spoils a mean. So the points are estimated together:
 - on the logarithm of the values, as run times scatter in proportion; on the values themselves
   where one is zero or below,
 - after the effect of each block (repeat k of all points) is taken off, where four or more points
-  ran in it: what drifts while a sweep runs falls on all points alike,
+  ran in it: a drift during a sweep affects all points equally,
 - by means of the values clipped at CLIP robust standard deviations from their median,
 - with moderated variances (Smyth 2004): a point's own, with the pooled one as PRIOR_FREEDOM more
   degrees of freedom.
 
 Two points differ by more than chance where their locations are further apart than `half_width`, a
-quantile of Student's t at the tail that is asked for. A statement that rests on m comparisons asks
-for the m-th part of its error (Bonferroni): all of them then hold together.
+quantile of Student's t at the given tail. A statement that rests on m comparisons takes the m-th
+part of its error (Bonferroni): all of them then hold together.
 
 With one of K points the best, K - 1 comparisons bound how far any point may be from it: the bound
-can only be wrong if the best itself looks worse than it is beside one of the others (Hsu 1984).
+can only be wrong if the best itself looks worse than it is in one of these comparisons (Hsu 1984).
 That one certain point is *the* best takes K comparisons, as two may be equal.
 
 No theorem covers the whole; tests/unit/test_claims.py simulates it.
@@ -34,7 +34,7 @@ from scipy.special import stdtrit
 
 Array = np.ndarray
 
-#: Degrees of freedom that the pooled variance counts for beside a point's own.
+#: Degrees of freedom of the pooled variance, added to a point's own.
 PRIOR_FREEDOM = 4.0
 #: Values are clipped at so many robust standard deviations from their point's median.
 CLIP = 2.5

@@ -16,16 +16,16 @@ from tfscaling.tables.table_rows import Row
 NAMED_MAX = 3
 
 
-def place(row: Row, also: Sequence[str] = ()) -> str:
+def point_name(row: Row, more_axes: Sequence[str] = ()) -> str:
     """`10 nodes with 2 GPUs each of AWS p3.2xlarge`, and what else tells it from others.
 
-    Logical devices are called so: they are no GPUs. `also`: axes of which points differ besides
-    nodes, GPUs, platform, model and recipe.
+    Logical devices are called so: they are no GPUs. `more_axes` are axes other than nodes,
+    GPUs, platform, model and recipe in which the points differ.
     """
     nodes = f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}"
     each = f" with {devices(row)}" if row["gpus_per_node"] else ""
     each += " each" if each and row["nodes"] > 1 else ""
-    more = "".join(f", {axis} {row[axis]}" for axis in also)
+    more = "".join(f", {axis} {row[axis]}" for axis in more_axes)
     return f"{nodes}{each} of {row['platform_title']} ({row['model']}, {row['recipe']}{more})"
 
 
