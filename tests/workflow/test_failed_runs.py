@@ -99,7 +99,7 @@ def test_before_a_round_of_extra_repeats_too(copied: Project) -> None:
     until = {"relative_interval": 0.05, "repeats_max": 7}
     copied.overlay(with_ending_point(repeat_until=until))
     assert copied.snakemake(check=False).returncode != 0
-    assert names(copied) == ["logs", "manifest.json", "partial", "plots", "tables"]
+    assert names(copied) == ["config.json", "logs", "manifest.json", "partial", "plots", "tables"]
     assert not (copied.folder / "results/main/tables/runs.csv").exists()
 
 

@@ -177,6 +177,17 @@ MALFORMED: dict[str, tuple[Sequence[str | int], Any, str, str, str]] = {
         ("comparison",), {"title": " "}, "comparison.title", '" "', "one line of text"),
     "empty_path": (("published",), {"path": ""}, "published.path", '""', "1 character"),
     "empty_cluster": (("cluster",), "", "cluster", '""', "1 character"),
+    "nodes_beyond_every_float": (
+        (*BLOCK, "nodes"), [10**400], "grid[0].nodes[0]", "1" + "0" * 198 + "…",
+        "a number must be finite"),
+    "title_of_white_space": (
+        (*PLATFORM, "title"), "\u2028", "platforms.cluster.title", r'"\u2028"', "not empty"),
+    "required_key_with_a_typo": (
+        ("platforms", "cluster"), {"node_max": 4}, "platforms.cluster.node_max", "4",
+        "did you mean 'nodes_max'?"),
+    "list_where_none_is_allowed": (
+        ("comparison",), {"baseline": {"tasks_per_node": ["1"]}},
+        "comparison.baseline.tasks_per_node", '["1"]', "a value of type integer or string"),
     "name_with_a_newline": (
         ("recipes", "weak\n"), {}, "recipes", r'"weak\n"', "allowed: letters, digits"),
     "platform_with_a_newline": (

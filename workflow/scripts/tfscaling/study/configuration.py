@@ -48,7 +48,8 @@ def strict_validator(schema: schemas.Schema) -> Draft202012Validator:
     # JSON Schema takes 2.0 for an integer; a number of nodes is written without a point
     types = Draft202012Validator.TYPE_CHECKER.redefine_many(
         {
-            "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
+            # one beyond every float is no "number": no bound would be checked
+            "integer": lambda _, value: isinstance(value, int) and is_finite(value),
             "number": lambda _, value: is_finite(value),
         }
     )
@@ -82,7 +83,7 @@ def _pattern(_: Any, pattern: str, value: Any, schema: Any) -> Iterator[Validati
 @functools.cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     assert pattern.count("$") == pattern.endswith("$"), f"$ inside of {pattern}"
-    return re.compile(pattern.replace("$", r"\Z"), re.ASCII)
+    return re.compile(pattern.replace("$", r"\Z").replace(r"\d", "[0-9]"))
 
 
 def validate(config: RawConfig, sources: Sources = ()) -> Config:
@@ -92,10 +93,15 @@ def validate(config: RawConfig, sources: Sources = ()) -> Config:
     Raises ConfigError for the first key that the types do not allow.
     """
     raw = dict(config)
-    errors = sorted(_config_validator().iter_errors(raw), key=lambda e: [str(p) for p in e.path])
+    errors = sorted(_config_validator().iter_errors(raw), key=_place)
     if errors:
         raise ConfigError(_describe(_innermost(errors[0]), sources))
     return msgspec.convert(raw, Config)
+
+
+def _place(error: ValidationError) -> tuple[list[str], bool]:
+    """Sorts errors by their key; an unknown key comes first, for it may be a missing one's typo."""
+    return [str(step) for step in error.path], error.validator != "additionalProperties"
 
 
 def check_study(config: Config, sources: Sources = ()) -> None:
@@ -208,7 +214,7 @@ def _describe(error: ValidationError, sources: Sources) -> str:
         "uniqueItems": lambda v: "allowed: each value once",
         "pattern": lambda v: f"allowed: {schema['form']}",
         "anyOf": lambda v: (
-            f"allowed: a value of type {v[0].get('type', 'string')}, or a list of them"
+            f"allowed: a value of type {_scalars(v)}" + ", or a list of them" * _may_be_list(v)
         ),
     }
     keyword = str(error.validator)
@@ -216,11 +222,22 @@ def _describe(error: ValidationError, sources: Sources) -> str:
     if keyword == "type":
         rule += _hint(value, _types(schema[keyword]), _origin(path, sources) == COMMAND_LINE)
     elif keyword == "anyOf":
-        types = {
-            kind for branch in schema["anyOf"] for kind in _types(branch.get("type", "string"))
-        }
+        types = _branch_types(schema["anyOf"])
         rule += _hint(value, types, _origin(path, sources) == COMMAND_LINE)
     return problem(path, value, rule, sources)
+
+
+def _branch_types(branches: Sequence[schemas.Schema]) -> list[str]:
+    return [kind for branch in branches for kind in _types(branch.get("type", "string"))]
+
+
+def _scalars(branches: Sequence[schemas.Schema]) -> str:
+    """`integer or string`: the types of an anyOf but for the list."""
+    return " or ".join(kind for kind in _branch_types(branches) if kind != "array")
+
+
+def _may_be_list(branches: Sequence[schemas.Schema]) -> bool:
+    return "array" in _branch_types(branches)
 
 
 def _types(types: str | Sequence[str]) -> Sequence[str]:
@@ -240,7 +257,11 @@ def _hint(value: Any, types: Collection[str], on_command_line: bool) -> str:
             return f"; write {value.lower()}, without quotes"
         return ""
     if "string" not in types:
-        return "; a number must be finite" if isinstance(value, float) and "number" in types else ""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        is_asked = {"integer", "number"} & set(types)
+        return (
+            "; a number must be finite" if is_number and is_asked and not is_finite(value) else ""
+        )
     if isinstance(value, bool):
         return "; YAML reads yes, no, on and off as true and false: write the text in quotes"
     if isinstance(value, datetime.date):
