@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from project import BIN, REPOSITORY, TINY, Project
+from tfscaling.study import run_spec
 from tfscaling.study.manifest import Manifest
 
 SIZES = [4, 1024, 65536, 262144, 4194304]
@@ -127,13 +128,12 @@ def test_a_benchmark_that_fails_leaves_its_cause(swept: Project) -> None:
     ]
     assert benchmark.spec is not None
     measured = replace(benchmark.spec.measured, setup=("exit 3",))
-    broken = replace(benchmark, spec=replace(benchmark.spec, measured=measured))
     failed = swept.folder / "failed"
     failed.mkdir()
-    replace(planned, all_reduce_benchmarks=(broken,)).write(failed / "manifest.json")
+    broken = run_spec.encode(replace(benchmark.spec, measured=measured))
+    (failed / "spec.json").write_text(broken)
     script = REPOSITORY / "workflow/scripts/benchmark_all_reduce.py"
-    words = ["--manifest", failed / "manifest.json", "--point", benchmark.point.path]
-    words += ["--record", failed / "all_reduce.json"]
+    words = ["--spec", failed / "spec.json", "--record", failed / "all_reduce.json"]
     done = subprocess.run([str(BIN / "python"), str(script), *map(str, words)], check=False)
     assert done.returncode == 1
     failure = json.loads((failed / "failure.json").read_text())
