@@ -49,9 +49,6 @@ class Project:
         config = yaml.safe_load(path.read_text())
         config["plots"] = {name: config["plots"][name] for name in ("speedup", "epochs")}
         path.write_text(yaml.safe_dump(config, sort_keys=False))
-        for plot in self.folder.glob("results/*/plots/*.svg"):
-            if plot.stem not in config["plots"]:
-                plot.unlink()
 
     def copy(self, folder: Path) -> Project:
         """The project with its results and Snakemake's memory of them, mtimes included."""

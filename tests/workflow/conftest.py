@@ -23,9 +23,19 @@ def finished(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
     return Project(made_once(tmp_path_factory, "finished", sweep))
 
 
+@pytest.fixture(scope="session")
+def finished_with_few_plots(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The same sweep with two plots, so that it is quickly made anew; not to be changed."""
+
+    def draw(folder: Path) -> None:
+        project = finished.copy(folder)
+        project.draw_few_plots()
+        project.snakemake()
+
+    return Project(made_once(tmp_path_factory, "finished-with-few-plots", draw))
+
+
 @pytest.fixture
-def copied(finished: Project, tmp_path: Path) -> Project:
-    """A copy of the finished sweep, to be changed; what is drawn anew has two plots."""
-    project = finished.copy(tmp_path / "project")
-    project.draw_few_plots()
-    return project
+def copied(finished_with_few_plots: Project, tmp_path: Path) -> Project:
+    """A copy of a finished sweep, to be changed."""
+    return finished_with_few_plots.copy(tmp_path / "project")

@@ -203,8 +203,9 @@ def test_the_demo_plans_the_advertised_grid(project: Project) -> None:
 
 
 def test_snakemakes_own_report_has_the_tables_the_conclusions_and_the_plots(
-    copied: Project,
+    finished: Project, tmp_path: Path
 ) -> None:
+    copied = finished.copy(tmp_path / "project")
     copied.snakemake("--report", "report.zip")
     study = copied.folder / "results/main"
     made = [study / "tables/comparison.md", study / "tables/comparison.html"]
