@@ -26,6 +26,7 @@ rule train:
         **RESOURCES,
         training_runs=1,  # profiles/local allows one at a time: two would share this machine's cores
     params:
+        # on standard input, not among the words of the command
         spec=specification_of_run,
     message:
         "train {wildcards.model} by {wildcards.strategy} on {wildcards.platform}: "

@@ -26,7 +26,7 @@ def test_the_seed_gives_the_order_whatever_the_order_of_the_grid() -> None:
     assert ordered != order.randomised(runs(), seed=2)
 
 
-def test_a_further_repeat_leaves_the_order_of_the_others() -> None:
+def test_an_extra_repeat_leaves_the_order_of_the_others() -> None:
     assert order.randomised(runs(7), seed=1)[:48] == order.randomised(runs(6), seed=1)
 
 
@@ -37,10 +37,3 @@ def test_each_repeat_has_an_order_of_its_own_that_does_not_follow_the_nodes() ->
     many = order.randomised(runs(40), seed=1)
     rho = spearmanr(range(len(many)), [run.spec.point.nodes for run in many]).statistic
     assert abs(rho) < 2 / len(many) ** 0.5
-
-
-def test_the_first_run_has_the_highest_priority() -> None:
-    found = order.priorities(runs(), seed=1)
-    first_to_last = sorted(found, key=lambda path: -found[path])
-    assert first_to_last == [run.spec.path for run in order.randomised(runs(), seed=1)]
-    assert min(found.values()) == 1

@@ -663,7 +663,8 @@ def test_without_a_measured_baseline_the_most_of_the_line_is_the_work(tmp_path: 
     table = work(tmp_path, {1: [], 4: [1024], 6: [576]})
     assert table["same_work"].tolist()[1:] == [True, False]
     assert pd.isna(table["same_work"].tolist()[0])
-    assert point(table, nodes=6)["reason"].endswith("576 examples, another point of its line 1,024")
+    reason = point(table, nodes=6)["reason"]
+    assert reason.endswith("576 examples, another point of its series 1,024")
 
 
 def test_same_work_survives_the_file(tmp_path: Path) -> None:

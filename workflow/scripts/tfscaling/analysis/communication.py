@@ -27,7 +27,7 @@ from tfscaling.tables.display import TextTable, cell, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, median_interval
 from tfscaling.tables.table_rows import Row, point_of, rows_of
 
-#: What there is of a point's benchmark; others are those of `tables.why_no_record`.
+#: What there is of a point's benchmark; others are those of `runs_table.why_no_record`.
 OK, STALE, EXCLUDED = "ok", "stale", "excluded"
 _ENDS = ("min", "max", "low", "high")
 COLUMNS = (

@@ -39,7 +39,7 @@ _ROUNDING = 1e-18
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its interval of `statistics.CONFIDENCE`; `high` can be infinite."""
+    """A value with its interval of `intervals.CONFIDENCE`; `high` can be infinite."""
 
     value: float
     low: float

@@ -44,11 +44,11 @@ def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row for each line of points and each law, fitted or refused.
 
     After a refusal there is a row for the fit from more replicas on, if one holds. `runs` as
-    `tables.read_table` gives it; runs that are not ok take no part, nor do points that `comparison`
-    has as doing other work, or of which half the runs diverged: `left_out` says which. n is the
-    number of replicas; every line trains the same number of examples, so that the speed-up is a
-    ratio of times in weak and in strong scaling. Laws of one line that contradict each other say
-    so in their `statement`.
+    `runs_table.read_table` gives it; runs that are not ok take no part, nor do points that
+    `comparison` has as doing other work, or of which half the runs diverged: `left_out` says which.
+    n is the number of replicas; every line trains the same number of examples, so that the speed-up
+    is a ratio of times in weak and in strong scaling. Laws of one line that contradict each other
+    say so in their `statement`.
     """
     runs = study.runs
     ineligible = {point_of(row): reason for row, reason in study.ineligible}

@@ -28,9 +28,3 @@ def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
         random.Random(f"{seed} {repeat}").shuffle(block)
         ordered += block
     return ordered
-
-
-def priorities(runs: Sequence[PlannedRun], seed: int) -> dict[str, int]:
-    """Path of each run → its priority; the run that starts first has the highest."""
-    ordered = randomised(runs, seed)
-    return {run.spec.path: len(ordered) - index for index, run in enumerate(ordered)}

@@ -192,7 +192,7 @@ def baseline_of(row: Row, rows: Iterable[Row], baseline: AxisValues) -> Row | No
 
     It has the same kind of device, unless `baseline` says otherwise: it names gpus_per_node, or a
     platform that has no such device. Where no point that `baseline` names has the kind of device,
-    it is the smallest of the row's own line that has.
+    it is the smallest of the row's own series that has.
     """
     own = {axis: row[axis] for axis in SERIES_AXES}
     named = {axis: str(v) if axis == "tasks_per_node" else v for axis, v in baseline.items()}
@@ -218,15 +218,15 @@ def _add_speedup(
     bases: dict[tuple[str, ...], Row | None] = {}
     most: dict[tuple[str, ...], int] = {}
     for row in rows:
-        line = tuple(row[axis] for axis in SERIES_AXES)
-        most[line] = max(most.get(line, 0), row.get("examples_trained", 0))
+        series = tuple(row[axis] for axis in SERIES_AXES)
+        most[series] = max(most.get(series, 0), row.get("examples_trained", 0))
     for row in rows:
-        line = tuple(row[axis] for axis in SERIES_AXES)
-        series = (*line, row["devices"])
-        if series not in bases:
-            bases[series] = baseline_of(row, rows, baseline)
-        base = bases[series]
-        _compare_work(row, base, most[line])
+        series = tuple(row[axis] for axis in SERIES_AXES)
+        alike = (*series, row["devices"])
+        if alike not in bases:
+            bases[alike] = baseline_of(row, rows, baseline)
+        base = bases[alike]
+        _compare_work(row, base, most[series])
         if base is None:
             row["baseline"] = "no point of the grid"
             continue
@@ -246,8 +246,8 @@ def _add_speedup(
 def _compare_work(row: Row, base: Row | None, most: int) -> None:
     """Mark whether the point trains as many examples as its baseline, and say if it does not.
 
-    Without a measured baseline of the same model and recipe: as many as the point of its line that
-    trains the most.
+    Without a measured baseline of the same model and recipe: as many as the point of its series
+    that trains the most.
     """
     own = row.get("examples_trained")
     if own is None or row.get("same_work") is False:
@@ -257,7 +257,7 @@ def _compare_work(row: Row, base: Row | None, most: int) -> None:
     other = of_base or most
     row["same_work"] = is_same_work(own, other)
     if not row["same_work"]:
-        whose = "its baseline" if of_base else "another point of its line"
+        whose = "its baseline" if of_base else "another point of its series"
         _say(row, f"{OTHER_WORK}: trained {own:,} examples, {whose} {other:,}")
 
 
