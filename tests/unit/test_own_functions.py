@@ -16,6 +16,7 @@ from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import configuration, grid
+from tfscaling.study.config import CROSS_ENTROPY
 from tfscaling.study.configuration import ConfigError
 from tfscaling.training import models, user_model
 
@@ -58,8 +59,22 @@ def weighted():
     return (images[:3], labels[:3], [1, 2, 3]), (images[3:], labels[3:])
 
 
-def negative():
-    return (images[:3], labels[:3] - 1), (images[3:], labels[3:])
+def nested():
+    inputs = {"images": images, "x_test": images[:, 0] / 2}
+    answers = (labels, np.arange(10.0).reshape(5, 2))
+    weights = {"first": np.ones(5), "second": np.zeros(5)}
+
+    def part(which):
+        def taken(arrays):
+            return {name: array[which] for name, array in arrays.items()}
+
+        return taken(inputs), tuple(array[which] for array in answers), taken(weights)
+
+    return part(slice(0, 3)), part(slice(3, 5))
+
+
+def other_inputs():
+    return ({"a": images[:3]}, labels[:3]), ({"b": images[3:]}, labels[3:])
 
 
 def not_a_number():
@@ -104,6 +119,37 @@ def test_the_parameters_name_the_function_that_made_the_data() -> None:
     assert planned.runs[0].spec.dataset == "mine:data"
 
 
+def test_parameters_tell_a_users_model_and_its_loss_apart() -> None:
+    def parameters(model: str, **recipe: Any) -> dict[str, Any]:
+        changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
+        raw = raw_config(
+            (("grid", 0, "model"), model), (("recipes", "weak", "dataset"), "mnist"), *changes
+        )
+        return dict(grid.expand(configuration.validate(raw), REGISTRIES).runs[0].spec.parameters)
+
+    built_in = parameters("mnist_cnn")
+    assert "loss" not in built_in
+    assert (built_in["optimizer"], built_in["momentum"]) == ("sgd", 0.0)
+    assert parameters("mnist_cnn", loss=CROSS_ENTROPY) == built_in
+    own = parameters("mine:model", learning_rate=None)
+    keys = ("loss", "optimizer", "learning_rate", "momentum")
+    assert [own[key] for key in keys] == ["model", "model", None, None]
+    classifier = parameters("mine:model", loss=CROSS_ENTROPY)
+    assert classifier == {**built_in, "loss": CROSS_ENTROPY}
+    given = parameters("mine:model", optimizer="adam")
+    assert given == {**built_in, "loss": "model", "optimizer": "adam"}
+
+
+@pytest.mark.parametrize("model", ["mnist_cnn", "mine:model"])
+def test_an_optimizer_needs_a_learning_rate(model: str) -> None:
+    changes = {"learning_rate": None, "optimizer": "sgd", "dataset": "mnist"}
+    raw = raw_config(
+        (("grid", 0, "model"), model), *((("recipes", "weak", k), v) for k, v in changes.items())
+    )
+    with pytest.raises(ConfigError, match="recipes.weak.learning_rate: null"):
+        grid.expand(configuration.validate(raw), REGISTRIES)
+
+
 WRONG = {
     "no such module": ("yours:model", "mnist", "grid[0].model: ", "there is no module yours"),
     "no such function": ("mine:modle", "mnist", "grid[0].model: ", "mine.py defines no modle"),
@@ -139,7 +185,7 @@ def test_a_functions_arrays_are_prepared_as_any_dataset() -> None:
     assert arrays.y_train.tolist() == [0, 1, 0]
     assert arrays.y_train.dtype == np.int32
     assert arrays.y_test.tolist() == [1]
-    assert arrays.scale == pytest.approx(1 / 255)
+    assert arrays.weights_train is arrays.weights_test is None
     assert facts["source"] == "function"
     assert len(facts["sha256"]) == 64
 
@@ -147,18 +193,38 @@ def test_a_functions_arrays_are_prepared_as_any_dataset() -> None:
 def test_images_that_are_no_bytes_are_not_scaled() -> None:
     arrays, _ = fetch("mine:floats")
     np.testing.assert_array_equal(arrays.x_train.ravel(), np.arange(12) / 2)
-    assert arrays.scale == 1.0
+
+
+def test_several_inputs_answers_and_weights_are_prepared_as_they_are_given() -> None:
+    arrays, facts = fetch("mine:nested")
+    inputs, answers, weights = arrays.train
+    assert isinstance(inputs, dict)
+    assert isinstance(weights, dict)
+    np.testing.assert_array_equal(inputs["images"].ravel(), np.arange(12))
+    assert inputs["x_test"].tolist() == [[0, 0.5], [2, 2.5], [4, 4.5]]
+    np.testing.assert_array_equal(answers[1], np.arange(6.0).reshape(3, 2))
+    assert isinstance(answers, tuple)
+    assert {name: array.tolist() for name, array in weights.items()} == {
+        "first": [1, 1, 1],
+        "second": [0, 0, 0],
+    }
+    assert (arrays.train_examples, arrays.test_examples) == (3, 1)
+    assert facts["examples"] == {"x_train": 3, "y_train": 3, "x_test": 2, "y_test": 2}
+
+
+def test_any_answers_of_numbers_are_taken() -> None:
+    arrays, _ = fetch("mine:one_hot")
+    np.testing.assert_array_equal(arrays.y_train, np.eye(5))
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("uneven", "ValueError: x_train has 3 examples, y_train has 2"),
-        ("without_test", "ValueError: x_test has 0 examples, y_test has 0"),
-        ("one_hot", "ValueError: y_train has the type float64 and the shape (5, 5); it must have"),
+        ("uneven", "ValueError: y_train has the shape (2, 1), x_train has 3 examples"),
+        ("without_test", "ValueError: x_test has no examples"),
         ("texts", "ValueError: x_train has the type <U1, not of numbers"),
-        ("weighted", "ValueError: the training data has 3 parts; allowed: images and labels"),
-        ("negative", "ValueError: y_train has the label -1; allowed: from 0 on"),
+        ("weighted", "ValueError: training and test data have different parts: weights"),
+        ("other_inputs", "ValueError: training and test data have different parts: x.a, x.b"),
         ("not_a_number", "ValueError: x_train has values that are NaN or infinite"),
         ("broken", "OSError: disk is away"),
         ("model", "ValueError: "),

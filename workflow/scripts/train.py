@@ -75,12 +75,11 @@ def finish(path: Path, spec: RunSpec, attempt: Attempt, data: PreparedData) -> C
     if divergence:
         print(f"{divergence}: the run takes part in no median")
         return None
-    metrics = record.metrics
-    print(
-        f"done: execution_time_s {record.phases.execution_time_s:.3f}, "
-        f"loss {metrics.loss:.4f}, accuracy {metrics.accuracy:.4f}, "
-        f"test_accuracy {metrics.test_accuracy:.4f}"
-    )
+    learned = {
+        name: getattr(record.metrics, name) for name in ("loss", "accuracy", "test_accuracy")
+    }
+    found = [f"{name} {value:.4f}" for name, value in learned.items() if value is not None]
+    print(f"done: execution_time_s {record.phases.execution_time_s:.3f}, {', '.join(found)}")
     return None
 
 

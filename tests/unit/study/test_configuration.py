@@ -63,7 +63,8 @@ MALFORMED: dict[str, tuple[Sequence[str | int], Any, str, str, str]] = {
     "rate_zero": ((*RECIPE, "learning_rate"), 0, "recipes.weak.learning_rate", "0", "more than 0"),
     "momentum_one": ((*RECIPE, "momentum"), 1, "recipes.weak.momentum", "1", "less than 1"),
     "unknown_optimizer": (
-        (*RECIPE, "optimizer"), "adm", "recipes.weak.optimizer", '"adm"', "allowed: sgd, adam"),
+        (*RECIPE, "optimizer"), "adm", "recipes.weak.optimizer", '"adm"',
+        "allowed: model, sgd, adam"),
     "price_date_in_words": (
         (*PLATFORM, "price_date"), "May 2022", "platforms.cluster.price_date", '"May 2022"',
         "allowed: YYYY, YYYY-MM or YYYY-MM-DD"),
@@ -332,7 +333,7 @@ DEFAULTS = [
     (("grid", 0, "tasks_per_node"), 1),
     (("grid", 0, "repeats"), 1),
     (("grid", 0, "exclude"), ()),
-    (("recipes", "weak", "optimizer"), "sgd"),
+    (("recipes", "weak", "optimizer"), "model"),
     (("recipes", "weak", "global_batch_size"), None),
     (("recipes", "weak", "steps_per_execution"), 1),
     (("platforms", "cluster", "devices"), "physical"),

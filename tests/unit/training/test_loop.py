@@ -16,28 +16,48 @@ from tfscaling.records import events
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Execution
 from tfscaling.training.loop import (
+    Measured,
     Result,
     TrainingLoop,
+    learning_rate_factor,
     make_optimizer,
+    measured_by_itself,
+    measured_by_sums,
     order_of_epoch,
-    scaled_learning_rate,
 )
 
 
 @pytest.mark.parametrize(
-    ("scaling", "replicas", "rate"),
+    ("scaling", "replicas", "factor"),
+    [("none", 8, 1), ("linear", 1, 1), ("linear", 8, 8), ("sqrt", 1, 1), ("sqrt", 4, 2)],
+)
+def test_learning_rate_follows_the_replicas(scaling: str, replicas: int, factor: float) -> None:
+    recipe = training_spec(1, learning_rate_scaling=scaling).recipe
+    assert learning_rate_factor(recipe, replicas) == pytest.approx(factor)
+
+
+def test_an_optimizer_needs_a_learning_rate() -> None:
+    with pytest.raises(ValueError, match="no learning_rate"):
+        make_optimizer(training_spec(1, learning_rate=None).recipe, 1)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "accuracy"),
     [
-        ("none", 1, 0.2),
-        ("none", 8, 0.2),
-        ("linear", 1, 0.2),
-        ("linear", 8, 1.6),
-        ("sqrt", 1, 0.2),
-        ("sqrt", 4, 0.4),
+        ({"accuracy": 0.5, "top_accuracy": 0.9}, 0.5),
+        ({"sparse_categorical_accuracy": 0.25, "mae": 3.0}, 0.25),
+        ({"left_accuracy": 0.5, "right_accuracy": 0.9}, None),
+        ({"mae": 0.5}, None),
+        ({"accuracy": 3.0}, None),
+        ({}, None),
     ],
 )
-def test_learning_rate_follows_the_replicas(scaling: str, replicas: int, rate: float) -> None:
-    recipe = training_spec(1, learning_rate=0.2, learning_rate_scaling=scaling).recipe
-    assert scaled_learning_rate(recipe, replicas) == pytest.approx(rate)
+def test_accuracy_of_a_model_that_trains_itself_is_its_metric(
+    metrics: dict[str, float], accuracy: float | None
+) -> None:
+    found = measured_by_itself(8.0, {"loss": 2.0, **metrics})
+    assert (found.loss, found.accuracy, found.examples) == (2.0, accuracy, 8.0)
+    assert found.metrics == metrics
 
 
 def test_order_of_an_epoch_has_each_example_and_pads_the_last_batch() -> None:
@@ -102,9 +122,9 @@ class Scripted(TrainingLoop):
     def _reset(self) -> None:
         pass
 
-    def _sums(self) -> tuple[float, float, float]:
+    def _measured(self) -> Measured:
         examples = self.train_examples if self.now == "train" else self.test_examples
-        return next(self.found[self.now]), 8.0, float(examples)
+        return measured_by_sums(next(self.found[self.now]), 8.0, float(examples))
 
     def _train_epoch(self, epoch: int, order: Any, result: Result, events: EventLog) -> None:
         self.now = "train"

@@ -36,10 +36,12 @@ content = {**msgspec.to_builtins(report), "policy": policy, "matplotlib_loaded":
 """
 MODEL = """
 def model():
+    import keras
     from tfscaling.training.models import MODELS
 
     made = MODELS["mnist_cnn"].build()
-    made.compile("adamw", loss="mse")
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    made.compile("adamw", loss, metrics=["accuracy", "sparse_categorical_crossentropy"])
     return made
 """
 
@@ -91,8 +93,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         precision="mixed_bfloat16",
     )
     config = '{"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}'
+    own = {"optimizer": "model", "learning_rate": None, "momentum": None}
     spec = msgspec.structs.replace(
-        spec, point=msgspec.structs.replace(spec.point, model="mine:model")
+        spec,
+        point=msgspec.structs.replace(spec.point, model="mine:model"),
+        recipe=msgspec.structs.replace(spec.recipe, loss="model", **own),
     )
     (folder / "spec.json").write_bytes(msgspec.json.encode(spec))
     words = [str(folder / "spec.json"), str(folder)]
@@ -130,7 +135,13 @@ def test_the_report_says_what_the_rank_got(finished: Path) -> None:
     }
     assert {key: report[key] for key in expected} == expected
     (warning,) = report["warnings"]
-    assert "(optimizer AdamW, loss mse)" in warning
+    assert "(optimizer AdamW, loss SparseCategoricalCrossentropy, metrics accuracy and" in warning
+    for epoch in report["epochs"]:
+        metrics = {"accuracy", "sparse_categorical_crossentropy"}
+        assert set(epoch["metrics"]) == metrics
+        assert epoch["metrics"]["accuracy"] == epoch["accuracy"]
+    assert set(report["epochs"][-1]["test_metrics"]) == metrics
+    assert len(report["compute_steps"]) > 1
     assert len(report["cluster_hash"]) == 16
     assert [row[:3] for row in report["steps"]] == [
         [epoch, step, 1] for epoch in (1, 2) for step in (0, 1, 2)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from tfscaling.datasets.catalogue import Arrays
 from tfscaling.study import user_code
+from tfscaling.study.config import CROSS_ENTROPY, Recipe
 from tfscaling.training import models, user_model
 from tfscaling.training.user_model import ModelError
 
@@ -78,42 +82,29 @@ def with_seed() -> Any:
     return functional()
 
 
+def compiled(model: Any, *args: Any, **settings: Any) -> Any:
+    model.compile(*args, **settings)
+    return model
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "train_step": (lambda: made(own_class("train_step")), "its own train_step, which"),
-    "test_step": (lambda: made(own_class("test_step")), "its own test_step, which"),
-    "compute_loss": (lambda: made(own_class("compute_loss")), "its own compute_loss, which"),
-    "compute_metrics": (lambda: made(own_class("compute_metrics")), "compute_metrics, which"),
     "fit": (lambda: made(own_class("fit")), "its own fit, which"),
     "several_methods": (
-        lambda: made(own_class("compute_loss", "train_step")), "own train_step, compute_loss,"),
+        lambda: made(own_class("evaluate", "fit")), "its own fit, evaluate, which"),
     "method_of_a_base": (
-        lambda: made(own_class(base=own_class("train_step"))), "its own train_step, which"),
-    "method_of_the_instance": (with_method_of_the_instance, "its own train_step, which"),
+        lambda: made(own_class(base=own_class("fit"))), "its own fit, which"),
     "no_model": (lambda: "a model", "returns str; it must return a model of Keras"),
     "layers_alone": (lambda: [keras.layers.Dense(3)], "returns list; it must return a model"),
     "unbuilt": (lambda: keras.Sequential([keras.layers.Dense(3)]), "no weights to train yet"),
     "unbuilt_subclass": (unbuilt_subclass, "no weights to train yet"),
     "nothing_to_train": (frozen, "no weights to train yet"),
-    "two_outputs": (lambda: functional(outputs=2), "1 inputs and 2 outputs"),
-    "two_inputs": (lambda: functional(inputs=2), "2 inputs and 1 outputs"),
-    "no_flat_output": (
-        lambda: keras.Sequential([keras.Input((5, 4)), keras.layers.Dense(3)]),
-        "the shape (None, 5, 3)"),
-    "softmax_in_the_layer": (
-        lambda: keras.Sequential(layers(activation="softmax")), "with a softmax"),
-    "softmax_layer": (
-        lambda: keras.Sequential([*layers(), keras.layers.Softmax()]), "with a softmax"),
-    "softmax_activation": (
-        lambda: keras.Sequential([*layers(), keras.layers.Activation("softmax")]),
-        "with a softmax"),
-    "sigmoid": (lambda: keras.Sequential(layers(activation="sigmoid")), "with a sigmoid"),
     "dtype_policy": (under_policy, "sets the dtype policy to mixed_float16"),
     "random_seed": (with_seed, "sets the random seed"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("function", "wrong"), REFUSED.values(), ids=list(REFUSED))
-def test_what_the_training_would_ignore_is_refused(
+def test_what_no_training_could_follow_is_refused(
     function: Callable[[], Any], wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(user_code, "load", lambda name: function)
@@ -123,6 +114,123 @@ def test_what_the_training_would_ignore_is_refused(
     assert message.startswith("model mine:model: ")
     assert wrong in message
     assert "\n" not in message
+
+
+LABELS = np.zeros(2, np.int32)
+DATA = Arrays(np.zeros((2, 4)), LABELS, np.zeros((2, 4)), LABELS)
+
+NO_CLASSIFIER: dict[str, tuple[Callable[[], Any], Arrays, str]] = {
+    "train_step": (lambda: made(own_class("train_step")), DATA, "its own train_step, which"),
+    "compute_metrics": (
+        lambda: made(own_class("compute_metrics")), DATA, "its own compute_metrics, which"),
+    "method_of_the_instance": (with_method_of_the_instance, DATA, "its own train_step, which"),
+    "two_outputs": (lambda: functional(outputs=2), DATA, "1 inputs and 2 outputs"),
+    "two_inputs": (lambda: functional(inputs=2), DATA, "2 inputs and 1 outputs"),
+    "no_flat_output": (
+        lambda: keras.Sequential([keras.Input((5, 4)), keras.layers.Dense(3)]), DATA,
+        "the shape (None, 5, 3)"),
+    "softmax_in_the_layer": (
+        lambda: keras.Sequential(layers(activation="softmax")), DATA, "with a softmax"),
+    "softmax_layer": (
+        lambda: keras.Sequential([*layers(), keras.layers.Softmax()]), DATA, "with a softmax"),
+    "softmax_activation": (
+        lambda: keras.Sequential([*layers(), keras.layers.Activation("softmax")]), DATA,
+        "with a softmax"),
+    "sigmoid": (
+        lambda: keras.Sequential(layers(activation="sigmoid")), DATA, "with a sigmoid"),
+    "weights_of_examples": (
+        functional, dataclasses.replace(DATA, weights_train=LABELS, weights_test=LABELS),
+        "weights of examples"),
+    "answers_by_name": (
+        functional, dataclasses.replace(DATA, y_test={"a": LABELS}), "y_test has 1 arrays"),
+    "answers_that_are_no_classes": (
+        functional, dataclasses.replace(DATA, y_train=np.zeros(2)), "y_train has the type float64"),
+    "answers_one_hot": (
+        functional, dataclasses.replace(DATA, y_train=np.eye(2, dtype=int)), "the shape (2, 2)"),
+    "negative_class": (
+        functional, dataclasses.replace(DATA, y_train=LABELS - 1), "y_train has the label -1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("function", "arrays", "wrong"), NO_CLASSIFIER.values(), ids=list(NO_CLASSIFIER)
+)
+def test_what_the_cross_entropy_cannot_train_is_refused(
+    function: Callable[[], Any], arrays: Arrays, wrong: str
+) -> None:
+    with pytest.raises(ModelError) as caught:
+        user_model.check_classifier(function(), arrays)
+    assert wrong in str(caught.value)
+    assert "ompile" in str(caught.value)
+
+
+def recipe(**keys: Any) -> Recipe:
+    return Recipe(**{"per_replica_batch_size": 1, "epochs": 1, "loss": "model", **keys})
+
+
+TRAINS_ITSELF: dict[str, tuple[Callable[[], Any], bool]] = {
+    "not_compiled": (functional, False),
+    "compiled": (lambda: compiled(functional(), "sgd", "mse"), True),
+    "own_step": (lambda: made(own_class("train_step")), True),
+    "own_loss": (lambda: made(own_class("compute_loss")), True),
+    "other_methods": (lambda: made(own_class("summary")), False),
+}
+
+
+@pytest.mark.parametrize(("function", "expected"), TRAINS_ITSELF.values(), ids=list(TRAINS_ITSELF))
+def test_models_with_a_loss_of_their_own_train_themselves_unless_the_recipe_says_otherwise(
+    function: Callable[[], Any], expected: bool
+) -> None:
+    assert user_model.trains_itself(function(), recipe()) == expected
+    assert not user_model.trains_itself(function(), recipe(loss=CROSS_ENTROPY))
+
+
+def asked(model: Any, replicas: int = 1, **keys: Any) -> Any:
+    user_model.compile_as_asked(model, recipe(**keys), replicas)
+    return model.optimizer
+
+
+def test_the_compiled_optimizer_is_used_where_the_recipe_gives_nothing() -> None:
+    optimizer = keras.optimizers.SGD(0.3, momentum=0.8)
+    assert asked(compiled(functional(), optimizer, "mse")) is optimizer
+    assert float(optimizer.learning_rate) == pytest.approx(0.3)
+    assert optimizer.momentum == 0.8
+
+
+def test_keys_that_the_recipe_gives_win() -> None:
+    def model() -> Any:
+        return compiled(functional(), keras.optimizers.SGD(0.3, momentum=0.8), "mse")
+
+    changed = asked(model(), learning_rate=0.1, momentum=0.5)
+    assert (float(changed.learning_rate), changed.momentum) == (pytest.approx(0.1), 0.5)
+    scaled = asked(model(), 4, learning_rate_scaling="linear")
+    assert float(scaled.learning_rate) == pytest.approx(1.2)
+    other = asked(model(), 4, optimizer="adam", learning_rate=0.1, learning_rate_scaling="sqrt")
+    assert isinstance(other, keras.optimizers.Adam)
+    assert float(other.learning_rate) == pytest.approx(0.2)
+
+
+def test_a_schedule_of_learning_rates_is_scaled_but_not_replaced() -> None:
+    def model() -> Any:
+        schedule = keras.optimizers.schedules.ExponentialDecay(0.2, 1, 0.5)
+        return compiled(functional(), keras.optimizers.Adam(schedule), "mse")
+
+    assert float(asked(model(), 2, learning_rate_scaling="linear").learning_rate) == (
+        pytest.approx(0.4)
+    )
+    with pytest.raises(ModelError, match="schedule of learning rates"):
+        asked(model(), learning_rate=0.1)
+
+
+def test_a_model_with_a_step_of_its_own_needs_no_compile() -> None:
+    model = made(own_class("compute_loss"))
+    assert isinstance(asked(model, learning_rate=0.1), keras.optimizers.SGD)
+    assert model.compiled
+
+
+def test_a_compiled_model_without_a_loss_is_refused() -> None:
+    with pytest.raises(ModelError, match="names no loss"):
+        asked(compiled(functional(), "sgd"))
 
 
 def built_subclass() -> Any:
@@ -145,14 +253,16 @@ GOOD: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("function", GOOD.values(), ids=list(GOOD))
 def test_what_the_training_follows_passes_without_a_warning(function: Callable[[], Any]) -> None:
     model = user_model.build("mine:model", function)
-    assert user_model.warnings(model) == []
+    user_model.check_classifier(model, DATA)
+    assert user_model.warnings(model, recipe()) == []
 
 
 @pytest.mark.parametrize("name", models.MODELS)
 def test_the_workflows_own_models_pass(name: str) -> None:
     model = models.MODELS[name].build()
     assert user_model.problem(model) is None
-    assert user_model.warnings(model) == []
+    user_model.check_classifier(model, DATA)
+    assert user_model.warnings(model, recipe()) == []
 
 
 class Distance(keras.losses.Loss):  # type: ignore[misc]
@@ -177,13 +287,21 @@ COMPILED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("settings", "named"), COMPILED.values(), ids=list(COMPILED))
-def test_settings_of_compile_are_a_warning_that_names_them(
+def test_settings_of_compile_that_the_cross_entropy_replaces_are_a_warning(
     settings: dict[str, Any], named: str
 ) -> None:
-    model = functional()
-    model.compile(**settings)
-    assert user_model.problem(model) is None
-    (warning,) = user_model.warnings(model)
+    model = compiled(functional(), **settings)
+    (warning,) = user_model.warnings(model, recipe(loss=CROSS_ENTROPY))
     assert named in warning
     assert "compile()" in warning
     assert "not used" in warning
+
+
+def test_what_a_model_that_trains_itself_is_trained_by_is_said() -> None:
+    model = compiled(functional(), "adamw", "mse", metrics=["mae"], steps_per_execution=5)
+    how, wins, unused = user_model.warnings(model, recipe(learning_rate=0.1))
+    assert "(optimizer AdamW, loss mse, metrics mae)" in how
+    assert "learning_rate 0.1" in wins
+    assert "(steps_per_execution 5) are not used" in unused
+    (how,) = user_model.warnings(compiled(made(own_class("train_step")), "sgd"), recipe())
+    assert "(optimizer SGD, its own train_step)" in how

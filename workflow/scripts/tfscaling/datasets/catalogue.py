@@ -6,6 +6,7 @@ Fetching happens once, on the machine of the workflow; ranks only read the prepa
 from __future__ import annotations
 
 import hashlib
+import re
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tfscaling.datasets import cifar10, downloads, idx, npz, synthetic
+from tfscaling.datasets.npz import Nest as Nest
 from tfscaling.files import atomic
 from tfscaling.records.prepared_data import SHA256, DatasetFacts, Examples
 from tfscaling.records.run_record import write_json
@@ -30,18 +32,41 @@ class DatasetError(RuntimeError):
 
 @dataclass(frozen=True)
 class Arrays:
-    """Images (examples, height, width[, channels]), integer labels (examples,).
+    """Inputs, answers and weights of examples; each an array (examples, ...), or several of them.
 
-    `scale` brings a pixel of uint8 images to [0, 1]; other images are taken as they are. `sha256`
-    is the checksum of the whole prepared arrays, None if the file has none.
+    The built-in data are images (examples, height, width[, channels]) and integer labels
+    (examples,). `sha256` is the checksum of the whole prepared arrays, None if the file has none.
     """
 
-    x_train: np.ndarray
-    y_train: np.ndarray
-    x_test: np.ndarray
-    y_test: np.ndarray
-    scale: float = 1.0 / 255.0
+    x_train: Nest
+    y_train: Nest
+    x_test: Nest
+    y_test: Nest
+    weights_train: Nest | None = None
+    weights_test: Nest | None = None
     sha256: str | None = None
+
+    @property
+    def train_examples(self) -> int:
+        return len(npz.first(self.y_train))
+
+    @property
+    def test_examples(self) -> int:
+        return len(npz.first(self.y_test))
+
+    @property
+    def train(self) -> tuple[Nest, ...]:
+        """(x, y), or (x, y, weights)."""
+        return _parts(self.x_train, self.y_train, self.weights_train)
+
+    @property
+    def test(self) -> tuple[Nest, ...]:
+        """(x, y), or (x, y, weights)."""
+        return _parts(self.x_test, self.y_test, self.weights_test)
+
+
+def _parts(x: Nest, y: Nest, weights: Nest | None) -> tuple[Nest, ...]:
+    return (x, y) if weights is None else (x, y, weights)
 
 
 @dataclass(frozen=True)
@@ -153,38 +178,52 @@ def get(name: str) -> Dataset:
 
 
 def _from_function(name: str) -> dict[str, np.ndarray]:
-    """What the user's function returns, checked; labels become int32."""
+    """What the user's function returns, checked; one label for each example becomes int32."""
     try:
         train, test = user_code.load(name)()
     except Exception:
         traceback.print_exc()  # the way through the user's code is for the log
         raise
-    for part, given in (("training", train), ("test", test)):
-        if len(given) != 2:
+    arrays: dict[str, np.ndarray] = {}
+    for part, given in (("train", train), ("test", test)):
+        if len(given) not in (2, 3):
             raise ValueError(
-                f"the {part} data has {len(given)} parts; allowed: images and labels, for weights "
-                "of examples would not be used"
+                f"the {part} data has {len(given)} parts; allowed: inputs, answers, and weights of "
+                "the examples"
             )
-    (x_train, y_train), (x_test, y_test) = train, test
-    arrays = {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
-    arrays = {part: np.ascontiguousarray(array) for part, array in arrays.items()}
-    for part in ("train", "test"):
-        images, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
-        if images.dtype.kind not in "uif":
-            raise ValueError(f"x_{part} has the type {images.dtype}, not of numbers")
-        if labels.dtype.kind not in "ui" or labels.size != len(labels):
-            raise ValueError(
-                f"y_{part} has the type {labels.dtype} and the shape {labels.shape}; it must have "
-                f"one whole number for each example"
-            )
-        if len(images) != len(labels) or not len(labels):
-            raise ValueError(f"x_{part} has {len(images)} examples, y_{part} has {len(labels)}")
-        if labels.min() < 0:
-            raise ValueError(f"y_{part} has the label {labels.min()}; allowed: from 0 on")
-        if not np.isfinite(images).all():
-            raise ValueError(f"x_{part} has values that are NaN or infinite")
-        arrays[f"y_{part}"] = labels.ravel().astype(np.int32)
+        for kind, nest in zip(("x", "y", "weights"), given, strict=False):
+            arrays |= npz.named(f"{kind}_{part}", nest)
+    train_only, test_only = (
+        {re.sub("_(train|test)", "", name, count=1) for name in arrays if _is_test(name) is is_test}
+        for is_test in (False, True)
+    )
+    if train_only != test_only:
+        differing = ", ".join(sorted(train_only ^ test_only))
+        raise ValueError(f"training and test data have different parts: {differing}")
+    for name, array in arrays.items():
+        _check(name, array)
+        first = next(other for other in arrays if _is_test(other) == _is_test(name))
+        examples = len(arrays[first]) if arrays[first].ndim else 0
+        if not examples:
+            raise ValueError(f"{first} has no examples")
+        if array.ndim == 0 or len(array) != examples:
+            raise ValueError(f"{name} has the shape {array.shape}, {first} has {examples} examples")
+        if name in ("y_train", "y_test") and array.dtype.kind in "ui" and array.size == examples:
+            arrays[name] = array.ravel().astype(np.int32)
     return arrays
+
+
+def _is_test(name: str) -> bool:
+    """Whether the array is of the test data."""
+    return name.startswith(("x_test", "y_test", "weights_test"))
+
+
+def _check(name: str, array: np.ndarray) -> None:
+    """Raises ValueError if these are no numbers that a model can compute with."""
+    if array.dtype.kind not in "uifb":
+        raise ValueError(f"{name} has the type {array.dtype}, not of numbers")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError(f"{name} has values that are NaN or infinite")
 
 
 def fetch(name: str, path: Path | None, output: Path, provenance: Path) -> str:
@@ -211,7 +250,7 @@ def fetch(name: str, path: Path | None, output: Path, provenance: Path) -> str:
             source=source,
             path=str(path) if path else None,
             sha256=checksum,
-            examples=Examples(**{part: len(array) for part, array in arrays.items()}),
+            examples=Examples(**{part: npz.examples(part, arrays) for part in npz.NAMES}),
         )
         write_json(provenance, facts)
         with atomic.whole(output) as temporary, temporary.open("wb") as opened:
@@ -238,20 +277,32 @@ def load(
 ) -> Arrays:
     """The prepared file, cut to the numbers of examples that the recipe asks for (None: all)."""
     with np.load(path) as stored:
-        train, test = train_examples_max, test_examples_max
-        images = [stored["x_train"][:train], stored["x_test"][:test]]
-        is_bytes = [part.dtype == np.uint8 for part in images]
-        if any(is_bytes) and not all(is_bytes):
-            # one scale is for both parts: the bytes of one are brought to the other's range here
-            images = [part / np.float32(255) if part.dtype == np.uint8 else part for part in images]
-        return Arrays(
-            images[0],
-            stored["y_train"][:train],
-            images[1],
-            stored["y_test"][:test],
-            1.0 / 255.0 if all(is_bytes) else 1.0,
-            str(stored[SHA256]) if SHA256 in stored.files else None,
-        )
+        arrays = {
+            name: stored[name][: test_examples_max if _is_test(name) else train_examples_max]
+            for name in stored.files
+            if name != SHA256
+        }
+        checksum = str(stored[SHA256]) if SHA256 in stored.files else None
+    for name in [name for name in arrays if name.startswith("x_train")]:
+        both = [name, name.replace("x_train", "x_test", 1)]
+        is_bytes = {part: arrays[part].dtype == np.uint8 for part in both}
+        if any(is_bytes.values()) and not all(is_bytes.values()):
+            # bytes are scaled to [0, 1]: the bytes of one part are brought to the other's range
+            arrays |= {part: arrays[part] / np.float32(255) for part in both if is_bytes[part]}
+    x_train, y_train, x_test, y_test = (npz.nested(part, arrays) for part in npz.NAMES)
+    return Arrays(
+        x_train,
+        y_train,
+        x_test,
+        y_test,
+        _weights("weights_train", arrays),
+        _weights("weights_test", arrays),
+        checksum,
+    )
+
+
+def _weights(part: str, arrays: Mapping[str, np.ndarray]) -> Nest | None:
+    return npz.nested(part, arrays) if any(name.startswith(part) for name in arrays) else None
 
 
 def fingerprint(arrays: Mapping[str, np.ndarray]) -> str:

@@ -118,8 +118,14 @@ class Epoch(
             "epoch."
         ),
     ]
-    accuracy: float
+    accuracy: Annotated[
+        float | None, Meta(description="Null if a model of the user's measures none.")
+    ]
     duration_s: Annotated[float, Meta(description="The training of the epoch.")]
+    metrics: Annotated[
+        dict[str, float | None],
+        Meta(description="Metrics of a model that trains itself; null where not finite."),
+    ] = msgspec.field(default_factory=dict)
     test_loss: Annotated[
         float | UnsetType | None,
         Meta(
@@ -128,6 +134,9 @@ class Epoch(
         ),
     ] = UNSET
     test_accuracy: Annotated[Fraction | None, Meta(description="Likewise.")] = None
+    test_metrics: Annotated[
+        dict[str, float | None], Meta(description="Likewise, on held-out examples.")
+    ] = msgspec.field(default_factory=dict)
     evaluation_time_s: Annotated[
         float | None, Meta(description="The evaluation after this epoch.")
     ] = None

@@ -24,9 +24,11 @@ _IF_VALID: Schema = {
             "validity": {"properties": {"status": {"const": "ok"}, "reason": {"const": ""}}},
             "metrics": {
                 "properties": {
-                    **dict.fromkeys(("loss", "test_loss", "test_accuracy"), _NUMBER),
+                    **dict.fromkeys(("loss", "test_loss"), _NUMBER),
                     "epochs": {"items": {"properties": {"loss": _NUMBER, "test_loss": _NUMBER}}},
-                }
+                },
+                "if": {"properties": {"accuracy": _NUMBER}},
+                "then": {"properties": {"test_accuracy": _NUMBER}},
             },
         },
     },

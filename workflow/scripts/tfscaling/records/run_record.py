@@ -118,7 +118,10 @@ class Metrics(Computation, frozen=True, kw_only=True):
             "if the run diverged."
         ),
     ]
-    accuracy: Annotated[Fraction, Meta(description="Likewise.")]
+    accuracy: Annotated[
+        Fraction | None,
+        Meta(description="Likewise; null if a model of the user's measures no accuracy."),
+    ]
     test_loss: Annotated[
         float | None,
         Meta(
@@ -128,7 +131,10 @@ class Metrics(Computation, frozen=True, kw_only=True):
     ]
     test_accuracy: Annotated[
         Fraction | None,
-        Meta(description="On held-out examples after training; null only if the run diverged."),
+        Meta(
+            description="On held-out examples after training; null if the run diverged, or as "
+            "accuracy."
+        ),
     ]
     step_time_s: Annotated[
         float | None,
@@ -287,7 +293,8 @@ class RunRecord(Part, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.validity.valid:
-            for name in ("loss", "test_loss", "test_accuracy"):
+            learned = () if self.metrics.accuracy is None else ("test_accuracy",)
+            for name in ("loss", "test_loss", *learned):
                 if getattr(self.metrics, name) is None:
                     raise ValueError(f"metrics.{name}: null, but the run counts")
             if not all(epoch.is_finite for epoch in self.metrics.epochs):

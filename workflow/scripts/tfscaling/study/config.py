@@ -25,6 +25,8 @@ POINT_AXES = (
 LINE_AXES = tuple(axis for axis in POINT_AXES if axis != "nodes")
 #: The axes of a run.
 AXES = (*POINT_AXES, "repeat")
+#: The loss of all models that have none of their own.
+CROSS_ENTROPY: Literal["sparse_categorical_crossentropy"] = "sparse_categorical_crossentropy"
 #: Exactly one of these keys of a recipe is given.
 BATCH_SIZE_KEYS = ("per_replica_batch_size", "per_worker_batch_size", "global_batch_size")
 
@@ -257,10 +259,28 @@ class Recipe(Keys, frozen=True, kw_only=True):
             "`package.module:function`; null takes the model's own."
         ),
     ] = None
+    loss: Annotated[
+        Literal["auto", "model", "sparse_categorical_crossentropy"],
+        about(
+            "`model` trains a model by its own loss and metrics if it is compiled or has a step of "
+            "its own, else as a classifier; `sparse_categorical_crossentropy` trains every model "
+            "as a classifier; `auto` is `model` for models of your own."
+        ),
+    ] = "auto"
     optimizer: Annotated[
-        Literal["sgd", "adam"], about("Keras's optimizer of this name updates the weights.")
-    ] = "sgd"
-    learning_rate: Annotated[float, Meta(gt=0), about("The learning rate is for one replica.")]
+        Literal["model", "sgd", "adam"],
+        about(
+            "Keras's optimizer of this name updates the weights; `model` takes that of a compiled "
+            "model of your own, else `sgd`."
+        ),
+    ] = "model"
+    learning_rate: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        about(
+            "The learning rate is for one replica; null takes that of a compiled model of your own "
+            "and is an error for other models."
+        ),
+    ] = None
     learning_rate_scaling: Annotated[
         Literal["none", "linear", "sqrt"],
         about(
@@ -269,8 +289,12 @@ class Recipe(Keys, frozen=True, kw_only=True):
         ),
     ] = "none"
     momentum: Annotated[
-        float, Meta(ge=0, lt=1), about("The optimizer `sgd` has this momentum; `adam` ignores it.")
-    ] = 0.0
+        Annotated[float, Meta(ge=0, lt=1)] | None,
+        about(
+            "The optimizer `sgd` has this momentum, others ignore it; null takes that of a "
+            "compiled model of your own, else 0."
+        ),
+    ] = None
     epochs: Annotated[
         int,
         Meta(ge=1, le=1_000_000),
@@ -329,6 +353,15 @@ class Recipe(Keys, frozen=True, kw_only=True):
     def batch_scaling(self) -> Literal["strong", "weak"]:
         """`strong` if the global batch is fixed, else `weak`."""
         return "weak" if self.global_batch_size is None else "strong"
+
+    def for_classifier(self) -> Recipe:
+        """The same for a model that has no loss or optimizer of its own: all keys have values."""
+        return msgspec.structs.replace(
+            self,
+            loss="auto",
+            optimizer="sgd" if self.optimizer == "model" else self.optimizer,
+            momentum=self.momentum or 0.0,
+        )
 
 
 class Measured(Keys, frozen=True, kw_only=True):

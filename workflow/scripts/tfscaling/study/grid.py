@@ -9,10 +9,13 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from tfscaling import TRAINER_VERSION
 from tfscaling.study import user_code
 from tfscaling.study.config import (
     BATCH_SIZE_KEYS,
+    CROSS_ENTROPY,
     POINT_AXES,
     Block,
     Config,
@@ -66,7 +69,8 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
         until = block.repeat_until
         repeats = until.repeats_max if until else block.repeats
         for point in _points(block):
-            platform, recipe = config.platforms[point.platform], config.recipes[point.recipe]
+            platform = config.platforms[point.platform]
+            recipe = _recipe_for(point.model, config.recipes[point.recipe])
             try:
                 _check_excluded(point, block.exclude)
                 _check_geometry(number, point, platform, sources)
@@ -102,6 +106,16 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
             rule = f"the block has no point left to run (last reason: {last})"
             raise ConfigError(problem(["grid", number], block.platform, rule, sources))
     return Grid(tuple(runs), tuple(excluded))
+
+
+def _recipe_for(model: str, recipe: Recipe) -> Recipe:
+    """A user's model may have a loss and an optimizer of its own, which only a rank can know."""
+    given = recipe.for_classifier()
+    if not user_code.is_reference(model):
+        return given
+    if recipe.loss == CROSS_ENTROPY:
+        return msgspec.structs.replace(given, loss=CROSS_ENTROPY)
+    return msgspec.structs.replace(recipe if recipe.optimizer == "model" else given, loss="model")
 
 
 def _points(block: Block) -> Iterator[Point]:
@@ -219,6 +233,10 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
         if user_code.is_reference(model) and config.recipes[recipe].dataset is None:
             reason = f"model {model} of grid[{number}] needs the name of a dataset"
             raise ConfigError(problem(["recipes", recipe, "dataset"], None, reason, sources))
+        asked = _recipe_for(model, config.recipes[recipe])
+        if asked.optimizer != "model" and asked.learning_rate is None:
+            reason = f"optimizer {asked.optimizer} of model {model} of grid[{number}] needs one"
+            raise ConfigError(problem(["recipes", recipe, "learning_rate"], None, reason, sources))
 
 
 def _check_geometry(number: int, point: Point, platform: Platform, sources: Sources) -> None:

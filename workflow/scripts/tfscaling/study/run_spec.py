@@ -210,8 +210,14 @@ def add_argument(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
 
 
 def flat(keys: Recipe | Measured) -> dict[str, Value]:
-    """The keys with their values as JSON has them."""
+    """The keys with their values as JSON has them.
+
+    The loss `auto` is left out, which all models of the workflow have: records made before there
+    was another have no such key, and keep their hash.
+    """
     values = {key: getattr(keys, key) for key in keys.__struct_fields__}
+    if values.get("loss") == "auto":
+        del values["loss"]
     return {key: list(v) if type(v) is tuple else v for key, v in values.items()}
 
 

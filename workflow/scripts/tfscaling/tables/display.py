@@ -233,5 +233,8 @@ def _published_form(row: Row) -> list[str]:
     seconds = f"{row['execution_time_s']:.3f} seconds"
     if row["runs_diverged"] > 0:
         seconds += f" ({row['runs_diverged']:.0f} of {row['runs_asked']:.0f} diverged)"
-    quality = (Number(f"{row[name]:.4f}", row[name]) for name in ("loss", "accuracy"))
+    quality = (
+        MISSING if row[name] is None else Number(f"{row[name]:.4f}", row[name])
+        for name in ("loss", "accuracy")
+    )
     return [nodes, Number(seconds, row["execution_time_s"]), *quality]

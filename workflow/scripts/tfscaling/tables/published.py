@@ -63,11 +63,11 @@ class Training(NamedTuple):
     model: str
     dataset: str
     optimizer: str
-    learning_rate: float
+    learning_rate: float | None
     epochs: int
     global_batch_size: int
     train_examples_max: int | None = None
-    momentum: float = 0.0
+    momentum: float | None = 0.0
     learning_rate_scaling: str = "none"
     precision: str = "float32"
 

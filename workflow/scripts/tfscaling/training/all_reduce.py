@@ -8,19 +8,28 @@ from typing import Any
 
 import numpy as np
 
-from tfscaling.datasets.catalogue import Arrays
+from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Execution
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training import replica_state
-from tfscaling.training.loop import Result, TrainingLoop, make_optimizer, order_of_epoch
+from tfscaling.training import replica_state, user_model
+from tfscaling.training.loop import (
+    Measured,
+    Result,
+    TrainingLoop,
+    make_optimizer,
+    measured_by_itself,
+    measured_by_sums,
+    order_of_epoch,
+)
+from tfscaling.training.own_step import OwnStep
 
 #: Steps of computation alone that each rank measures after the training.
 COMPUTE_STEPS = 20
 
 
 class Trainer(TrainingLoop):
-    """One rank's part of the training of a classifier.
+    """One rank's part of the training of a model: a classifier, or one that trains itself.
 
     `strategy` is a tf.distribute.Strategy, `build_model` makes the Keras model, `arrays` are the
     dataset.
@@ -33,13 +42,21 @@ class Trainer(TrainingLoop):
         import keras
 
         tf = self.tf
-        self.train_data = self._resident(arrays.x_train, arrays.y_train)
-        self.test_data = self._resident(arrays.x_test, arrays.y_test)
+        self.train_data = self._resident(arrays.train)
+        self.test_data = self._resident(arrays.test)
         keras.utils.set_random_seed(self.seed)
         with strategy.scope():
             self.model = build_model()
-            self.optimizer = make_optimizer(self.recipe, self.replicas)
-            self.optimizer.build(self.model.trainable_variables)
+            self.own: OwnStep | None = None
+            if user_model.trains_itself(self.model, self.recipe):
+                user_model.compile_as_asked(self.model, self.recipe, self.replicas)
+                sample = self._gather(tf.range(self.batch), *arrays.train)
+                self.own = OwnStep(self.model, sample, self.replicas)
+                self.optimizer = self.model.optimizer
+            else:
+                user_model.check_classifier(self.model, arrays)
+                self.optimizer = make_optimizer(self.recipe, self.replicas)
+                self.optimizer.build(self.model.trainable_variables)
             # loss, correct answers and examples of this replica since the start of the epoch
             self.totals = tf.Variable(
                 [0.0, 0.0, 0.0],
@@ -54,10 +71,11 @@ class Trainer(TrainingLoop):
         self._average_call = tf.function(self._average_statistics)
         self._evaluate_call = tf.function(self._evaluation)
         self._sum_call = tf.function(self._sum_totals)
+        self._states_call = tf.function(self._own_states)
         self._reset_call = tf.function(self._zero_totals)
 
-    def _resident(self, *arrays: np.ndarray) -> list[Any]:
-        """Each array for every local device, as a per-replica value."""
+    def _resident(self, arrays: tuple[Nest, ...]) -> Any:
+        """The same with each array as a value of every local device."""
         devices = self.strategy.extended.worker_devices
 
         def on_device(array: np.ndarray) -> Any:
@@ -68,7 +86,7 @@ class Trainer(TrainingLoop):
 
             return self.strategy.experimental_distribute_values_from_function(value)
 
-        return [on_device(array) for array in arrays]
+        return self.tf.nest.map_structure(on_device, arrays)
 
     def _own(self, indices: Any, size: int) -> Any:
         """This replica's part of the indices of all replicas."""
@@ -93,14 +111,12 @@ class Trainer(TrainingLoop):
         if states:
             self.strategy.run(replica)
 
-    def _gradients(
-        self, indices: Any, examples: Any, images: Any, labels: Any
-    ) -> tuple[Any, list[Any]]:
+    def _gradients(self, indices: Any, examples: Any, *data: Any) -> tuple[Any, list[Any]]:
         """This replica's part of the loss, and the gradients of it.
 
         The first `examples` of the global batch count, the rest is padding.
         """
-        batch, answers = self._gather(self._own(indices, self.batch), images, labels)
+        batch, answers = self._gather(self._own(indices, self.batch), *data)
         weights = self._weights(self.batch, examples)
         with self.tf.GradientTape() as tape:
             sums = self._forward(batch, answers, weights, training=True)
@@ -132,34 +148,48 @@ class Trainer(TrainingLoop):
             first += tf.cast(spoilt, first.dtype)
         return [*gradients[:place], first, *gradients[place + 1 :]]
 
-    def _replica_step(self, indices: Any, examples: Any, images: Any, labels: Any) -> Any:
-        loss, gradients = self._gradients(indices, examples, images, labels)
+    def _replica_step(self, indices: Any, examples: Any, *data: Any) -> Any:
+        if self.own is not None:
+            own = self.tf.cast(self.tf.reduce_sum(self._weights(self.batch, examples)), "int32")
+            self.own.train(self._gather(self._own(indices, self.batch), *data), own, examples)
+            return self._progress()
+        loss, gradients = self._gradients(indices, examples, *data)
         if self.replicas > 1 and self.recipe.precision == "mixed_float16":
             gradients = self._agreed(gradients)
         self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
         return loss
 
-    def _step(self, order: Any, step: Any, images: Any, labels: Any) -> Any:
+    def _progress(self) -> Any:
+        """A value that is there once the optimizer has updated the weights."""
+        tf = self.tf
+        first = tf.convert_to_tensor(self.model.trainable_variables[0].value)
+        return tf.cast(tf.reshape(first, [-1])[0], tf.float32)
+
+    def _step(self, order: Any, step: Any, *data: Any) -> Any:
         tf = self.tf
         examples = tf.minimum(self.global_batch, self.train_examples - step * self.global_batch)
-        return self.strategy.run(self._replica_step, args=(order[step], examples, images, labels))
+        return self.strategy.run(self._replica_step, args=(order[step], examples, *data))
 
-    def _steps(self, order: Any, start: Any, end: Any, images: Any, labels: Any) -> Any:
-        """Steps start to end - 1 of `order`; returns the last step's loss of each local replica."""
-        last = self._step(order, start, images, labels)
+    def _steps(self, order: Any, start: Any, end: Any, *data: Any) -> Any:
+        """Steps start to end - 1 of `order`; returns a value of the last of each local replica."""
+        last = self._step(order, start, *data)
         for step in self.tf.range(start + 1, end):
-            last = self._step(order, step, images, labels)
+            last = self._step(order, step, *data)
         return last
 
-    def _evaluation(self, indices: Any, images: Any, labels: Any) -> None:
-        def replica(indices: Any, images: Any, labels: Any) -> None:
+    def _evaluation(self, indices: Any, *data: Any) -> None:
+        def replica(indices: Any, *data: Any) -> None:
             tf = self.tf
             own = self._own(indices, self.evaluation_batch)
-            batch, answers = self._gather(tf.maximum(own, 0), images, labels)
+            examples = self._gather(tf.maximum(own, 0), *data)
+            if self.own is not None:
+                self.own.test(examples, tf.reduce_sum(tf.cast(own >= 0, tf.int32)))
+                return
+            batch, answers = examples
             weights = tf.cast(own >= 0, tf.float32)
             self._count(self._forward(batch, answers, weights, training=False))
 
-        self.strategy.run(replica, args=(indices, images, labels))
+        self.strategy.run(replica, args=(indices, *data))
 
     def _average_statistics(self) -> None:
         """Give all replicas the mean of what each gathered, such as batch normalization's moments.
@@ -183,15 +213,22 @@ class Trainer(TrainingLoop):
         totals = self.strategy.run(self.totals.read_value)
         return self.strategy.reduce("SUM", totals, axis=None)
 
+    def _own_states(self) -> Any:
+        return self.strategy.run(self.own.states) if self.own else []
+
     def _zero_totals(self) -> None:
+        if self.own is not None:
+            self.strategy.run(self.own.reset)
         self.strategy.run(lambda: self.totals.assign(self.tf.zeros_like(self.totals)))
 
     def _reset(self) -> None:
         self._reset_call()
 
-    def _sums(self) -> tuple[float, float, float]:
-        loss, correct, examples = self._sum_call().numpy().tolist()
-        return loss, correct, examples
+    def _measured(self) -> Measured:
+        if self.own is not None:
+            states = [self.strategy.experimental_local_results(s)[0] for s in self._states_call()]
+            return measured_by_itself(*self.own.results(states))
+        return measured_by_sums(*self._sum_call().numpy().tolist())
 
     def _train_epoch(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:
         tf = self.tf
@@ -227,15 +264,20 @@ class Trainer(TrainingLoop):
             durations.append(time.perf_counter() - start_s)
         return durations[1:]
 
-    def _compute(self, indices: Any, images: Any, labels: Any) -> Any:
-        def replica(indices: Any, images: Any, labels: Any) -> Any:
+    def _compute(self, indices: Any, *data: Any) -> Any:
+        def replica(indices: Any, *data: Any) -> Any:
             tf = self.tf
-            _, gradients = self._gradients(indices, self.global_batch, images, labels)
+            if self.own is not None:
+                gradients = self.own.gradients(
+                    self._gather(self._own(indices, self.batch), *data)
+                ) or [self._progress()]
+            else:
+                _, gradients = self._gradients(indices, self.global_batch, *data)
             # a number of each gradient, so that none is left out as unused
             dense = [tf.convert_to_tensor(g) for g in gradients if g is not None]
             return tf.add_n([tf.cast(tf.reshape(g, [-1])[0], tf.float32) for g in dense])
 
-        return self.strategy.run(replica, args=(indices, images, labels))
+        return self.strategy.run(replica, args=(indices, *data))
 
     def _evaluate(self, indices: np.ndarray) -> None:
         self._average_call()

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -56,14 +56,52 @@ class Result:
         return None
 
 
-def shown(loss: float | None) -> str:
-    return "not finite" if loss is None else f"{loss:.4f}"
+def described(loss: float | None, found: Measured) -> str:
+    """Loss, accuracy and the model's own metrics in words."""
+    values = {"accuracy": found.accuracy, **found.metrics}
+    texts = [f"{name} {value:.4f}" for name, value in values.items() if value is not None]
+    return ", ".join([f"loss {'not finite' if loss is None else f'{loss:.4f}'}", *texts])
 
 
-def scaled_learning_rate(recipe: Recipe, replicas: int) -> float:
-    """The learning rate for this number of replicas."""
+def finite_only(metrics: dict[str, float]) -> dict[str, float | None]:
+    """Values that are NaN or infinite are None: no JSON has them."""
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+class Measured(NamedTuple):
+    """Means over the examples of an epoch, or over those that are held out; over all replicas.
+
+    `accuracy` is None where a model of the user's measures none; `metrics` are those of such a
+    model, by name.
+    """
+
+    loss: float
+    accuracy: float | None
+    examples: float
+    metrics: dict[str, float] = {}
+
+
+def measured_by_sums(loss: float, correct: float, examples: float) -> Measured:
+    """From sums over examples of a classifier's loss and of its correct answers."""
+    return Measured(loss / examples, correct / examples, examples)
+
+
+def measured_by_itself(examples: float, results: Mapping[str, float]) -> Measured:
+    """From what a model that trains itself found; its accuracy is the metric of that name.
+
+    If none is called accuracy, it is the only one whose name ends so.
+    """
+    metrics = {name: value for name, value in results.items() if name != "loss"}
+    named = [name for name in metrics if name.endswith("accuracy")]
+    name = "accuracy" if "accuracy" in metrics else (named[0] if len(named) == 1 else None)
+    accuracy = None if name is None or not 0 <= metrics[name] <= 1 else metrics[name]
+    return Measured(results["loss"], accuracy, examples, metrics)
+
+
+def learning_rate_factor(recipe: Recipe, replicas: int) -> float:
+    """How many times larger the learning rate is than that of one replica."""
     factor = {"none": 1.0, "linear": float(replicas), "sqrt": replicas**0.5}
-    return recipe.learning_rate * factor[recipe.learning_rate_scaling]
+    return factor[recipe.learning_rate_scaling]
 
 
 def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarray:
@@ -79,21 +117,26 @@ def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarr
 
 
 def make_optimizer(recipe: Recipe, replicas: int) -> Any:
-    """The recipe's Keras optimizer for this number of replicas."""
+    """The recipe's Keras optimizer for this number of replicas; sgd if it names none.
+
+    Raises ValueError if the recipe has no learning rate.
+    """
     import keras
 
-    rate = scaled_learning_rate(recipe, replicas)
+    if recipe.learning_rate is None:
+        raise ValueError("the recipe gives no learning_rate, and the model is not compiled")
+    rate = recipe.learning_rate * learning_rate_factor(recipe, replicas)
     if recipe.optimizer == "adam":
         optimizer = keras.optimizers.Adam(rate)
     else:
-        optimizer = keras.optimizers.SGD(rate, momentum=recipe.momentum)
+        optimizer = keras.optimizers.SGD(rate, momentum=recipe.momentum or 0.0)
     if recipe.precision == "mixed_float16":
         return keras.mixed_precision.LossScaleOptimizer(optimizer)
     return optimizer
 
 
 class TrainingLoop(ABC):
-    """One rank's epochs of training a classifier on arrays.
+    """One rank's epochs of training a model on arrays.
 
     `batch` is the number of examples per replica and step, `examples_per_step` that of one update
     of the variables; `replicas` is what TensorFlow has, which need not be what was requested.
@@ -106,7 +149,7 @@ class TrainingLoop(ABC):
         self.tf, self.strategy, self.recipe, self.seed = tf, strategy, spec.recipe, spec.seed
         self.batch, self.replicas = spec.per_replica_batch_size, replicas
         self.global_batch = self.examples_per_step = self.batch * replicas
-        self.train_examples, self.test_examples = len(arrays.y_train), len(arrays.y_test)
+        self.train_examples, self.test_examples = arrays.train_examples, arrays.test_examples
         if self.train_examples < self.global_batch:
             raise ValueError(
                 f"{self.train_examples} training examples are fewer than the global batch of "
@@ -114,7 +157,6 @@ class TrainingLoop(ABC):
             )
         # padding is computed as well: no more than a small test set needs
         self.evaluation_batch = min(EVALUATION_BATCH, -(-self.test_examples // replicas))
-        self.scale = arrays.scale
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
         self.model: Any = None
         self.totals: Any = None
@@ -125,8 +167,8 @@ class TrainingLoop(ABC):
         """Set the sums of loss and correct answers to zero."""
 
     @abstractmethod
-    def _sums(self) -> tuple[float, float, float]:
-        """Loss, correct answers and number of examples since `_reset`, summed over all replicas."""
+    def _measured(self) -> Measured:
+        """What was found since `_reset`, over all replicas."""
 
     @abstractmethod
     def _train_epoch(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:
@@ -161,19 +203,20 @@ class TrainingLoop(ABC):
             order = order_of_epoch(self.seed, epoch, self.train_examples, self.global_batch)
             self._reset()
             self._train_epoch(epoch, order, result, events)
-            loss, correct, examples = self._sums()
-            result.examples_trained += round(examples)
+            found = self._measured()
+            result.examples_trained += round(found.examples)
             end_s = time.perf_counter()
             row = Epoch(
                 epoch=epoch,
-                loss=result.finite("loss", loss / examples, epoch),
-                accuracy=correct / examples,
+                loss=result.finite("loss", found.loss, epoch),
+                accuracy=found.accuracy,
                 duration_s=end_s - epoch_start_s,
+                metrics=finite_only(found.metrics),
             )
             result.epochs.append(row)
             events.add("epoch", **msgspec.to_builtins(row))
             report(
-                f"epoch {epoch}/{epochs}: loss {shown(row.loss)}, accuracy {row.accuracy:.4f}, "
+                f"epoch {epoch}/{epochs}: {described(row.loss, found)}, "
                 f"{row.duration_s:.1f} s, {end_s - start_s:.1f} s since the first step"
             )
             if epoch % interval == 0 and epoch < epochs and not result.diverged:
@@ -197,18 +240,20 @@ class TrainingLoop(ABC):
         indices[: self.test_examples] = np.arange(self.test_examples)
         self._reset()
         self._evaluate(indices.reshape(-1, width))
-        loss, correct, examples = self._sums()
+        found = self._measured()
         epoch = result.epochs[-1].epoch
-        result.test_loss = result.finite("held-out loss", loss / examples, epoch)
-        result.test_accuracy = correct / examples
-        found = {
+        result.test_loss = result.finite("held-out loss", found.loss, epoch)
+        result.test_accuracy = found.accuracy
+        evaluated = {
             "test_loss": result.test_loss,
             "test_accuracy": result.test_accuracy,
             "evaluation_time_s": time.perf_counter() - start_s,
         }
-        result.epochs[-1] = msgspec.structs.replace(result.epochs[-1], **found)
-        events.add(event, epoch=epoch, **found)
-        return f"held-out: loss {shown(result.test_loss)}, accuracy {result.test_accuracy:.4f}"
+        result.epochs[-1] = msgspec.structs.replace(
+            result.epochs[-1], **evaluated, test_metrics=finite_only(found.metrics)
+        )
+        events.add(event, epoch=epoch, **evaluated)
+        return f"held-out: {described(result.test_loss, found)}"
 
     def _note(self, events: EventLog, result: Result, epoch: int, step: int) -> None:
         """Write the event of the very first step, or else a sign of life."""
@@ -224,11 +269,22 @@ class TrainingLoop(ABC):
             events.add("progress", epoch=epoch, step=step)
             self._reported_s = now_s
 
-    def _gather(self, indices: Any, images: Any, labels: Any) -> tuple[Any, Any]:
-        """The examples at `indices`: images as float32 in [0, 1], labels as int32."""
+    def _gather(self, indices: Any, *data: Any) -> tuple[Any, ...]:
+        """The examples at `indices` of inputs, answers and weights, as `fit` has them of arrays.
+
+        Floating point is float32, all else as it is; only inputs of bytes are scaled to [0, 1].
+        """
         tf = self.tf
-        batch = tf.cast(tf.gather(images, indices), tf.float32) * self.scale
-        return batch, tf.cast(tf.gather(labels, indices), tf.int32)
+
+        def taken(part: Any) -> Any:
+            found = tf.gather(part, indices)
+            return tf.cast(found, tf.float32) if found.dtype.is_floating else found
+
+        def scaled(part: Any) -> Any:
+            return tf.cast(part, tf.float32) * (1.0 / 255.0) if part.dtype == tf.uint8 else part
+
+        x, *rest = tf.nest.map_structure(taken, data)
+        return (tf.nest.map_structure(scaled, x), *rest)
 
     def _forward(self, batch: Any, answers: Any, weights: Any, training: bool) -> Any:
         """Loss, correct answers and number of examples of this batch, summed by `weights`, float32.
@@ -237,6 +293,7 @@ class TrainingLoop(ABC):
         often as the batch has examples, so that they count once in a mean over examples.
         """
         tf = self.tf
+        answers = tf.cast(answers, tf.int32)
         logits = tf.cast(self.model(batch, training=training), tf.float32)
         correct = tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), answers), tf.float32)
         examples = tf.reduce_sum(weights)

@@ -17,18 +17,31 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfscaling.cluster.resolver import Cluster
-from tfscaling.datasets.catalogue import Arrays
+from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.jobs import heartbeat, rank_files
 from tfscaling.records import events as rank_events
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Execution
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training.loop import Result, TrainingLoop, make_optimizer
+from tfscaling.training import user_model
+from tfscaling.training.loop import (
+    Measured,
+    Result,
+    TrainingLoop,
+    make_optimizer,
+    measured_by_sums,
+)
 from tfscaling.training.replica_state import BatchStates, ReplicaStates
 
 _POLL_S = 0.3
 #: A coordinator that gives no sign of life for this long is dead.
 COORDINATOR_TIMEOUT_S = 600.0
+#: Workers share one model: metrics of a step of its own would overwrite each other.
+NO_OWN_STEP = (
+    "the model is compiled or has a step of its own, which strategies with parameter servers "
+    "cannot train: take single, mirrored or multi_worker_mirrored, or let the recipe's `loss` be "
+    "sparse_categorical_crossentropy"
+)
 
 
 class CoordinatorSilentError(RuntimeError):
@@ -97,17 +110,21 @@ class ParameterServerTrainer(TrainingLoop):
         self.synchronous = synchronous
         self.examples_per_step = self.global_batch if synchronous else self.batch
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self.train_data = self._resident(arrays.x_train, arrays.y_train)
-        self.test_data = self._resident(arrays.x_test, arrays.y_test)
+        self.train_data = self._resident(arrays.train)
+        self.test_data = self._resident(arrays.test)
         keras.utils.set_random_seed(self.seed)
         with strategy.scope():
             self.model = build_model()
+            if user_model.trains_itself(self.model, self.recipe):
+                raise user_model.ModelError(NO_OWN_STEP)
+            user_model.check_classifier(self.model, arrays)
             variables = self.model.trainable_variables
             self.optimizer = make_optimizer(self.recipe, self.replicas)
             self.optimizer.build(variables)
             self.totals = tf.Variable([0.0, 0.0, 0.0], trainable=False, dtype=tf.float64)
             states = ReplicaStates if synchronous else BatchStates
-            self.states = states(self.model, arrays.x_train.shape[1:], self.replicas)
+            images = tf.nest.flatten(arrays.x_train)[0]
+            self.states = states(self.model, images.shape[1:], self.replicas)
             if synchronous:
                 self.gradients = [tf.Variable(tf.zeros_like(v), trainable=False) for v in variables]
                 # the update that gradients are for: those for an earlier one are stale
@@ -117,12 +134,12 @@ class ParameterServerTrainer(TrainingLoop):
         self._evaluation_step = tf.function(self._evaluation)
         self._update_step = tf.function(self._apply_all)
 
-    def _resident(self, *arrays: np.ndarray) -> Any:
+    def _resident(self, arrays: tuple[Nest, ...]) -> Any:
         """An iterator on each worker that gives the whole arrays, again and again."""
         tf = self.tf
 
         def dataset() -> Any:
-            return tf.data.Dataset.from_tensors(tuple(map(tf.constant, arrays))).repeat()
+            return tf.data.Dataset.from_tensors(tf.nest.map_structure(tf.constant, arrays)).repeat()
 
         return iter(self.coordinator.create_per_worker_dataset(dataset))
 
@@ -243,9 +260,8 @@ class ParameterServerTrainer(TrainingLoop):
     def _reset(self) -> None:
         self.totals.assign([0.0, 0.0, 0.0])
 
-    def _sums(self) -> tuple[float, float, float]:
-        loss, correct, examples = self.totals.numpy().tolist()
-        return loss, correct, examples
+    def _measured(self) -> Measured:
+        return measured_by_sums(*self.totals.numpy().tolist())
 
     def _schedule(
         self, indices: np.ndarray, own: int, examples: int, number: int, update: int

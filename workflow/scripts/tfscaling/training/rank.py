@@ -194,7 +194,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     arrays = catalogue.load(
         dataset_file, spec.recipe.train_examples_max, spec.recipe.test_examples_max
     )
-    events.add("data", train_examples=len(arrays.y_train), test_examples=len(arrays.y_test))
+    events.add("data", train_examples=arrays.train_examples, test_examples=arrays.test_examples)
     build = models.get(spec.point.model).build
     trainer: Trainer | ParameterServerTrainer
     if kind.coordinated:
@@ -226,7 +226,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         examples_per_step=trainer.examples_per_step,
         model_parameters=parameters,
         data_sha256=arrays.sha256,
-        warnings=tuple(user_model.warnings(trainer.model)),
+        warnings=tuple(user_model.warnings(trainer.model, spec.recipe)),
         train_examples=trainer.train_examples,
         test_examples=trainer.test_examples,
         examples_trained=result.examples_trained,

@@ -1,33 +1,30 @@
-"""A user's Keras model: what the training would not follow is refused or said.
+"""A user's Keras model: which of its own settings train it, and what is refused or said.
 
-The training takes the layers, the weights, the losses that layers add, and the model's `call`. It
-takes loss, optimizer and step from the recipe, for every strategy alike. What a model has of its
-own in their place would be ignored: an overridden method is refused, settings of `compile()` are a
-warning in the run's record.
+A compiled model, or one with a `train_step` or `compute_loss` of its own, is trained by its own
+step (`own_step`): its optimizer, loss and metrics are used, and keys of the recipe win where they
+are given. Any other model is a classifier whose layers, weights and `call` are taken, and whose
+loss is the cross-entropy; so is every model if the recipe's `loss` says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-#: Methods of keras.Model that say how it trains.
-TRAINING_METHODS = (
-    *("train_step", "test_step", "compute_loss", "stateless_compute_loss", "compute_metrics"),
-    *("make_train_function", "make_test_function", "fit", "evaluate"),
-)
+from tfscaling.datasets.catalogue import Arrays
+from tfscaling.study.config import Recipe
+from tfscaling.training.loop import learning_rate_factor, make_optimizer
+
+#: Methods of keras.Model that no strategy calls.
+NEVER_CALLED = ("make_train_function", "make_test_function", "fit", "evaluate")
+#: Methods that say how a model trains and is measured.
+OWN_TRAINING = ("train_step", "test_step", "compute_loss", "compute_metrics", "get_metrics_result")
 #: Activations whose result is no logit: the loss would apply a softmax to it once more.
 PROBABILITIES = ("softmax", "sigmoid")
-#: Settings of `compile()` and their defaults; the optimizer always has a value.
-_DEFAULTS = {
-    "loss": None,
-    "loss_weights": None,
-    "metrics": None,
-    "weighted_metrics": None,
-    "run_eagerly": False,
-    "steps_per_execution": 1,
-    "jit_compile": False,
-}
+#: Settings of `compile()` that say what is trained and measured, and their defaults.
+_WHAT = {"loss": None, "loss_weights": None, "metrics": None, "weighted_metrics": None}
+#: Settings of `compile()` that say how, and their defaults: the recipe and the strategy say it.
+_HOW: dict[str, Any] = {"run_eagerly": False, "steps_per_execution": 1, "jit_compile": False}
 
 
 class ModelError(ValueError):
@@ -44,23 +41,43 @@ def build(name: str, function: Callable[[], Any]) -> Any:
 
 
 def problem(model: Any) -> str | None:
-    """Why the training cannot follow the model, or None."""
+    """Why no training can follow the model, or None."""
     import keras
 
     if not isinstance(model, keras.Model):
         return f"the function returns {type(model).__name__}; it must return a model of Keras 3"
-    if overridden := [name for name in TRAINING_METHODS if _is_own(model, name)]:
+    if overridden := [name for name in NEVER_CALLED if has_own(model, name)]:
         return (
-            f"the model has its own {', '.join(overridden)}, which would not be called: the recipe "
-            "gives the optimizer, the loss is the cross-entropy. Return a model without them; a "
-            "term of the loss can be added in a layer with add_loss"
+            f"the model has its own {', '.join(overridden)}, which would not be called: the "
+            "workflow has a loop of its own. Put what is special into train_step or compute_loss"
         )
     if not model.built or not model.trainable_variables:
         return (
             "the model has no weights to train yet; begin it with keras.Input, or call it once on "
             "an example, as in model(keras.ops.zeros((1, 28, 28)))"
         )
-    return _problem_of_shape(model)
+    return None
+
+
+def trains_itself(model: Any, recipe: Recipe) -> bool:
+    """Whether the model's own step trains it; else it is a classifier by the cross-entropy."""
+    own = model.compiled or has_own(model, "train_step") or has_own(model, "compute_loss")
+    return recipe.loss == "model" and bool(own)
+
+
+def check_classifier(model: Any, arrays: Arrays) -> None:
+    """Raise ModelError unless the cross-entropy of one output with the labels trains the model."""
+    if overridden := [name for name in OWN_TRAINING if has_own(model, name)]:
+        raise ModelError(
+            f"the model has its own {', '.join(overridden)}, which would not be called: its loss "
+            "is the cross-entropy. Compile the model, or leave `loss` out of the recipe"
+        )
+    wrong = _problem_of_shape(model) or _problem_of_labels(arrays)
+    if wrong is not None:
+        raise ModelError(
+            f"{wrong}. Without a loss of the model's own, the cross-entropy trains it; "
+            "compile() it with a loss to train it otherwise"
+        )
 
 
 def _problem_of_shape(model: Any) -> str | None:
@@ -70,37 +87,135 @@ def _problem_of_shape(model: Any) -> str | None:
         return None
     if len(inputs) > 1 or len(outputs) > 1:
         return (
-            f"the model has {len(inputs)} inputs and {len(outputs)} outputs; it must have one "
-            "input, the images, and one output, the logits of the classes"
+            f"the model has {len(inputs)} inputs and {len(outputs)} outputs, and not one input "
+            "and one output, the logits of the classes"
         )
     shape = tuple(outputs[0].shape)
     if len(shape) != 2:
-        return f"the output has the shape {shape}; it must have one logit for each class"
+        return f"the output has the shape {shape}, and not one logit for each class"
     last = outputs[0]._keras_history.operation
     kind = getattr(getattr(last, "activation", None), "__name__", type(last).__name__).lower()
     if kind in PROBABILITIES:
         return (
-            f"layer {last.name} ends the model with a {kind}; the loss takes logits and applies "
-            "the softmax itself. Leave it out"
+            f"layer {last.name} ends the model with a {kind}, which the cross-entropy applies "
+            "itself: leave it out"
         )
     return None
 
 
-def warnings(model: Any) -> list[str]:
-    """What of the model is not used, one sentence each; goes into the run's record."""
-    if not getattr(model, "compiled", False):
-        return []
-    found = [f"optimizer {type(model.optimizer).__name__}"]
-    settings: Mapping[str, Any] = getattr(model._compile_config, "config", {})
-    for key, default in _DEFAULTS.items():
-        value = settings.get(key, default)
-        if value != default:
-            found.append(f"{key} {_named(value)}")
-    named = ", ".join(found).replace(";", ",")  # warnings are joined by a semicolon
-    return [
-        f"the model's own compile() settings ({named}) are not used: the recipe's optimizer and "
-        "the cross-entropy are"
-    ]
+def _problem_of_labels(arrays: Arrays) -> str | None:
+    """One whole number from 0 on for each example."""
+    if arrays.weights_train is not None:
+        return "the dataset gives weights of examples"
+    for part, labels in (("y_train", arrays.y_train), ("y_test", arrays.y_test)):
+        if isinstance(labels, dict | tuple):
+            return f"{part} has {len(labels)} arrays, and not one"
+        if labels.dtype.kind not in "ui" or labels.ndim != 1:
+            return (
+                f"{part} has the type {labels.dtype} and the shape {labels.shape}, and not one "
+                "whole number for each example"
+            )
+        if labels.min() < 0:
+            return f"{part} has the label {labels.min()}, and labels are from 0 on"
+    return None
+
+
+def compile_as_asked(model: Any, recipe: Recipe, replicas: int) -> None:
+    """Give a model that trains itself the optimizer and learning rate that the recipe names.
+
+    Keys that the recipe does not give leave the compiled ones. Raises ModelError where the model
+    needs one of them, or cannot take it.
+    """
+    import keras
+
+    if not model.compiled:
+        if has_own(model, "compile"):
+            raise ModelError("the model has its own compile(); call it in the function")
+        if not has_own(model, "train_step") and not has_own(model, "compute_loss"):
+            raise ModelError("the model is not compiled")
+        model.compile(make_optimizer(recipe, replicas), jit_compile=False)
+        return
+    has_loss = getattr(model, "_compile_loss", None) is not None
+    if not has_loss and not any(has_own(model, name) for name in ("train_step", "compute_loss")):
+        raise ModelError(
+            "compile() names no loss; name one there, or `loss` in the recipe, or override "
+            "compute_loss if only the losses that layers add count"
+        )
+    if recipe.optimizer != "model":
+        model.optimizer = make_optimizer(recipe, replicas)
+        return
+    optimizer = getattr(model, "optimizer", None)
+    factor = learning_rate_factor(recipe, replicas)
+    if recipe.learning_rate is None and recipe.momentum is None and factor == 1.0:
+        return
+    if optimizer is None:
+        raise ModelError("the model has no optimizer that could take the recipe's learning_rate")
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if recipe.momentum is not None and isinstance(inner, keras.optimizers.SGD):
+        inner.momentum = recipe.momentum
+    if isinstance(inner._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+        if recipe.learning_rate is not None:
+            raise ModelError(
+                "the compiled optimizer has a schedule of learning rates, which the recipe's "
+                "learning_rate cannot replace: leave learning_rate out, or name an optimizer"
+            )
+        if factor != 1.0:
+            inner.learning_rate = _scaled(inner._learning_rate, factor)
+        return
+    own = float(inner.learning_rate) if recipe.learning_rate is None else recipe.learning_rate
+    inner.learning_rate = own * factor
+
+
+def _scaled(schedule: Any, factor: float) -> Any:
+    """The schedule times a factor."""
+    import keras
+
+    class Scaled(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
+        def __call__(self, step: Any) -> Any:
+            return schedule(step) * factor
+
+    return Scaled()
+
+
+def warnings(model: Any, recipe: Recipe) -> list[str]:
+    """What of the model's own settings trains it and what does not; goes into the run's record."""
+    settings = getattr(getattr(model, "_compile_config", None), "config", {})
+    if not trains_itself(model, recipe):
+        if not model.compiled:
+            return []
+        names = [f"optimizer {type(model.optimizer).__name__}", *_given(settings, _WHAT | _HOW)]
+        return [
+            f"the model's own compile() settings ({_joined(names)}) are not used: the recipe's "
+            "optimizer and the cross-entropy are"
+        ]
+    return [*_of_its_own(model, recipe, settings)]
+
+
+def _of_its_own(model: Any, recipe: Recipe, settings: Mapping[str, Any]) -> Iterator[str]:
+    methods = [f"its own {name}" for name in OWN_TRAINING if has_own(model, name)]
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    named = [f"optimizer {type(optimizer).__name__}"] if optimizer is not None else []
+    what = _joined([*named, *_given(settings, _WHAT), *methods])
+    yield f"the model is trained as it is compiled ({what}), and not by the cross-entropy"
+    asked = {key: getattr(recipe, key) for key in ("optimizer", "learning_rate", "momentum")}
+    given = {key: value for key, value in asked.items() if value not in (None, "model")}
+    if given:
+        yield (
+            "the recipe wins over the model's own compile() with "
+            f"{_joined([f'{key} {_named(value)}' for key, value in given.items()])}"
+        )
+    if unused := _given(settings, _HOW):
+        yield f"the model's own compile() settings ({_joined(unused)}) are not used"
+
+
+def _given(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """Settings that have no default value, in words."""
+    given = ((key, settings.get(key, default), default) for key, default in defaults.items())
+    return [f"{key} {_named(value)}" for key, value, default in given if value != default]
+
+
+def _joined(names: list[str]) -> str:
+    return ", ".join(names).replace(";", ",")  # warnings are joined by a semicolon
 
 
 def _named(value: Any) -> str:
@@ -114,7 +229,7 @@ def _named(value: Any) -> str:
     return str(getattr(value, "__name__", type(value).__name__))
 
 
-def _is_own(model: Any, name: str) -> bool:
+def has_own(model: Any, name: str) -> bool:
     """Whether the method is not Keras's, but of the model's class, one of its bases, or its own."""
     if name in vars(model):
         return True

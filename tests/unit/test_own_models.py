@@ -1,0 +1,144 @@
+"""Users' models that train themselves, against Keras's own `fit` on one device.
+
+One replica must give what `fit` gives; two devices of a worker and two workers the same again, with
+the same global batches: the mean over the examples of a batch is one, however they are split.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import own_models_rank
+import pytest
+from builders import SCRIPTS
+from own_models_rank import CASES, EPOCHS, TRAIN_EXAMPLES
+from tfscaling.jobs.launchers import LAUNCHERS, Request
+from tfscaling.jobs.ports import ReservedPorts
+from tfscaling.study.geometry import Geometry
+from tfscaling.training.own_step import OwnStep
+from tfscaling.training.user_model import ModelError
+
+#: Relative, after 50 steps: sums are rounded in another order.
+TOLERANCE = {"float32": 1e-4, "mixed_float16": 1e-2}
+Found = dict[str, Any]
+
+
+def started(output: Path, environ: dict[str, str], stack: ExitStack) -> subprocess.Popen[bytes]:
+    own = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    log = stack.enter_context(output.with_suffix(".log").open("w"))
+    process = subprocess.Popen(
+        [sys.executable, own_models_rank.__file__, str(output)],
+        env={**os.environ, **environ, **own},
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    return process
+
+
+def found_by(running: dict[Path, subprocess.Popen[bytes]]) -> list[Found]:
+    for output, process in running.items():
+        # a deadlock is a failure
+        assert process.wait(timeout=900) == 0, output.with_suffix(".log").read_text()
+    return [json.loads(output.read_text()) for output in running]
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    output = tmp_path_factory.mktemp("own") / "alone.json"
+    with ExitStack() as stack:
+        (found,) = found_by({output: started(output, {}, stack)})
+    return found
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
+    folder, geometry = tmp_path_factory.mktemp("workers"), Geometry(2, 1, 0)
+    with ReservedPorts(geometry.tasks) as ports, ExitStack() as stack:
+        jobs = {"worker": 2}
+        request = Request([], geometry, jobs, 1, folder, gpus=False, ports=list(ports.numbers))
+        outputs = {folder / f"{c.rank}.json": dict(c.env) for c in LAUNCHERS["local"](request)}
+        running = {output: started(output, env, stack) for output, env in outputs.items()}
+        return found_by(running)
+
+
+def assert_equal(found: Found, expected: Found, tolerance: float, but: tuple[str, ...]) -> None:
+    """`but` are ends of names of metrics that need not be equal."""
+    assert found["examples"] == TRAIN_EXAMPLES * EPOCHS
+    for epoch, other in zip(
+        [*found["metrics"], found["test"]], [*expected["metrics"], expected["test"]], strict=True
+    ):
+        assert epoch.keys() == other.keys()
+        compared = [name for name in epoch if not name.endswith(but)]
+        assert {name: epoch[name] for name in compared} == pytest.approx(
+            {name: other[name] for name in compared}, rel=tolerance
+        )
+    for own, other in zip(found["weights"], expected["weights"], strict=True):
+        np.testing.assert_allclose(own, other, rtol=10 * tolerance, atol=tolerance)
+
+
+def without_returned(found: Found) -> Found:
+    """Without values that steps return and no metric keeps: `fit` shows those of the last batch."""
+    kept = [
+        {name: value for name, value in epoch.items() if name != "confidence"}
+        for epoch in found["metrics"]
+    ]
+    return {**found, "metrics": kept}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_replica_trains_as_fit_does(one_process: Found, name: str) -> None:
+    found, expected = (without_returned(one_process[how][name]) for how in ("one replica", "fit"))
+    but: tuple[str, ...] = ()
+    if name == "own_step":
+        # likewise; of the test data there is one batch
+        assert found["test"]["loss"] == pytest.approx(expected["test"]["loss"], rel=1e-4)
+        but = ("loss",)
+    assert_equal(found, expected, TOLERANCE[CASES[name].precision], but)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_devices_train_as_one(one_process: Found, name: str) -> None:
+    # Keras takes the loss of one output as a mean over batches, of whatever size
+    found, expected = one_process["two devices"][name], one_process["one replica"][name]
+    assert_equal(found, expected, TOLERANCE[CASES[name].precision], ("kind_loss", "value_loss"))
+
+
+def test_two_workers_train_as_two_devices(one_process: Found, two_workers: list[Found]) -> None:
+    expected = one_process["two devices"]["two_outputs"]
+    first, second = (found["two workers"]["two_outputs"] for found in two_workers)
+    assert first == second
+    assert_equal(first, expected, 1e-5, ())
+
+
+def test_a_sum_over_a_batch_cannot_be_split() -> None:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", keras.losses.MeanSquaredError(reduction="sum"))
+    with pytest.raises(ModelError, match="has the reduction sum"):
+        OwnStep(model, (np.zeros((2, 4)), np.zeros((2, 1))), replicas=2)
+
+
+def test_an_optimizer_of_a_step_must_be_built() -> None:
+    model = own_models_rank.own_step()
+    model.other = keras.optimizers.SGD(0.1, name="other")
+    with pytest.raises(ModelError, match="optimizer other has no variables"):
+        OwnStep(model, own_models_rank.values(2, 0), replicas=1)
+
+
+def test_accuracy_is_the_metric_of_that_name(one_process: Found) -> None:
+    trained = one_process["two devices"]
+    accuracies = {name: found["accuracy"] for name, found in trained.items()}
+    assert accuracies == {
+        "two_outputs": trained["two_outputs"]["metrics"][-1]["kind_accuracy"],
+        "own_loss": trained["own_loss"]["metrics"][-1]["accuracy"],
+        "own_step": None,
+    }
