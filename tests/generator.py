@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tfscaling.records import checks, run_record
+from tfscaling.records import checks, run_record, run_results
 from tfscaling.records.phases import Phases
 from tfscaling.records.prepared_data import DatasetFacts, Examples
 from tfscaling.records.rank_report import (
@@ -137,13 +137,13 @@ def record(
     usual = {"launcher_host": "login", "git_commit": None, "slurm_job": None}
     where = {**usual, "slurm_settings": None, "unchecked": (), **environment}
     passed = [name for name in checks.CHECKS if not divergence or name != checks.FINITE]
-    return run_record.build(
+    return run_results.build(
         spec,
         1,
         reports,
         durations,
         Environment(dataset=data or prepared(spec.dataset), **where),
-        run_record.validity(passed, divergence),
+        run_results.validity(passed, divergence),
     )
 
 

@@ -11,7 +11,7 @@ from tfscaling.study import configuration
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import runs_table
-from tfscaling.tables.published import PublishedResult
+from tfscaling.tables.published_results import PublishedResult
 
 
 def config_of(*blocks: dict[str, Any], **platform: Any) -> Config:

@@ -60,9 +60,9 @@ try:
     GRID = grid.expand(CONFIG, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES), SOURCES)
     grid.check_baseline(CONFIG, GRID, SOURCES)
     if CONFIG.published.path:
-        from tfscaling.tables import published
+        from tfscaling.tables import published_results
 
-        published.check(CONFIG.published.path, SOURCES)
+        published_results.check(CONFIG.published.path, SOURCES)
 except configuration.ConfigError as error:
     sys.exit(str(error))  # one line; Snakemake would put the file and line of this code before it
 

@@ -15,7 +15,7 @@ from tfscaling.analysis.conclusions import CONCLUSIONS, tables
 from tfscaling.analysis.evidence import Study
 from tfscaling.study.config import Comparison, Published
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import data_warnings, formats, published, runs_table
+from tfscaling.tables import data_warnings, formats, published_results, runs_table
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
         runs_table.read_table(args.comparison),
         runs_table.read_table(args.runs),
         Manifest.read(args.manifest),
-        published.read(args.published),
+        published_results.read(args.published),
         args.tolerance,
         args.indifference,
         args.benchmarks_dir,

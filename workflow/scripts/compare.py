@@ -16,7 +16,7 @@ import pandas as pd
 from tfscaling.records.metrics import METRICS
 from tfscaling.study.config import Platform
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import data_warnings, display, formats, published, runs_table
+from tfscaling.tables import data_warnings, display, formats, published_results, runs_table
 from tfscaling.tables.comparison import comparison_table
 
 #: Ending of a file → how the comparison is written into it.
@@ -42,7 +42,9 @@ def main() -> None:
     args = parser.parse_args()
     manifest = Manifest.read(args.manifest)
     runs = runs_table.read_table(args.runs)
-    table = comparison_table(runs, manifest, dict(args.baseline), published.read(args.published))
+    table = comparison_table(
+        runs, manifest, dict(args.baseline), published_results.read(args.published)
+    )
     table.to_csv(args.csv, index=False)
     warnings = data_warnings.find(table, runs)
     data_warnings.write(args.warnings, warnings)

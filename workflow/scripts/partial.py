@@ -23,7 +23,7 @@ from tfscaling.records import benchmark_record
 from tfscaling.report.page import Results
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import data_warnings, display, published, runs_table
+from tfscaling.tables import data_warnings, display, published_results, runs_table
 from tfscaling.tables.comparison import comparison_table
 
 
@@ -50,7 +50,7 @@ def tabulate(config: Config, manifest: Manifest, runs_dir: Path, folder: Path) -
     manifest.write(folder.parent / "manifest.json")
     csv, comparison = folder / "runs.csv", folder / "comparison.csv"
     collect(manifest, runs_dir, csv, csv.with_suffix(".parquet"), folder / "epochs.csv")
-    runs, results = runs_table.read_table(csv), published.read(config.published.path)
+    runs, results = runs_table.read_table(csv), published_results.read(config.published.path)
     shown = config.comparison
     table = comparison_table(runs, manifest, shown.baseline.axes, results)
     table.to_csv(comparison, index=False)

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from tfscaling.jobs import attempt as launching
 from tfscaling.jobs import provenance, rank_files, slurm_job
 from tfscaling.jobs.attempt import Attempt
-from tfscaling.records import checks, clock, events, prepared_data, run_record
+from tfscaling.records import checks, clock, events, prepared_data, run_record, run_results
 from tfscaling.records.failure_report import Cause
 from tfscaling.records.run_record import Environment, PreparedData
 from tfscaling.study.run_spec import RunSpec
@@ -57,20 +57,20 @@ def finish(path: Path, spec: RunSpec, attempt: Attempt, data: PreparedData) -> C
         events.on_launcher_clock(events.read(rank_files.events_path(attempt.scratch, r.rank)))
         for r in reports
     ]
-    if missing := run_record.missing_phases(rank_events, reports):
+    if missing := run_results.missing_phases(rank_events, reports):
         return Cause(kind="invalid", message="; ".join(missing))
     origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ))
     unchecked = checks.unchecked(spec, reports)
     environment = Environment(**asdict(origin), dataset=data, unchecked=unchecked)
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
     events.write(path.with_name(run_record.EVENTS), merged)
-    run_record.write_steps(path.parent, reports)
+    run_results.write_steps(path.parent, reports)
     # the wall time ends here: what is left is to check the record and to write it
-    durations = run_record.measured_phases(rank_events, LAUNCH_S, clock.now(), job)
-    if wrong := run_record.impossible(durations, rank_events, reports):
+    durations = run_results.measured_phases(rank_events, LAUNCH_S, clock.now(), job)
+    if wrong := run_results.impossible(durations, rank_events, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
-    validity = run_record.validity(passed, divergence)
-    record = run_record.build(spec, attempt.number, reports, durations, environment, validity)
+    validity = run_results.validity(passed, divergence)
+    record = run_results.build(spec, attempt.number, reports, durations, environment, validity)
     run_record.write_json(path, record)
     if divergence:
         print(f"{divergence}: the run takes part in no median")

@@ -12,7 +12,7 @@ from builders import REPOSITORY
 from measured import NOTHING_PLANNED, around, measured
 from tfscaling.analysis import clouds
 from tfscaling.analysis.evidence import Study
-from tfscaling.tables import formats, published
+from tfscaling.tables import formats, published_results
 
 
 def rows_of(table: pd.DataFrame, **values: Any) -> list[dict[Any, Any]]:
@@ -107,7 +107,7 @@ def test_platforms_of_one_cloud_or_none_are_not_compared(cloud: str | None) -> N
 
 
 def test_the_published_points_are_compared_as_single_runs() -> None:
-    rows = published.read(REPOSITORY / "resources/published_results.csv")
+    rows = published_results.read(REPOSITORY / "resources/published_results.csv")
     comparison, runs, planned = measured({("east", 1): [1.0]}, published_as="gcp-n1-standard-2")
     table = clouds.table(Study(comparison, runs, planned, rows))
     assert set(table["source"]) == {"published"}

@@ -24,7 +24,7 @@ from tfscaling.study.manifest import Manifest
 from tfscaling.tables import comparison, display, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.intervals import median_interval, ratio_interval
-from tfscaling.tables.published import PublishedResult
+from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.table_rows import columns_of
 
 

@@ -19,9 +19,9 @@ from snakemake.utils import update_config
 from tfscaling.study import configuration
 from tfscaling.study.configuration import ConfigError
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import published, runs_table
+from tfscaling.tables import published, published_results, runs_table
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.published import PublishedPoint, PublishedResult
+from tfscaling.tables.published_results import PublishedPoint, PublishedResult
 from tfscaling.training.strategies import STRATEGIES
 
 STUDY = REPOSITORY / "resources/published_results.csv"
@@ -31,7 +31,7 @@ SYNCHRONOUS = [name for name, strategy in STRATEGIES.items() if strategy.synchro
 
 def write_csv(path: Path, *rows: dict[str, Any], columns: tuple[str, ...] = ()) -> Path:
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns or published.COLUMNS, extrasaction="ignore")
+        writer = csv.DictWriter(file, columns or published_results.COLUMNS, extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
     return path
@@ -46,63 +46,65 @@ def error_of(call: Callable[..., Any], *arguments: Any) -> str:
 
 def test_rows_are_read_with_numbers_as_numbers(tmp_path: Path) -> None:
     rows = [published_row(), published_row(nodes=2, tasks_per_node="2+1")]
-    assert published.read(write_csv(tmp_path / "p.csv", *rows)) == [
+    assert published_results.read(write_csv(tmp_path / "p.csv", *rows)) == [
         published_result(),
         published_result(nodes=2, tasks_per_node="2+1"),
     ]
 
 
 def test_more_columns_and_another_order_do_no_harm(tmp_path: Path) -> None:
-    columns = ("note", *reversed(published.COLUMNS))
+    columns = ("note", *reversed(published_results.COLUMNS))
     path = write_csv(tmp_path / "p.csv", published_row(note="x"), columns=columns)
-    assert published.read(path) == [published_result()]
+    assert published_results.read(path) == [published_result()]
 
 
 def test_a_file_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "p.csv", published_row())
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert published.read(path) == [published_result()]
+    assert published_results.read(path) == [published_result()]
 
 
 @pytest.mark.parametrize("path", [None, ""])
 def test_without_a_file_there_are_no_rows(path: str | None) -> None:
-    assert published.read(path) == []
+    assert published_results.read(path) == []
 
 
 def test_a_missing_file_is_named_with_the_configuration_that_names_it(tmp_path: Path) -> None:
     path = str(tmp_path / "nowhere.csv")
     sources = [("config.yaml", {}), ("overlay.yaml", {"published": {"path": path}})]
-    message = error_of(published.check, path, sources)
+    message = error_of(published_results.check, path, sources)
     start = f'overlay.yaml: published.path: "{path}" is not allowed; there is no such file in '
     assert message == start + str(Path.cwd())
-    assert error_of(published.read, path).startswith(f"{path}: cannot be read: ")
+    assert error_of(published_results.read, path).startswith(f"{path}: cannot be read: ")
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    assert "there is no such file" in error_of(published.check, str(tmp_path))
+    assert "there is no such file" in error_of(published_results.check, str(tmp_path))
 
 
 def test_nothing_configured_is_nothing_wrong() -> None:
-    assert published.check(None) is None
+    assert published_results.check(None) is None
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_bytes(b"\xff\xfe\x00\x01")
-    message = error_of(published.check, str(tmp_path / "p.csv"))
+    message = error_of(published_results.check, str(tmp_path / "p.csv"))
     assert message.startswith(f"{tmp_path}/p.csv: cannot be read: ")
 
 
-@pytest.mark.parametrize("missing", published.COLUMNS)
+@pytest.mark.parametrize("missing", published_results.COLUMNS)
 def test_a_missing_column_is_named(tmp_path: Path, missing: str) -> None:
-    columns = tuple(name for name in published.COLUMNS if name != missing)
+    columns = tuple(name for name in published_results.COLUMNS if name != missing)
     path = write_csv(tmp_path / "p.csv", published_row(), columns=columns)
-    assert error_of(published.check, str(path)) == f"{path}: columns {missing} are missing"
+    assert error_of(published_results.check, str(path)) == f"{path}: columns {missing} are missing"
 
 
 def test_an_empty_file_lacks_all_columns(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("")
-    message = error_of(published.read, tmp_path / "p.csv")
-    assert message == f"{tmp_path}/p.csv: columns {', '.join(published.COLUMNS)} are missing"
+    message = error_of(published_results.read, tmp_path / "p.csv")
+    assert (
+        message == f"{tmp_path}/p.csv: columns {', '.join(published_results.COLUMNS)} are missing"
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_a_word_where_a_number_belongs_is_named_with_line_and_column(
 ) -> None:
     rows = [published_row(), published_row(nodes=2) | {column: value}]
     path = write_csv(tmp_path / "p.csv", *rows)
-    assert error_of(published.check, str(path)) == (
+    assert error_of(published_results.check, str(path)) == (
         f"{path}: line 3: {column}: {value!r} is not allowed; allowed: a number"
         + (" above 0" if column == "execution_time_s" else "")
     )
@@ -128,20 +130,22 @@ def test_a_word_where_a_number_belongs_is_named_with_line_and_column(
 def test_a_line_that_is_too_short_is_named(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "p.csv", published_row())
     path.write_text(path.read_text() + "cluster,mnist_cnn\n")
-    assert re.match(rf"{path}: line 3: \w+: None is not allowed", error_of(published.read, path))
+    assert re.match(
+        rf"{path}: line 3: \w+: None is not allowed", error_of(published_results.read, path)
+    )
 
 
 def test_the_line_is_that_of_the_file_even_after_empty_lines(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "p.csv", published_row(), published_row(nodes="two"))
     header, first, second = path.read_text().splitlines()
     path.write_text("\n".join([header, first, "", "", second, ""]))
-    assert error_of(published.read, path).startswith(f"{path}: line 5: nodes: 'two' ")
+    assert error_of(published_results.read, path).startswith(f"{path}: line 5: nodes: 'two' ")
 
 
 def test_the_same_point_twice_is_named_with_its_line_and_values(tmp_path: Path) -> None:
     rows = [published_row(), published_row(nodes=2), published_row(execution_time_s=1.0)]
     path = write_csv(tmp_path / "p.csv", *rows)
-    assert error_of(published.check, str(path)) == (
+    assert error_of(published_results.check, str(path)) == (
         f"{path}: line 4: platform cluster, model mnist_cnn, strategy multi_worker_mirrored, "
         "nodes 1, gpus_per_node 0, tasks_per_node 1: the point stands in an earlier line already"
     )
@@ -370,9 +374,9 @@ def points_of(planned: Manifest) -> list[PublishedPoint]:
 
 
 def test_the_published_study_is_read() -> None:
-    results = published.read(STUDY)
+    results = published_results.read(STUDY)
     assert len(results) == 41
-    assert len(published.by_point(results)) == 41
+    assert len(published_results.by_point(results)) == 41
     assert {result.cloud for result in results} == {"gcp", "aws"}
     slowest = max(results, key=lambda result: result.execution_time_s)
     assert (slowest.platform, slowest.nodes) == ("aws-m4-large", 2)
@@ -384,13 +388,13 @@ def test_the_studies_run_exactly_the_published_points(overlay: str, repeats: int
     points = points_of(study(overlay))
     assert len(points) == 41 * repeats
     assert {point: points.count(point) for point in points} == dict.fromkeys(
-        published.by_point(published.read(STUDY)), repeats
+        published_results.by_point(published_results.read(STUDY)), repeats
     )
     assert study(overlay).excluded == ()
 
 
 def test_the_published_study_trains_as_was_published_and_the_virtual_one_does_less() -> None:
-    results = published.by_point(published.read(STUDY))
+    results = published_results.by_point(published_results.read(STUDY))
     for overlay, same in {"published.yaml": True, "virtual-study.yaml": False}.items():
         planned = study(overlay)
         for run, point in zip(planned.runs, points_of(planned), strict=True):
@@ -400,13 +404,13 @@ def test_the_published_study_trains_as_was_published_and_the_virtual_one_does_le
 
 def test_the_platforms_of_the_study_are_on_the_published_clouds() -> None:
     platforms = study("published.yaml").platforms
-    clouds = {result.platform: result.cloud for result in published.read(STUDY)}
+    clouds = {result.platform: result.cloud for result in published_results.read(STUDY)}
     assert {name: platform.cloud for name, platform in platforms.items()} == clouds
 
 
 def test_the_accuracy_study_trains_all_published_global_batches() -> None:
     specs = [run.spec for run in study("accuracy-study.yaml").runs]
-    for result in published.read(STUDY):
+    for result in published_results.read(STUDY):
         assert sum(published.same_training(result, spec, SYNCHRONOUS) for spec in specs) == 6
 
 

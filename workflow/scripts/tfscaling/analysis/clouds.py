@@ -15,7 +15,7 @@ from tfscaling.study import costs
 from tfscaling.study.config import POINT_AXES, Platform
 from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant
 from tfscaling.tables.intervals import CONFIDENCE
-from tfscaling.tables.published import PublishedResult
+from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.significance import SUPPORTED, Difference, Samples, difference
 from tfscaling.tables.table_rows import Row, point_of, rows_of
 

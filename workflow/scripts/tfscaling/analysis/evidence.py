@@ -12,7 +12,7 @@ import pandas as pd
 from tfscaling.analysis.eligibility import split, works_of
 from tfscaling.study.config import Comparison, Published
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables.published import PublishedResult
+from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import Row, rows_of
 

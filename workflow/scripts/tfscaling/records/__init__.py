@@ -15,5 +15,6 @@ __all__ = [
     "prepared_data",
     "rank_report",
     "run_record",
+    "run_results",
     "run_states",
 ]

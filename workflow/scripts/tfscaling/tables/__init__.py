@@ -14,6 +14,7 @@ __all__ = [
     "intervals",
     "pareto",
     "published",
+    "published_results",
     "runs_table",
     "significance",
     "table_rows",

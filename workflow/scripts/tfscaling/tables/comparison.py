@@ -16,7 +16,7 @@ from tfscaling.study.manifest import Excluded, Manifest
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import published
 from tfscaling.tables.intervals import median_interval, ratio_interval
-from tfscaling.tables.published import PublishedPoint, PublishedResult
+from tfscaling.tables.published_results import PublishedPoint, PublishedResult, by_point
 from tfscaling.tables.runs_table import RUN_METRICS, SERIES_AXES, SIZES
 from tfscaling.tables.table_rows import Row, columns_of, point_of, points_of, rows_of
 
@@ -312,7 +312,7 @@ def _add_published(
 ) -> None:
     if not published_results:
         return
-    known = published.by_point(published_results)
+    known = by_point(published_results)
     spec_at = {run.spec.point: run.spec for run in manifest.runs}
     for row in rows:
         point = point_of(row)

@@ -1,198 +1,46 @@
 """Published results, and what was measured at the same points.
 
-A file of published results has one row per point: the columns `COLUMNS`. A measured time is
-compared with a published one only if the point is the same *and* the training is the same; loss and
-accuracy do not depend on the platform and are compared with all runs of the same training.
+A measured time is compared with a published one only if the point is the same *and* the training
+is the same; loss and accuracy do not depend on the platform and are compared with all runs of the
+same training.
 """
 
 from __future__ import annotations
 
-import csv
-import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Sequence
 
-import msgspec
 import pandas as pd
 
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.run_states import FINISHED, RunState
-from tfscaling.study.config import Platform
-from tfscaling.study.configuration import ConfigError, Sources, problem
 from tfscaling.study.manifest import Manifest
-from tfscaling.study.run_spec import Point, RunSpec
+from tfscaling.study.run_spec import RunSpec
 from tfscaling.tables.display import MISSING, TextTable, cell, constant, rounded
 from tfscaling.tables.intervals import median_interval
+from tfscaling.tables.published_results import (
+    POINT_COLUMNS,
+    VALUES,
+    PublishedPoint,
+    PublishedResult,
+    Training,
+)
 from tfscaling.tables.table_rows import NOT_MEASURED, Row, point_of, points_of, rows_of
 
-VALUES = ("execution_time_s", "loss", "accuracy")
 #: Value → the column of its ratio, measured over published.
 RATIOS = {name: f"{name.removesuffix('_s')}_ratio" for name in VALUES}
 OUTSIDE = "outside"
 _SPREAD = ("median", "min", "max", "low", "high")
 
 
-class PublishedPoint(NamedTuple):
-    """What identifies a published point: as `Point`, but with no recipe."""
-
-    platform: str
-    model: str
-    strategy: str
-    nodes: int
-    gpus_per_node: int
-    tasks_per_node: str
-
-    @classmethod
-    def of(cls, point: Point, platforms: Mapping[str, Platform]) -> PublishedPoint:
-        """That of a point of the grid, its platform by the name under which it is published."""
-        return cls(
-            platforms[point.platform].published_as or point.platform,
-            point.model,
-            point.strategy,
-            point.nodes,
-            point.gpus_per_node,
-            str(point.tasks_per_node),
-        )
-
-
-class Training(NamedTuple):
-    """What gives the same model, whatever the platform; the last fields are seldom published."""
-
-    model: str
-    dataset: str
-    optimizer: str
-    learning_rate: float | None
-    epochs: int
-    global_batch_size: int
-    train_examples_max: int | None = None
-    momentum: float | None = 0.0
-    learning_rate_scaling: str = "none"
-    precision: str = "float32"
-
-    @classmethod
-    def of(cls, spec: RunSpec) -> Training:
-        recipe = spec.recipe
-        return cls(
-            spec.point.model,
-            spec.dataset,
-            recipe.optimizer,
-            recipe.learning_rate,
-            recipe.epochs,
-            spec.global_batch_size,
-            recipe.train_examples_max,
-            recipe.momentum,
-            recipe.learning_rate_scaling,
-            recipe.precision,
-        )
-
-
-@dataclass(frozen=True)
-class PublishedResult:
-    """One row of a file of published results: a point, its training, and a single run of it."""
-
-    platform: str
-    model: str
-    strategy: str
-    nodes: int
-    gpus_per_node: int
-    tasks_per_node: str
-    cloud: str
-    dataset: str
-    optimizer: str
-    learning_rate: float
-    epochs: int
-    global_batch_size: int
-    execution_time_s: float
-    loss: float
-    accuracy: float
-    source: str
-
-    @property
-    def point(self) -> PublishedPoint:
-        return PublishedPoint(*(getattr(self, axis) for axis in PublishedPoint._fields))
-
-    @property
-    def training(self) -> Training:
-        return Training(
-            self.model,
-            self.dataset,
-            self.optimizer,
-            self.learning_rate,
-            self.epochs,
-            self.global_batch_size,
-        )
-
-
-COLUMNS = tuple(field.name for field in fields(PublishedResult))
-_NUMBERS: dict[str, Callable[[str], float]] = {
-    **dict.fromkeys(("nodes", "gpus_per_node", "epochs", "global_batch_size"), int),
-    **dict.fromkeys(("learning_rate", *VALUES), float),
-}
 #: The columns of `table`.
 TABLE_COLUMNS = (
-    *PublishedPoint._fields,
+    *POINT_COLUMNS,
     *("cloud", "global_batch_size", "published_execution_time_s", "status", "runs"),
     *("execution_time_s", "execution_time_ratio", "training_runs", "training_runs_diverged"),
     *("published_loss", *(f"loss_{name}" for name in _SPREAD), "loss_verdict"),
     *("published_accuracy", *(f"accuracy_{name}" for name in _SPREAD), "accuracy_verdict"),
     *("remark", "source"),
 )
-
-
-def read(path: Path | str | None) -> list[PublishedResult]:
-    """The published results of a CSV file, [] without a file.
-
-    Raises ConfigError that names the file, the line, the column and the value.
-    """
-    if not path:
-        return []
-    path = Path(path)
-    try:
-        # spreadsheets put a byte order mark before the first column's name
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            names = reader.fieldnames or []
-            lines = [(f"{path}: line {reader.line_num}", line) for line in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
-    missing = [name for name in COLUMNS if name not in names]
-    if missing:
-        raise ConfigError(f"{path}: columns {', '.join(missing)} are missing")
-    results: dict[PublishedPoint, PublishedResult] = {}
-    for where, line in lines:
-        result = _typed(line, where)
-        if result.point in results:
-            point = ", ".join(f"{axis} {value}" for axis, value in result.point._asdict().items())
-            raise ConfigError(f"{where}: {point}: the point stands in an earlier line already")
-        results[result.point] = result
-    return list(results.values())
-
-
-def check(path: str | None, sources: Sources = ()) -> None:
-    """Raise ConfigError if the configured file is not there or no file of published results."""
-    if path is not None and not Path(path).is_file():
-        reason = f"there is no such file in {Path.cwd()}"
-        raise ConfigError(problem(["published", "path"], path, reason, sources))
-    read(path)
-
-
-def _typed(line: Mapping[str, str], where: str) -> PublishedResult:
-    numbers: dict[str, float] = {}
-    for column, kind in _NUMBERS.items():
-        try:
-            value = kind(line[column])
-            if not math.isfinite(value) or (column == "execution_time_s" and value <= 0):
-                raise ValueError(column)
-        except (TypeError, ValueError):
-            above = " above 0" if column == "execution_time_s" else ""
-            raise ConfigError(
-                f"{where}: {column}: {line[column]!r} is not allowed; allowed: a number{above}"
-            ) from None
-        numbers[column] = value
-    texts = {name: line[name] or "" for name in COLUMNS}
-    return msgspec.convert({**texts, **numbers}, PublishedResult)
 
 
 def same_training(result: PublishedResult, spec: RunSpec, synchronous: Collection[str]) -> bool:
@@ -264,7 +112,7 @@ def table(
             for run in group
         ]
         valid = [run for run in same if run["status"] == RunState.OK]
-        names = (*PublishedPoint._fields, "cloud", "global_batch_size")
+        names = (*POINT_COLUMNS, "cloud", "global_batch_size")
         row = {name: getattr(result, name) for name in names}
         row |= {
             "published_execution_time_s": result.execution_time_s,
@@ -426,8 +274,3 @@ def _widen_loss(low: float, high: float, tolerance: float) -> tuple[float, float
 
 def _widen_accuracy(low: float, high: float, tolerance: float) -> tuple[float, float]:
     return 1 - (1 - low) * (1 + tolerance), 1 - (1 - high) * (1 - tolerance)
-
-
-def by_point(results: Iterable[PublishedResult]) -> dict[PublishedPoint, PublishedResult]:
-    """Published results by what identifies them."""
-    return {result.point: result for result in results}

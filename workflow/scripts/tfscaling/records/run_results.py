@@ -1,0 +1,254 @@
+"""The record of a run from what its ranks left: their events and their reports."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tfscaling.records import phases, run_record
+from tfscaling.records.events import Event, times
+from tfscaling.records.phases import Phases
+from tfscaling.records.rank_report import Rank, RankReport, TrainedRank, TrainingReport, summary
+from tfscaling.records.run_record import (
+    Computation,
+    Derived,
+    Environment,
+    Metrics,
+    RunAxes,
+    RunRecord,
+    SlurmJob,
+    Validity,
+)
+from tfscaling.study.run_spec import RunSpec
+
+#: Events' times are rounded to a millionth of a second.
+CLOCK_TOLERANCE_S = 1e-3
+
+
+def measured_phases(
+    rank_events: Sequence[Sequence[Event]],
+    launch_s: float,
+    end_s: float,
+    slurm_job: SlurmJob | None,
+) -> Phases:
+    """Durations in seconds from the events of all ranks, by the launcher's clock.
+
+    A boundary between two phases is when the last rank passes it, so the phases follow one another
+    without gap and their sum from launch to teardown is the wall time; evaluations between epochs
+    belong to `evaluation_time_s` and not to the training. `launch_s` is when the
+    launcher began, `end_s` when all but the record was checked and written.
+    Clocks that were wrong give impossible durations: see `impossible`.
+    """
+    passed = [times(events) for events in rank_events]
+    last = {name: max(p[name] for p in passed if name in p) for name in passed[0]}
+    first_line_s = min(p["start"] for p in passed)
+    # evaluations between epochs, with the same boundaries: from the last rank's end of the epoch
+    trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in ("epoch", "epoch_evaluated"))
+    between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
+    durations: dict[str, float] = {}
+    begin_s = launch_s
+    for name in phases.WALL_PHASES:
+        event = phases.PHASES[name].event
+        passed_s = end_s if event is None else last[event]
+        durations[name] = passed_s - begin_s
+        begin_s = passed_s
+    durations["train_time_s"] -= between_s
+    durations["evaluation_time_s"] += between_s
+    job = slurm_job or SlurmJob()
+    return Phases(
+        queue_time_s=job.queue_time_s,
+        boot_time_s=job.boot_time_s,
+        **durations,
+        execution_time_s=last["trained"] - first_line_s - between_s,
+    )
+
+
+def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: str) -> dict[int, float]:
+    """Epoch → when the last rank passed the event `name` of that epoch."""
+    last: dict[int, float] = {}
+    for events in rank_events:
+        for event in events:
+            if event["event"] == name:
+                last[event["epoch"]] = max(last.get(event["epoch"], -math.inf), event["time_s"])
+    return last
+
+
+def missing_phases(
+    rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
+) -> list[str]:
+    """Ranks whose events do not have all their phases; both in the order of ranks."""
+    found = []
+    for events, report in zip(rank_events, reports, strict=True):
+        of_server = phases.EVENTS[: phases.EVENTS.index("rendezvous") + 1]
+        expected = phases.EVENTS if isinstance(report, TrainingReport) else of_server
+        if lost := [name for name in expected if name not in times(events)]:
+            found.append(f"rank {report.rank} has no event {', '.join(lost)}")
+    return found
+
+
+def impossible(
+    durations: Phases,
+    rank_events: Sequence[Sequence[Event]],
+    reports: Sequence[RankReport],
+) -> list[str]:
+    """What cannot be of these durations: a clock was wrong, or files are of different runs."""
+    wrong = [
+        f"{name} is {value:.6f} s"
+        for name in (*phases.WALL_PHASES, "execution_time_s")
+        if not 0.0 <= (value := getattr(durations, name)) < math.inf
+    ]
+    for events, report in zip(rank_events, reports, strict=True):
+        if not isinstance(report, TrainingReport) or not report.steps:
+            continue
+        stepping_s = sum(execution.duration_s for execution in report.steps)
+        passed = times(events)
+        spans = {
+            "execution_time_s": durations.execution_time_s,
+            "from built to trained": passed["trained"] - passed["built"],
+        }
+        wrong += [
+            f"rank {report.rank} measured steps of {stepping_s:.3f} s in all, "
+            f"more than {name}, {span_s:.3f} s"
+            for name, span_s in spans.items()
+            if stepping_s > span_s + CLOCK_TOLERANCE_S
+        ]
+    return wrong
+
+
+def computation(reports: Sequence[RankReport], step_time_s: float | None) -> Computation:
+    """A step's computation and the rest of it, and the slowest rank, from the ranks' own steps.
+
+    `compute_time_s` is that of the median rank; the rest of a step is `synchronisation_time_s`:
+    communication, waiting for slower ranks, the update. `straggler_ratio` is the slowest rank's
+    computation over the median rank's.
+    """
+    medians = {
+        (report.rank, report.host): statistics.median(report.compute_steps)
+        for report in trained(reports)
+        if report.compute_steps
+    }
+    if not medians:
+        return Computation(
+            compute_time_s=None,
+            synchronisation_time_s=None,
+            straggler_ratio=None,
+            slowest_rank=None,
+            slowest_host=None,
+        )
+    middle_s, slowest = statistics.median(medians.values()), max(medians, key=lambda k: medians[k])
+    # the medians come from different samples, so the difference may be slightly negative
+    rest_s = None if step_time_s is None else max(0.0, step_time_s - middle_s)
+    return Computation(
+        compute_time_s=middle_s,
+        synchronisation_time_s=rest_s,
+        straggler_ratio=medians[slowest] / middle_s if middle_s else None,
+        slowest_rank=slowest[0],
+        slowest_host=slowest[1],
+    )
+
+
+def trained(reports: Sequence[RankReport]) -> list[TrainingReport]:
+    """The ranks that ran the training loop: all, or with parameter servers the coordinator."""
+    return [report for report in reports if isinstance(report, TrainingReport)]
+
+
+def metrics(reports: Sequence[RankReport], train_time_s: float) -> Metrics:
+    """Metrics of a run: those of rank 0, the chief, and the computation of all ranks.
+
+    Rates are totals over total time.
+    """
+    chief = trained(reports)[0]
+    # the first execution compiles; if it was the only one, there is no steady state to report
+    per_step = [execution.duration_s / execution.steps for execution in chief.steps[1:]]
+    step_time_s = statistics.median(per_step) if per_step else None
+    # an epoch's last step may be padded: no more examples than the epoch has
+    of_epoch = chief.examples_trained / len(chief.epochs)
+    first = min(chief.steps[0].steps * chief.examples_per_step, of_epoch)
+    examples = chief.examples_trained - first if per_step else 0
+    final = chief.epochs[-1]
+    return Metrics(
+        loss=final.loss,
+        accuracy=final.accuracy,
+        test_loss=chief.test_loss,
+        test_accuracy=chief.test_accuracy,
+        step_time_s=step_time_s,
+        throughput_examples_per_s=examples / train_time_s if examples and train_time_s else None,
+        examples_trained=chief.examples_trained,
+        epochs=chief.epochs,
+        **msgspec.structs.asdict(computation(reports, step_time_s)),
+    )
+
+
+def build(
+    spec: RunSpec,
+    attempt: int,
+    reports: Sequence[RankReport],
+    durations: Phases,
+    environment: Environment,
+    validity: Validity,
+) -> RunRecord:
+    """The record of a run whose ranks left these reports. Raises RecordError if it is none."""
+    chief = trained(reports)[0]
+    record = RunRecord(
+        schema_version=run_record.SCHEMA_VERSION,
+        trainer_version=spec.trainer_version,
+        axes=RunAxes(**msgspec.structs.asdict(spec.point), repeat=spec.repeat),
+        derived=Derived(
+            **msgspec.structs.asdict(run_record.place_of(spec)),
+            per_replica_batch_size=spec.per_replica_batch_size,
+            global_batch_size=spec.global_batch_size,
+            steps_per_epoch=sum(e.steps for e in chief.steps if e.epoch == 1),
+        ),
+        parameters=spec.parameters,
+        parameters_hash=spec.parameters_hash,
+        attempt=attempt,
+        phases=durations,
+        metrics=metrics(reports, durations.train_time_s),
+        ranks=tuple(
+            summary(r, TrainedRank if isinstance(r, TrainingReport) else Rank) for r in reports
+        ),
+        environment=environment,
+        warnings=warnings(reports),
+        validity=validity,
+    )
+    return run_record.checked(record, run_record.RECORD)
+
+
+def validity(checks: Sequence[str], divergence: str = "") -> Validity:
+    """That of a run that passed `checks`; `divergence` says how the training diverged, or nothing.
+
+    A run that diverged is a result, but counts in no median.
+    """
+    return Validity(
+        valid=not divergence,
+        status="diverged" if divergence else "ok",
+        reason=divergence,
+        checks=tuple(checks),
+    )
+
+
+def warnings(reports: Sequence[RankReport]) -> tuple[str, ...]:
+    """What the ranks warn of, each sentence once, in the order of the ranks."""
+    return tuple(dict.fromkeys(w for report in trained(reports) for w in report.warnings))
+
+
+def write_steps(folder: Path, reports: Sequence[RankReport]) -> None:
+    """Raw step times of every rank as CSV, of the training and of computation alone."""
+    steps = [
+        f"{report.rank},{each.epoch},{each.first_step},{each.steps},{each.duration_s:.6f}"
+        for report in trained(reports)
+        for each in report.steps
+    ]
+    run_record.write_lines(
+        folder / run_record.STEPS, ["rank,epoch,first_step,steps,duration_s", *steps]
+    )
+    compute = [
+        f"{report.rank},{number},{duration:.6f}"
+        for report in trained(reports)
+        for number, duration in enumerate(report.compute_steps, 1)
+    ]
+    run_record.write_lines(folder / run_record.COMPUTE_STEPS, ["rank,step,duration_s", *compute])

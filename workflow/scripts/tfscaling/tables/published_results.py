@@ -1,0 +1,171 @@
+"""Files of published results: one row with the columns `COLUMNS` for each point."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tfscaling.study.config import Platform
+from tfscaling.study.configuration import ConfigError, Sources, problem
+from tfscaling.study.run_spec import Point, RunSpec
+
+VALUES = ("execution_time_s", "loss", "accuracy")
+
+
+@dataclass(frozen=True)
+class PublishedPoint:
+    """What identifies a published point: as `Point`, but with no recipe."""
+
+    platform: str
+    model: str
+    strategy: str
+    nodes: int
+    gpus_per_node: int
+    tasks_per_node: str
+
+    @classmethod
+    def of(cls, point: Point, platforms: Mapping[str, Platform]) -> PublishedPoint:
+        """That of a point of the grid, its platform by the name under which it is published."""
+        return cls(
+            platforms[point.platform].published_as or point.platform,
+            point.model,
+            point.strategy,
+            point.nodes,
+            point.gpus_per_node,
+            str(point.tasks_per_node),
+        )
+
+
+class Training(NamedTuple):
+    """What gives the same model, whatever the platform; the last fields are seldom published."""
+
+    model: str
+    dataset: str
+    optimizer: str
+    learning_rate: float | None
+    epochs: int
+    global_batch_size: int
+    train_examples_max: int | None = None
+    momentum: float | None = 0.0
+    learning_rate_scaling: str = "none"
+    precision: str = "float32"
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> Training:
+        recipe = spec.recipe
+        return cls(
+            spec.point.model,
+            spec.dataset,
+            recipe.optimizer,
+            recipe.learning_rate,
+            recipe.epochs,
+            spec.global_batch_size,
+            recipe.train_examples_max,
+            recipe.momentum,
+            recipe.learning_rate_scaling,
+            recipe.precision,
+        )
+
+
+@dataclass(frozen=True)
+class PublishedResult(PublishedPoint):
+    """One row of a file of published results: a point, its training, and a single run of it."""
+
+    cloud: str
+    dataset: str
+    optimizer: str
+    learning_rate: float
+    epochs: int
+    global_batch_size: int
+    execution_time_s: float
+    loss: float
+    accuracy: float
+    source: str
+
+    @property
+    def point(self) -> PublishedPoint:
+        return PublishedPoint(**{axis: getattr(self, axis) for axis in POINT_COLUMNS})
+
+    @property
+    def training(self) -> Training:
+        return Training(
+            self.model,
+            self.dataset,
+            self.optimizer,
+            self.learning_rate,
+            self.epochs,
+            self.global_batch_size,
+        )
+
+
+POINT_COLUMNS = tuple(field.name for field in fields(PublishedPoint))
+COLUMNS = tuple(field.name for field in fields(PublishedResult))
+_NUMBERS: dict[str, Callable[[str], float]] = {
+    **dict.fromkeys(("nodes", "gpus_per_node", "epochs", "global_batch_size"), int),
+    **dict.fromkeys(("learning_rate", *VALUES), float),
+}
+
+
+def read(path: Path | str | None) -> list[PublishedResult]:
+    """The published results of a CSV file, [] without a file.
+
+    Raises ConfigError that names the file, the line, the column and the value.
+    """
+    if not path:
+        return []
+    path = Path(path)
+    try:
+        # spreadsheets put a byte order mark before the first column's name
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            names = reader.fieldnames or []
+            lines = [(f"{path}: line {reader.line_num}", line) for line in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    missing = [name for name in COLUMNS if name not in names]
+    if missing:
+        raise ConfigError(f"{path}: columns {', '.join(missing)} are missing")
+    results: dict[PublishedPoint, PublishedResult] = {}
+    for where, line in lines:
+        result = _typed(line, where)
+        if result.point in results:
+            point = ", ".join(f"{axis} {getattr(result, axis)}" for axis in POINT_COLUMNS)
+            raise ConfigError(f"{where}: {point}: the point stands in an earlier line already")
+        results[result.point] = result
+    return list(results.values())
+
+
+def check(path: str | None, sources: Sources = ()) -> None:
+    """Raise ConfigError if the configured file is not there or no file of published results."""
+    if path is not None and not Path(path).is_file():
+        reason = f"there is no such file in {Path.cwd()}"
+        raise ConfigError(problem(["published", "path"], path, reason, sources))
+    read(path)
+
+
+def _typed(line: Mapping[str, str], where: str) -> PublishedResult:
+    numbers: dict[str, float] = {}
+    for column, kind in _NUMBERS.items():
+        try:
+            value = kind(line[column])
+            if not math.isfinite(value) or (column == "execution_time_s" and value <= 0):
+                raise ValueError(column)
+        except (TypeError, ValueError):
+            above = " above 0" if column == "execution_time_s" else ""
+            raise ConfigError(
+                f"{where}: {column}: {line[column]!r} is not allowed; allowed: a number{above}"
+            ) from None
+        numbers[column] = value
+    texts = {name: line[name] or "" for name in COLUMNS}
+    return msgspec.convert({**texts, **numbers}, PublishedResult)
+
+
+def by_point(results: Iterable[PublishedResult]) -> dict[PublishedPoint, PublishedResult]:
+    """Published results by what identifies them."""
+    return {result.point: result for result in results}
