@@ -149,16 +149,19 @@ def point_of(wildcards):
 RESOURCES = platforms.resource_functions(CONFIG.platforms, POINTS.values(), point_of)
 
 
+@platforms.with_signature
 def run_priority(wildcards):
     """Runs start in random order, repeat by repeat."""
     return PRIORITY.get(RUN.format(**wildcards), 0)
 
 
+@platforms.with_signature
 def prepared_dataset(wildcards):
     """The file that the ranks of a run read."""
     return f"results/datasets/{run_of(wildcards).spec.dataset}.npz"
 
 
+@platforms.with_signature
 def specification_of_run(wildcards):
     """The run's specification as JSON; any change of a value reruns exactly this run."""
     return run_spec.encode(run_of(wildcards).spec)
