@@ -134,3 +134,33 @@ def test_what_the_users_import_raises_is_passed_on() -> None:
     write("mine.py", "def model(): ...\n" + TRAP)
     with pytest.raises(RuntimeError, match="imported"):
         user_code.load("mine:model")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("def data(context, *, folder=None): ...\n", {"context", "folder"}),
+        ("def data(): ...\n", set()),
+        ("from other import data\n", set()),
+        ("def other(context): ...\ndata = other\n", set()),
+    ],
+)
+def test_parameters_are_known_by_the_source(text: str, names: set[str]) -> None:
+    write("mine.py", text + TRAP)
+    assert user_code.parameters("mine:data") == names
+
+
+@pytest.mark.parametrize(
+    ("signature", "given"),
+    [
+        ("depth", {"depth": 2}),
+        ("", {}),
+        ("width=1", {"width": 1}),
+        ("**rest", {"rest": {"depth": 2, "rate": 0.5}}),
+    ],
+)
+def test_a_function_is_given_what_it_has_parameters_for(
+    signature: str, given: dict[str, object]
+) -> None:
+    write("mine.py", f"def model({signature}):\n    return {{**locals()}}\n")
+    assert user_code.call("mine:model", {"depth": 2, "rate": 0.5}) == given

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import NODEFAULT, Meta
 
 from tfscaling import BENCHMARK_VERSION, TRAINER_VERSION
 from tfscaling.files import strict_json
-from tfscaling.study.config import AXES, POINT_AXES, Measured, Recipe
+from tfscaling.study.config import AXES, BATCH_SIZE_KEYS, POINT_AXES, Measured, Recipe
 from tfscaling.study.geometry import Geometry
 
 #: The value of a parameter, as JSON has it.
@@ -166,6 +166,19 @@ class SpecError(ValueError):
 
 _S = TypeVar("_S", bound=JobSpec)
 
+#: Keys that cannot change a run, only how the tables show it.
+NO_PARAMETERS = frozenset({"quality"})
+#: Keys that all records have. A new key is not added here.
+_ALWAYS = frozenset(
+    (
+        *BATCH_SIZE_KEYS,
+        *("dataset", "optimizer", "learning_rate", "learning_rate_scaling", "momentum", "epochs"),
+        *("train_examples_max", "test_examples_max", "evaluation_interval_epochs"),
+        *("steps_per_execution", "precision", "communication", "parameter_servers"),
+        *("launcher", "devices", "gpu_type", "instance_type", "cpus_per_node", "setup", "env"),
+    )
+)
+
 
 def encode(spec: JobSpec) -> str:
     """The specification as JSON, the same text for equal ones.
@@ -210,15 +223,27 @@ def add_argument(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
 
 
 def flat(keys: Recipe | Measured) -> dict[str, Value]:
-    """The keys with their values as JSON has them.
+    """The parameters among the keys, with their values as JSON has them.
 
-    The loss `auto` is left out, which all models of the workflow have: records made before there
-    was another have no such key, and keep their hash.
+    A key that is in neither table above came later: while it has its default it is left out, so
+    that records which were made before, and have no such key, keep their hash.
     """
+    defaults = _defaults(type(keys))
     values = {key: getattr(keys, key) for key in keys.__struct_fields__}
-    if values.get("loss") == "auto":
-        del values["loss"]
-    return {key: list(v) if type(v) is tuple else v for key, v in values.items()}
+    return {
+        key: list(value) if type(value) is tuple else value
+        for key, value in values.items()
+        if key in _ALWAYS or (key not in NO_PARAMETERS and value != defaults[key])
+    }
+
+
+@functools.cache
+def _defaults(kind: type[Recipe | Measured]) -> dict[str, object]:
+    """Key → its default; msgspec.NODEFAULT of keys that have none."""
+    return {
+        field.name: field.default if field.default_factory is NODEFAULT else field.default_factory()
+        for field in msgspec.structs.fields(kind)
+    }
 
 
 def parameters_hash(axes: Mapping[str, str | int], parameters: Parameters) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -34,13 +35,35 @@ def check(name: str) -> None:
     _check(name, Path.cwd())
 
 
-def load(name: str) -> Callable[[], Any]:
+def parameters(name: str) -> frozenset[str]:
+    """Names of the function's parameters, by its source alone.
+
+    None where the module does not define it by `def` at its top level, as where it imports it.
+    Raises UserCodeError as `check` does.
+    """
+    check(name)
+    return _parameters(name, Path.cwd())
+
+
+def call(name: str, available: Mapping[str, Any]) -> Any:
+    """What the function returns, given those of `available` that it has parameters for.
+
+    A function with `**` gets all of them. Whatever the call raises is passed on.
+    """
+    function: Callable[..., Any] = load(name)
+    taken = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken):
+        return function(**available)
+    return function(**{p.name: available[p.name] for p in taken if p.name in available})
+
+
+def load(name: str) -> Callable[..., Any]:
     """Import the module and return the function; whatever the import raises is passed on."""
     module, _, function = name.partition(":")
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    found: Callable[[], Any] = getattr(importlib.import_module(module), function)
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return found
 
 
@@ -58,6 +81,17 @@ def _check(name: str, folder: Path) -> None:
         raise UserCodeError(f"{source.name} has a syntax error in line {error.lineno}") from None
     if not names & {function, "*", "__getattr__"}:
         raise UserCodeError(f"{source.name} defines no {function}")
+
+
+@functools.cache
+def _parameters(name: str, folder: Path) -> frozenset[str]:
+    module, _, function = name.partition(":")
+    source = _source(module, folder)
+    for node in ast.parse(source.read_bytes()).body if source else ():
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            named = node.args
+            return frozenset(each.arg for each in (*named.args, *named.kwonlyargs))
+    return frozenset()
 
 
 def _source(module: str, folder: Path) -> Path | None:
