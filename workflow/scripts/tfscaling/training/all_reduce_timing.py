@@ -14,10 +14,10 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from tfscaling.jobs.rank_process import RankContext
 from tfscaling.records.rank_report import AllReduces, BenchmarkReport
 from tfscaling.study.run_spec import BenchmarkSpec
 from tfscaling.training import devices, models, rank
-from tfscaling.training.rank import RankContext
 from tfscaling.training.strategies import STRATEGIES
 
 #: Untimed calls: the first traces, the second makes connections and buffers.
