@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from project import REPOSITORY, TINY, Project
+from project import QUICK, REPOSITORY, SMALL_MODEL, TINY, Project
 
 Submit = Callable[..., tuple[int, str]]
 WAIT_S = 60
@@ -115,21 +115,23 @@ def content() -> dict[str, Any]:
         name: {**(usual if name == "few-cpus" else shared), "setup": [ONLY_RANK_1.format(line)]}
         for name, (line, _) in SABOTAGE.items()
     }
-    tiny = {"model": "mnist_cnn", "recipe": "tiny"}
+    small = {"model": SMALL_MODEL, "recipe": "short"}
+    short = {**QUICK, "train_examples_max": 256}
     with_gpus = {"platform": "hidden-gpu", "gpus_per_node": 2}
     rest = [name for name in broken if name not in ("hidden-gpu", "missing-epoch")]
     return {
         "grid": [
-            {**tiny, **with_gpus, "nodes": 2},
-            {**tiny, "platform": "missing-epoch", "recipe": "longer", "nodes": 2},
-            {**tiny, "platform": rest, "nodes": 2},
+            {**small, **with_gpus, "nodes": 2},
+            {**small, "platform": "missing-epoch", "recipe": "longer", "nodes": 2},
+            {**small, "platform": rest, "nodes": 2},
             {"platform": "cpu", "model": "own.slow:model", "recipe": "slow", "nodes": 3},
-            {**tiny, "platform": "waits", "nodes": 1},
+            {"platform": "waits", "model": "mnist_cnn", "recipe": "tiny", "nodes": 1},
         ],
         "recipes": {
+            "short": short,
+            "longer": {**short, "epochs": 2},
+            "slow": QUICK,
             "tiny": TINY,
-            "longer": {**TINY, "epochs": 2},
-            "slow": {**TINY, "dataset": "mnist"},
         },
         "platforms": {
             **broken, "waits": {**half, "extra": f"--begin=now+{WAIT_S}"},

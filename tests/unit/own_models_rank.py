@@ -17,7 +17,7 @@ import numpy as np
 from strategy_rank import PARAMETERS, training_spec
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
-from tfscaling.training import devices
+from tfscaling.training import devices, rank
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.loop import order_of_epoch
 from tfscaling.training.strategies import STRATEGIES
@@ -28,7 +28,6 @@ SETTINGS = {
     **PARAMETERS,
     "epochs": EPOCHS,
     "evaluation_interval_epochs": None,
-    "steps_per_execution": 5,
     "loss": "model",
     "optimizer": "model",
     "learning_rate": None,
@@ -165,12 +164,14 @@ class Case(NamedTuple):
     model: Callable[[], Any]
     parts: Callable[[int, int], tuple[Any, ...]]
     precision: str = "float32"
+    #: More than one are a loop, which takes as long to compile as a step.
+    steps_per_execution: int = 1
 
 
 CASES = {
     "two_outputs": Case(two_outputs, data),
     "own_loss": Case(own_loss, classes, "mixed_float16"),
-    "own_step": Case(own_step, values),
+    "own_step": Case(own_step, values, steps_per_execution=5),
 }
 
 
@@ -178,6 +179,7 @@ def trained(strategy: Any, replicas: int, case: Case) -> dict[str, Any]:
     """What the workflow's loop gives."""
     devices.set_precision(case.precision)
     settings = {**SETTINGS, "precision": case.precision}
+    settings["steps_per_execution"] = case.steps_per_execution
     spec = training_spec(GLOBAL_BATCH // replicas, replicas, **settings)
     trainer = Trainer(strategy, case.model, arrays_of(case.parts), spec)
     events = EventLog(Path(os.devnull), 0)
@@ -228,6 +230,7 @@ def batches_of(arrays: Arrays) -> Any:
 
 
 def main() -> None:
+    rank.load_tensorflow()
     output, found = Path(sys.argv[1]), {}
     if "TF_CONFIG" in os.environ:
         strategy = STRATEGIES["multi_worker_mirrored"].build(
