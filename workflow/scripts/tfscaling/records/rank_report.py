@@ -148,12 +148,16 @@ class Epoch(
 
 
 class Execution(msgspec.Struct, frozen=True, array_like=True):
-    """Consecutive steps of an epoch in one call of a compiled function."""
+    """Consecutive steps of an epoch in one call of a compiled function.
+
+    `duration_s` includes `input_wait_s`, how long this rank waited for a pipeline's batch.
+    """
 
     epoch: int
     first_step: int
     steps: int
     duration_s: float
+    input_wait_s: float = 0.0
 
 
 class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag_field="kind"):

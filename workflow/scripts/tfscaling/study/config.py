@@ -300,6 +300,14 @@ class Recipe(Keys, frozen=True, kw_only=True):
         Meta(ge=1, le=1_000_000),
         about("The training passes over the training examples this many times."),
     ]
+    steps_per_epoch: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
+        about(
+            "An epoch of a pipeline has this many steps, and its data are repeated as often as "
+            "needed; null ends it with the data, on the last worker that has some.",
+            "steps",
+        ),
+    ] = None
     train_examples_max: Annotated[
         Examples | None,
         about(
@@ -323,6 +331,13 @@ class Recipe(Keys, frozen=True, kw_only=True):
             "epochs",
         ),
     ] = None
+    attribution: Annotated[
+        bool,
+        about(
+            "If true, the run measures after the training what of a step is input, computation, "
+            "communication and waiting for slower ranks, by 300 more steps."
+        ),
+    ] = False
     steps_per_execution: Annotated[
         int,
         Meta(ge=1, le=1_000_000_000),

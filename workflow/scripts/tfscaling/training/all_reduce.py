@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -118,8 +119,8 @@ class Trainer(AllReduceLoop):
             result.steps.append(Execution(epoch, start, end - start, duration_s))
             self._note(events, result, epoch, end)
 
-    def _batches_with_input(self) -> Iterator[Any]:
-        return self._batches_without_input()
+    def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:
+        return nullcontext(self._batches_without_input())
 
     def _batches_without_input(self) -> Iterator[Any]:
         """Indices of global batches, each of shape (1, global batch): the data are there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tfscaling.study.run_spec import RunSpec
@@ -206,7 +207,7 @@ class AllReduceLoop(TrainingLoop):
         return measured_by_sums(*self._sum_call().numpy().tolist())
 
     @abstractmethod
-    def _batches_with_input(self) -> Iterator[Any]:
+    def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:
         """Batches of the training data as in training, without end."""
 
     @abstractmethod
