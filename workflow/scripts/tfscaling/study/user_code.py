@@ -15,10 +15,19 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
+from tfscaling.study.config import ParameterValue
+
+_T = TypeVar("_T")
+#: What a function is given: argument → value.
+Given = Mapping[str, ParameterValue]
+NOTHING: Given = MappingProxyType({})
 #: How a function is named, for messages.
 FORM = "package.module:function"
+#: Arguments of a dataset's function that the workflow gives itself.
+PROVIDED = ("context",)
 
 
 class UserCodeError(ValueError):
@@ -57,6 +66,16 @@ def arguments(name: str) -> Arguments | None:
         init = next((node for node in own if node.name == "__init__"), None)
         return _arguments(init.args, is_method=True) if init else None
     return _arguments(found.args) if isinstance(found, ast.FunctionDef) else None
+
+
+def taken(name: str, available: Mapping[str, _T]) -> dict[str, _T]:
+    """Those of `available` that the function has an argument for, by its source.
+
+    All where the source does not tell. Raises UserCodeError as `check` does.
+    """
+    found = arguments(name)
+    takes_all = found is None or found.takes_all
+    return {key: value for key, value in available.items() if takes_all or key in found.names}
 
 
 def call(name: str, available: Mapping[str, Any]) -> Any:

@@ -89,7 +89,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         dataset_file, spec.recipe.train_examples_max, spec.recipe.test_examples_max
     )
     events.add("data", train_examples=arrays.train_examples, test_examples=arrays.test_examples)
-    build = models.get(spec.point.model).build
+    build = models.get(spec.point.model, spec.recipe.constants).build
     trainer: Trainer | ParameterServerTrainer
     if kind.coordinated:
         trainer = ParameterServerTrainer(strategy, build, arrays, spec, kind.synchronous)
