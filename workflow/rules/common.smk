@@ -33,15 +33,8 @@ from tfscaling.files.source_files import source_files
 from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.records.metrics import METRICS
-from tfscaling.study import (
-    config_files,
-    configuration,
-    grid,
-    order,
-    platforms,
-    run_spec,
-    variants,
-)
+from tfscaling.study import config_files, configuration, grid, order, platforms
+from tfscaling.study import run_spec, variants
 from tfscaling.study.config import AXES
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries

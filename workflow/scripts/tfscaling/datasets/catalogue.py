@@ -239,9 +239,10 @@ def fetch(
 ) -> str:
     """Write the dataset to `output` (.npz) and where it came from to `provenance` (.json).
 
-    The data that is prepared has the name of the file: with other `parameters` it is other data. The first source whose arrays have the checksum of the published ones is taken. Returns its
-    name; raises DatasetError if there is none. With a configured `path` only that is read: data
-    that the user chose must not be replaced by other data without a word.
+    What is prepared has the name of the file, for with other `parameters` it is other data. The
+    first source whose arrays have the checksum of the published ones is taken. Returns its name;
+    raises DatasetError if there is none. With a configured `path` only that is read: data that the
+    user chose must not be replaced by other data without a word.
     """
     dataset, failures = get(name, parameters), []
     for source, read in _readers(dataset, path).items():

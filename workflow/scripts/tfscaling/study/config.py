@@ -141,7 +141,7 @@ ParameterName = Annotated[
 #: As a function of the user's gets it.
 ParameterValue = (
     bool
-    | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+    | int
     | float
     | Annotated[str, text(r"^[^\x00]*$", "text without a zero byte", max_length=1000)]
     | None

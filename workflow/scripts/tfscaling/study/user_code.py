@@ -74,8 +74,9 @@ def taken(name: str, available: Mapping[str, _T]) -> dict[str, _T]:
     All where the source does not tell. Raises UserCodeError as `check` does.
     """
     found = arguments(name)
-    takes_all = found is None or found.takes_all
-    return {key: value for key, value in available.items() if takes_all or key in found.names}
+    if found is None or found.takes_all:
+        return dict(available)
+    return {key: value for key, value in available.items() if key in found.names}
 
 
 def call(name: str, available: Mapping[str, Any]) -> Any:
