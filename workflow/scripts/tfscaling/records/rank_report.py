@@ -102,6 +102,13 @@ class TrainedRank(Rank, frozen=True, kw_only=True):
     examples_trained: Annotated[
         int, Meta(description="Over all epochs and replicas, without padding.")
     ]
+    input_wait_s: Annotated[
+        float | None,
+        Meta(
+            description="Mean wait of this rank for its pipeline in a step after the first; null "
+            "for arrays."
+        ),
+    ] = None
     diverged: Annotated[str, Meta(description="How the loss is not finite, or empty.")]
     test_loss: float | None
     test_accuracy: float | None

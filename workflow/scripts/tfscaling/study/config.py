@@ -367,13 +367,6 @@ class Recipe(Keys, frozen=True, kw_only=True):
             "epochs",
         ),
     ] = None
-    attribution: Annotated[
-        bool,
-        about(
-            "If true, the run measures after the training what of a step is input, computation, "
-            "communication and waiting for slower ranks, by 300 more steps."
-        ),
-    ] = False
     steps_per_execution: Annotated[
         int,
         Meta(ge=1, le=1_000_000_000),

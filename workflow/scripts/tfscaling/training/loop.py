@@ -47,6 +47,13 @@ class Result:
     examples_trained: int = 0
     diverged: str = ""
 
+    @property
+    def input_wait_s(self) -> float | None:
+        """Mean wait for input in a step after the first execution; None if there was none."""
+        later = self.steps[1:]
+        waited_s = sum(execution.input_wait_s for execution in later)
+        return waited_s / sum(execution.steps for execution in later) if waited_s else None
+
     def finite(self, name: str, value: float, epoch: int) -> float | None:
         """The value if it is a number; else None, and the training has diverged."""
         if math.isfinite(value):
