@@ -5,6 +5,7 @@ Source: MLCommons' training rules and the package mlperf-logging, from which the
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,9 +52,6 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-_DECODER = msgspec.json.Decoder(_Line)
-
-
 def read(path: Path) -> Observed:
     """What MLPerf's lines of a rank's log say.
 
@@ -96,9 +94,9 @@ def _lines(path: Path) -> Iterator[tuple[int, _Line]]:
         if not mark:
             continue
         try:
-            # Python's json writes NaN, which JSON does not have
-            yield number, _DECODER.decode(text.strip().replace('"value": NaN', '"value": null'))
-        except msgspec.DecodeError as error:
+            # Python's json, with which programs write these lines, takes NaN as a number
+            yield number, msgspec.convert(json.loads(text), _Line)
+        except (ValueError, msgspec.ValidationError) as error:
             raise ObservationError(path, f"no {_MARK} line: {error}", number) from error
 
 
@@ -140,9 +138,19 @@ class _Found:
             self._metrics[line.key.removeprefix(_TRAINING)] = line.number
         elif line.key.startswith(_HELD_OUT):
             name = line.key.removeprefix(_HELD_OUT)
-            if not self._evaluations or (not self._open and name in self._evaluations[-1].metrics):
+            last = self._evaluations[-1] if self._evaluations else None
+            # the value may come after `eval_stop`
+            if last is None or (
+                not self._open and (last.epoch < self._ended or name in last.metrics)
+            ):
                 self._evaluate(line.time_s)
             self._evaluations[-1].metrics[name] = line.number
+
+    @property
+    def _ended(self) -> int:
+        """The last epoch that has ended, 0 before the first."""
+        ends = self._epochs or self._blocks
+        return ends[-1].epoch if ends else 0
 
     def _end_epoch(self, ends: list[ObservedEpoch], number: int | None, time_s: float) -> None:
         following = ends[-1].epoch + 1 if ends else 1
@@ -153,9 +161,8 @@ class _Found:
         self._ended_s = time_s
 
     def _evaluate(self, time_s: float) -> None:
-        epoch = len(self._epochs or self._blocks)
         self._evaluations.append(
-            ObservedEvaluation(epoch=epoch, begin_s=time_s, time_s=time_s, metrics={})
+            ObservedEvaluation(epoch=self._ended, begin_s=time_s, time_s=time_s, metrics={})
         )
 
     def _end_evaluation(self, time_s: float) -> None:
