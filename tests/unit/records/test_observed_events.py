@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project import ROOT
+from builders import REPOSITORY
 from tfscaling.records import observed_events
 from tfscaling.records.observations import ObservationError, Observed, Totals
 
@@ -43,7 +43,7 @@ def test_a_program_of_any_language(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_documentation(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "observe.md").read_text()
+    text = (REPOSITORY / "docs" / "observe.md").read_text()
     block = text.split("```json\n")[1].split("```")[0]
     seen = read(tmp_path, *block.splitlines())
     assert (seen.steps, len(seen.epochs), len(seen.evaluations)) == (9, 1, 1)
