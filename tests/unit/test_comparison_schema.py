@@ -130,7 +130,7 @@ def test_every_column_has_a_description_and_a_unit() -> None:
         name: metric.unit for name, metric in METRICS.items()
     }
     for name, rule in SCHEMA["properties"].items():
-        is_time = "time_s" in name or "time_to_accuracy_s" in name
+        is_time = any(part in name for part in ("time_s", "time_to_accuracy_s", "wait_s"))
         assert (rule["unit"] == "s") == is_time, name
 
 
