@@ -255,7 +255,11 @@ def batch_problem(
     for run in runs:
         spec, recipe = run.spec, run.spec.recipe
         name, point = spec.dataset, spec.point
-        if not user_code.is_reference(name) or not config.is_selected(point.platform):
+        if (
+            name is None
+            or not user_code.is_reference(name)
+            or not config.is_selected(point.platform)
+        ):
             continue
         if name not in known:
             facts = prepared_data.facts(datasets_dir / f"{name}.npz")
