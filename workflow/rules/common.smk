@@ -157,8 +157,9 @@ def run_priority(wildcards):
 
 @platforms.with_signature
 def prepared_dataset(wildcards):
-    """The file that the ranks of a run read."""
-    return f"results/datasets/{run_of(wildcards).spec.dataset}.npz"
+    """The file that the ranks of a run read; none for a user's program."""
+    dataset = run_of(wildcards).spec.dataset
+    return f"results/datasets/{dataset}.npz" if dataset else []
 
 
 @platforms.with_signature
