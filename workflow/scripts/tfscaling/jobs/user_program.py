@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -59,15 +58,15 @@ class UserProgram:
     def run(self, context: RankContext) -> ProgramReport:
         """Start the program, wait, and report. Raises WorkFailedError unless it succeeds."""
         rank, events = context.cluster.rank, context.events
-        own = context.folder / f"rank-{rank}.files"
+        own = (context.folder / f"rank-{rank}.files").resolve()
         own.mkdir(exist_ok=True)
         words = [self._spec.filled(word, own) for word in self._spec.recipe.program]
-        given = environment(context, self._spec)
+        os.environ.update(environment(context, self._spec))
         print("$", subprocess.list2cmdline(words), flush=True)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _left_to_the_program)
         started_s = events.add(program_results.STARTED)
-        child = self._child = _start(words, {**os.environ, **given}, context.host)
+        child = self._child = _start(words, context.host)
         done = threading.Event()
         assert child.stdout is not None
         reader = threading.Thread(target=self._copy, args=(child.stdout,), daemon=True)
@@ -165,11 +164,10 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
     return variables
 
 
-def _start(words: list[str], environ: Mapping[str, str], host: str) -> subprocess.Popen[bytes]:
+def _start(words: list[str], host: str) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             words,
-            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
