@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import a_record, rank_events
+from builders import a_record, local_spec, rank_events
 from generator import training_report as report
 from tfscaling.records import run_results
 from tfscaling.records.phases import EVENTS, PHASES, TRAINER_PHASES, WALL_PHASES, Phases

@@ -30,9 +30,9 @@ own = cluster.resolve(os.environ, gpus=None)
 log = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
 report = rank.run(RankContext(own, folder, log, 1.0, None), spec, folder / "data.npz")
 policy = __import__("keras").mixed_precision.dtype_policy().name
-loaded = "matplotlib" in sys.modules
-import matplotlib
-content = {**msgspec.to_builtins(report), "policy": policy, "matplotlib_loaded": loaded}
+loaded = [name for name in ("matplotlib", "pandas") if name in sys.modules]
+import matplotlib, pandas
+content = {**msgspec.to_builtins(report), "policy": policy, "loaded": loaded}
 (folder / "report.json").write_text(json.dumps(content))
 """
 MODEL = """
@@ -168,8 +168,8 @@ def test_the_report_passes_all_checks(finished: Path) -> None:
     assert all(checks.violations(other, data, reports) for other in others)
 
 
-def test_no_rank_loads_what_keras_draws_with(finished: Path) -> None:
-    assert report_of(finished)["matplotlib_loaded"] is False
+def test_no_rank_loads_what_keras_draws_with_or_reads_data_frames_with(finished: Path) -> None:
+    assert report_of(finished)["loaded"] == []
 
 
 def test_phases_are_passed_in_their_order(finished: Path) -> None:

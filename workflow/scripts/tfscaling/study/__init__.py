@@ -19,4 +19,5 @@ __all__ = [
     "run_spec",
     "schemas",
     "user_code",
+    "variants",
 ]

@@ -66,6 +66,11 @@ def block_problem(block: Block, with_program: Sequence[str]) -> Problem | None:
     return None
 
 
+def placeholders(recipe: Recipe) -> list[str]:
+    """What the recipe's words may name in braces."""
+    return [*PLACEHOLDERS, *(f"parameters.{key}" for key in recipe.parameters)]
+
+
 def word_problem(word: str, names: Sequence[str]) -> str | None:
     """What is wrong with a word that may name `names` in braces, or None."""
     try:
@@ -88,14 +93,20 @@ def _only_with(key: str, has_program: bool) -> str:
 
 
 def _wrong_words(recipe: Recipe) -> Iterator[Problem]:
+    names = placeholders(recipe)
     for number, word in enumerate(recipe.program):
-        if wrong := word_problem(word, PLACEHOLDERS):
+        if wrong := word_problem(word, names):
             yield Problem(("program", number), word, wrong)
     first = recipe.program[0]
     if len(recipe.program) == 1 and len(words := shlex.split(first)) > 1:
         yield Problem(
             ("program", 0), first, f"no shell reads it; allowed: a list of words, {words}"
         )
+
+    text = " ".join([*recipe.program, recipe.log_folder or ""])
+    for key, value in recipe.parameters.items():
+        if (named := f"{{parameters.{key}}}") not in text:
+            yield Problem(("parameters", key), value, f"no word of `program` names {named}")
 
 
 def _wrong_observation(recipe: Recipe) -> Iterator[Problem]:
@@ -117,5 +128,5 @@ def _wrong_observation(recipe: Recipe) -> Iterator[Problem]:
             continue
         if groups != 1:
             yield Problem(("patterns", name), pattern, "allowed: one group (…), around the number")
-    if recipe.log_folder and (wrong := word_problem(recipe.log_folder, PLACEHOLDERS)):
+    if recipe.log_folder and (wrong := word_problem(recipe.log_folder, placeholders(recipe))):
         yield Problem(("log_folder",), recipe.log_folder, wrong)

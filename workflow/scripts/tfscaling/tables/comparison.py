@@ -10,7 +10,7 @@ import pandas as pd
 
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.run_states import FINISHED, RunState
-from tfscaling.study import platforms
+from tfscaling.study import platforms, variants
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.manifest import Excluded, Manifest
 from tfscaling.study.run_spec import Point
@@ -97,7 +97,8 @@ def comparison_table(
     own (platform, model, strategy, recipe) or those of the fewest replicas (the others), on the
     same kind of device; `baseline` names it for a reader, `baseline_point` is its path. Points that
     do not train as many examples as their baseline have no speed-up: `same_work` says which, None
-    where it is not known (of a user's program, which then has a speed-up by its recipe). `undefined_ratios` are those whose denominator is 0 or does other work.
+    where it is not known: a user's program then has a speed-up by its recipe. `undefined_ratios`
+    are those whose denominator is 0 or does other work.
     """
     points = _by_point(runs)
     target = manifest.target_accuracy
@@ -197,6 +198,8 @@ def baseline_of(row: Row, rows: Iterable[Row], baseline: AxisValues) -> Row | No
     """
     own = {axis: row[axis] for axis in SERIES_AXES}
     named = {axis: str(v) if axis == "tasks_per_node" else v for axis, v in baseline.items()}
+    if named.get("recipe") == variants.base(row["recipe"]):
+        named["recipe"] = row["recipe"]  # of a recipe with variants each has its own
     everything = list(rows)
 
     def matching(axes: AxisValues) -> list[Row]:

@@ -25,33 +25,41 @@ from tfscaling.training.strategies import STRATEGIES
 def prepare(context: RankContext, spec: JobSpec) -> list[str]:
     """Load TensorFlow and take this rank's devices; returns their names."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    # TensorFlow's half a million objects stay: to search them for garbage takes a quarter of the
-    # import, and a second when Python ends
-    gc.disable()
     # parameter servers and coordinators compute nothing that a GPU would help with
     gpus = spec.geometry.gpus_per_task if context.cluster.job == "worker" else 0
     if gpus == 0 or not on_gpus(spec):
         devices.hide_gpus(os.environ)
-    with _without_matplotlib():
-        import tensorflow  # noqa: F401
-
-    gc.freeze()
-    gc.enable()
+    load_tensorflow()
     context.events.add("imported")
     return devices.configure(gpus, spec.measured.devices, spec.cpus_per_task)
 
 
+def load_tensorflow() -> None:
+    """Import TensorFlow in half of the time that `import tensorflow` takes.
+
+    Without what no rank needs: a search for garbage among its half a million objects, which is a
+    quarter of the import and a second when Python ends; matplotlib, which Keras has for its plots;
+    pandas, which Keras has for data frames given to `fit`. Code that is loaded later may import
+    both. What is loaded already stays.
+    """
+    gc.disable()
+    with _hidden("matplotlib", "pandas"):
+        import tensorflow  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
+
+
 @contextlib.contextmanager
-def _without_matplotlib() -> Iterator[None]:
-    """Keras imports matplotlib, if it is installed, for its plots only: a fifth of the import."""
-    hidden = "matplotlib" not in sys.modules
-    if hidden:
-        sys.modules["matplotlib"] = None  # type: ignore[assignment]
+def _hidden(*names: str) -> Iterator[None]:
+    """Modules that are not loaded are as if they were not installed."""
+    hidden = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
         yield
     finally:
-        if hidden:
-            del sys.modules["matplotlib"]
+        for name in hidden:
+            del sys.modules[name]
 
 
 def place_of(context: RankContext, spec: JobSpec, used: Sequence[str]) -> Rank:
@@ -89,7 +97,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         dataset_file, spec.recipe.train_examples_max, spec.recipe.test_examples_max
     )
     events.add("data", train_examples=arrays.train_examples, test_examples=arrays.test_examples)
-    build = models.get(spec.point.model).build
+    build = models.get(spec.point.model, spec.recipe.constants).build
     trainer: Trainer | ParameterServerTrainer
     if kind.coordinated:
         trainer = ParameterServerTrainer(strategy, build, arrays, spec, kind.synchronous)
