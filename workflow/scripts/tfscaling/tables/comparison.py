@@ -241,10 +241,8 @@ def _add_speedup(
         own, of_base = row.get("examples_trained"), base.get("examples_trained")
         if not (row["runs"] and base["runs"]) or row.get("same_work") is False:
             continue
-        if own is None or of_base is None:
-            _say(row, "same work as its baseline by its recipe: no number of examples is known")
-            _add_ratios(row, base, points)
-        elif is_same_work(own, of_base):
+        # of a program that tells no examples the recipe stands for the work
+        if own is None or of_base is None or is_same_work(own, of_base):
             _add_ratios(row, base, points)
         else:
             _undefined(row, "speedup", f"the baseline trained {of_base:,} examples")
