@@ -40,6 +40,7 @@ def start(
     (folder / "user.py").write_text(code)
     program = how.pop("program", [sys.executable, "user.py", *words])
     recipe = {"per_replica_batch_size": 8, "epochs": 2, "program": program}
+    recipe |= how.pop("recipe", {})
     block = {"platform": "laptop", "recipe": "script", "strategy": "own", "nodes": nodes}
     raw = raw_config((("recipes", "script"), recipe), (("grid",), [block]))
     raw["platforms"]["laptop"] |= how
@@ -95,6 +96,70 @@ def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None
             "CUDA_VISIBLE_DEVICES": "", "TF_CONFIG": said["TF_CONFIG"],
             "words": [str(own), "2"], "tensorflow": False,
         }  # fmt: skip
+
+
+#: Two epochs of two steps of 8 examples on each rank, as the program says itself.
+REPORTS = """
+import observe
+
+for epoch in (1, 2):
+    for batch in observe.steps([[0] * 8, [1] * 8]):
+        pass
+    observe.epoch(loss=1 / epoch)
+    observe.eval(accuracy=epoch / 4)
+"""
+
+
+def test_what_a_program_reports_is_in_its_record(tmp_path: Path) -> None:
+    recipe = {"observe": "events", "train_examples": 32}
+    process = start(tmp_path, REPORTS, nodes=2, recipe=recipe)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    record = run_record.read(tmp_path / "run/run.json")
+    assert record is not None
+    metrics = record.metrics
+    assert (metrics.loss, metrics.test_accuracy, metrics.examples_trained) == (0.5, 0.5, 64)
+    assert [epoch.test_accuracy for epoch in metrics.epochs] == [0.25, 0.5]
+    assert record.derived.steps_per_epoch == 2
+    assert record.phases.train_time_s is not None
+    assert record.phases.evaluation_time_s is not None
+
+
+PRINTS = "print('epoch 1 loss: 0.5')"
+BROKEN_REPORTS = {
+    "too_many_examples": (
+        REPORTS, {"observe": "events", "train_examples": 8}, "invalid",
+        "the program reported 32 examples trained, 2 epochs of 8 examples are at most 16"),
+    "no_events": ("", {"observe": "events"}, "program_failed",
+        "the program ended without the report of `observe: events`: "),
+    "pattern": (
+        PRINTS, {"observe": "output", "patterns": {"loss": "Loss: (.+)"}}, "program_failed",
+        "the program ended without the report of `observe: output`: "),
+    "no_scalars": (
+        "", {"observe": "tensorboard", "log_folder": "{folder}/logs"}, "program_failed",
+        "the program ended without the report of `observe: tensorboard`: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "recipe", "kind", "words"), BROKEN_REPORTS.values(), ids=list(BROKEN_REPORTS)
+)
+def test_a_report_that_cannot_be_fails_the_run(
+    tmp_path: Path, code: str, recipe: dict[str, Any], kind: str, words: str
+) -> None:
+    cause = cause_of(tmp_path, code, recipe=recipe)
+    assert (cause["kind"], cause["message"].startswith(words)) == (kind, True), cause
+
+
+def test_patterns_are_read_from_the_output(tmp_path: Path) -> None:
+    recipe = {"observe": "output", "patterns": {"loss": "loss: (.+)"}}
+    process = start(tmp_path, PRINTS, recipe=recipe)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    record = run_record.read(tmp_path / "run/run.json")
+    assert record is not None
+    assert (record.metrics.loss, record.metrics.epochs[0].duration_s) == (0.5, None)
+    assert record.warnings == ("The program reported 1 of 2 epochs.",)
 
 
 LOG = "run/attempt=1/rank-0.log"

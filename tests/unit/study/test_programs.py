@@ -77,6 +77,9 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "no_group": (
         {"observe": "output", "patterns": {"loss": "ab"}}, "patterns.loss", "one group"),
     "no_log_folder": ({"observe": "tensorboard"}, "log_folder", "needs the folder"),
+    "hidden_fit": (
+        {"observe": "fit", "program": ["python3", "-Iu", "x.py"]}, "program: \"-Iu\"",
+        "does not find the observer"),
     "without_program": ({"program": [], "observe": "fit"}, "observe", "only a recipe with"),
 }  # fmt: skip
 

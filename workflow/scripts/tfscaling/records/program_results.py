@@ -166,6 +166,8 @@ def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
 
 def examples(reports: Sequence[RankReport]) -> int | None:
     """Examples that all ranks together report; None if none reports any."""
+    if (of_all := chief(reports).examples_of_all_ranks) is not None:
+        return of_all
     found = [
         r.observed.examples for r in of_programs(reports) if r.observed and r.observed.examples
     ]

@@ -119,7 +119,7 @@ class Metrics(Computation, frozen=True, kw_only=True):
         float | None,
         Meta(
             description="On held-out examples after training - the total loss likewise; null "
-            "likewise."
+            "where loss may be null."
         ),
     ]
     test_accuracy: Annotated[

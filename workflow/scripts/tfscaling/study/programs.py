@@ -5,6 +5,7 @@ Everything is checked before a job starts; `RunSpec.filled` fills in the placeho
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import string
@@ -92,6 +93,15 @@ def _only_with(key: str, has_program: bool) -> str:
     return f"the program is not told its {key}; allowed: leave it out, and say it in `program`"
 
 
+def _hiding_option(words: Sequence[str]) -> str | None:
+    """Python's option that lets it pass over PYTHONPATH or sitecustomize, or None."""
+    if not words[0].rpartition("/")[2].startswith("python"):
+        return None
+    options = itertools.takewhile(lambda word: re.match("-[A-Za-z]", word), words[1:])
+    before = itertools.takewhile(lambda word: word[:2] not in ("-m", "-c"), options)
+    return next((word for word in before if set("EIS") & set(word)), None)
+
+
 def _wrong_words(recipe: Recipe) -> Iterator[Problem]:
     names = placeholders(recipe)
     for number, word in enumerate(recipe.program):
@@ -120,6 +130,9 @@ def _wrong_observation(recipe: Recipe) -> Iterator[Problem]:
         )
     if recipe.observe == "tensorboard" and not recipe.log_folder:
         yield Problem(("log_folder",), None, "`observe: tensorboard` needs the folder of the logs")
+    if recipe.observe == "fit" and (option := _hiding_option(recipe.program)):
+        rule = "Python does not find the observer of `fit` with it; allowed: other options"
+        yield Problem(("program",), option, rule)
     for name, pattern in recipe.patterns.items():
         try:
             groups = re.compile(pattern).groups
