@@ -14,7 +14,6 @@ __all__ = [
     "manifest",
     "order",
     "platforms",
-    "programs",
     "registries",
     "run_spec",
     "schemas",
