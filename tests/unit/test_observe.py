@@ -257,6 +257,7 @@ def test_the_observer_of_fit_runs_the_environments_own_sitecustomize(tmp_path: P
 
 PROGRAM = """
 import sys
+import traceback
 import numpy as np
 import tensorflow as tf
 keras, folder = tf.keras, sys.argv[1]
@@ -285,6 +286,10 @@ if "generator" in sys.argv:
         batches, output_signature=(tf.TensorSpec((None, 4)), tf.TensorSpec((None,))))
     model(steps_per_execution=2).fit(data, verbose=0)
 model(Own).fit(x, y * np.nan, verbose=0)
+try:
+    first.fit(x, y[:3], verbose=0)
+except ValueError:
+    traceback.print_exc()
 if "summary" in sys.argv:
     for run, losses in {"train": [0.5, 0.25], "validation": [0.75, float("nan")]}.items():
         with tf.summary.create_file_writer(f"{folder}/logs/{run}").as_default() as writer:
@@ -314,6 +319,7 @@ def fitted(folder: Path, *words: str, **environment: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    (folder / "stderr").write_text(done.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -352,6 +358,11 @@ def test_times_of_fit_follow_each_other(seen: Observed) -> None:
     times += [seen.epochs[1].time_s, seen.evaluations[1].time_s, seen.evaluations[2].begin_s]
     known = [time_s for time_s in times if time_s is not None]
     assert len(known) == len(times) and known == sorted(known)
+
+
+def test_an_error_in_fit_is_not_in_a_file_of_the_observer(with_keras: Path) -> None:
+    text = (with_keras / "stderr").read_text()
+    assert text.count("Traceback") == 1 and "tfscaling_observe_fit" not in text
 
 
 def test_legacy_keras_is_observed_alike(tmp_path: Path) -> None:
