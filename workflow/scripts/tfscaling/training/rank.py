@@ -137,9 +137,9 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         examples_per_step=trainer.examples_per_step,
         model_parameters=parameters,
         data_sha256=(
-            prepared_data.pipeline_sha256(spec.dataset, files)
-            if isinstance(data, Datasets)
-            else data.sha256
+            data.sha256
+            if isinstance(data, Arrays)
+            else prepared_data.pipeline_sha256(str(spec.dataset), files)
         ),
         input_wait_s=result.input_wait_s,
         warnings=tuple(user_model.warnings(trainer.model, spec.recipe)),
@@ -157,8 +157,8 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
 
 def _data_of(context: RankContext, spec: RunSpec, dataset_file: Path) -> Arrays | Datasets:
     """The prepared arrays, or this worker's part of a pipeline."""
-    recipe = spec.recipe
-    if not user_code.is_pipeline(spec.dataset):
+    recipe, dataset = spec.recipe, spec.dataset
+    if dataset is None or not user_code.is_pipeline(dataset):
         return catalogue.load(dataset_file, recipe.train_examples_max, recipe.test_examples_max)
     import keras
 
@@ -174,6 +174,6 @@ def _data_of(context: RankContext, spec: RunSpec, dataset_file: Path) -> Arrays 
     )
     # shuffles without a seed of their own are in the same order on all workers, and in each attempt
     keras.utils.set_random_seed(spec.seed)
-    given = variants.data_parameters(spec.dataset, recipe)
-    returned = user_code.call(spec.dataset, {**given, user_code.CONTEXT: place})
-    return datasets_of(spec.dataset, returned)
+    given = variants.data_parameters(dataset, recipe)
+    returned = user_code.call(dataset, {**given, user_code.CONTEXT: place})
+    return datasets_of(dataset, returned)
