@@ -15,13 +15,14 @@ from msgspec import Meta
 
 from tfscaling import BENCHMARK_VERSION
 from tfscaling.files import atomic, strict_json
-from tfscaling.study.config import Config, Platform
+from tfscaling.study import user_code
+from tfscaling.study.config import Config, ParameterValue, Platform
 from tfscaling.study.registries import Strategy
 from tfscaling.study.run_spec import BenchmarkSpec, Point, RunSpec
 
 SCHEMA_VERSION = 2
 #: Why a point has no all-reduce benchmark.
-SINGLE, NO_ALL_REDUCE = "single replica", "no all-reduce"
+SINGLE, NO_ALL_REDUCE, OF_PROGRAM = "single replica", "no all-reduce", "program"
 
 
 class ManifestError(ValueError):
@@ -132,6 +133,11 @@ class _Version(msgspec.Struct):
     schema_version: int
 
 
+def _model_parameters(spec: RunSpec) -> dict[str, ParameterValue]:
+    model, given = spec.point.model, spec.recipe.constants
+    return user_code.taken(model, given) if user_code.is_reference(model) else {}
+
+
 def _benchmarks(
     config: Config, runs: Iterable[PlannedRun], strategies: Mapping[str, Strategy]
 ) -> tuple[PlannedBenchmark, ...]:
@@ -145,6 +151,8 @@ def _benchmarks(
         refusal = SINGLE if spec.replicas < 2 else None
         if strategies[spec.point.strategy].coordinated:
             refusal = NO_ALL_REDUCE
+        if spec.recipe.program:
+            refusal = OF_PROGRAM
         benchmark = BenchmarkSpec(
             point=spec.point,
             measured=spec.measured,
@@ -152,6 +160,7 @@ def _benchmarks(
             communication=spec.recipe.communication,
             sizes_bytes=options.sizes_bytes,
             repetitions=options.repetitions,
+            model_parameters=_model_parameters(spec),
             benchmark_version=BENCHMARK_VERSION,
             replicas=spec.replicas,
             jobs=spec.jobs,
