@@ -192,14 +192,20 @@ def test_an_executable_that_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     code = (
-        "import os, subprocess, sys, time\n"
+        "import os, subprocess, sys, time\n\n\n"
+        "def wait():\n"
+        "    time.sleep(600)\n\n\n"
         "child = subprocess.Popen(['sleep', '600'])\n"
         "open('child', 'w').write(str(child.pid))\n"
         "print('waiting')\n"
-        "time.sleep(600)\n"
+        "wait()\n"
     )
-    cause = cause_of(tmp_path, code)
-    assert (cause["kind"], cause["rank"], cause["reached"]) == ("stalled", 0, "program_start")
+    cause = cause_of(tmp_path, code, nodes=2)
+    assert (cause["kind"], cause["reached"]) == ("stalled", "program_start")
+    assert cause["message"] == (
+        "no rank made progress for 2 s; ranks 0, 1 hung at user.py line 5 in wait; "
+        f"log: run/attempt=1/rank-{cause['rank']}.log"
+    )
     assert "waiting" in cause["last_lines"]
     assert not is_alive(int((tmp_path / "child").read_text()))
 
