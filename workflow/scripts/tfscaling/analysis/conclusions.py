@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tfscaling.analysis import (
+        attribution,
         clouds,
         communication,
         decision,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tfscaling.tables import formats, published
     from tfscaling.tables.display import TextTable
 else:
+    attribution = LateModule("tfscaling.analysis.attribution")
     clouds = LateModule("tfscaling.analysis.clouds")
     communication = LateModule("tfscaling.analysis.communication")
     decision = LateModule("tfscaling.analysis.decision")
@@ -140,6 +142,15 @@ CONCLUSIONS: dict[str, Conclusion] = {
         communication.table,
         lambda table, _: formats.markdown(communication.as_text(table)),
         communication.as_text,
+    ),
+    "attribution": Conclusion(
+        "What holds it back",
+        "The parts of a step: input, computation, waiting for slower ranks and communication, from "
+        "steps with and without real input and synchronisation, with what is certainly the "
+        "largest. Measured where the recipe has `attribution: true`.",
+        attribution.table,
+        lambda table, _: formats.markdown(attribution.as_text(table)),
+        attribution.as_text,
     ),
     "methodology": Conclusion(
         "Methodology",
