@@ -13,6 +13,7 @@ __all__ = [
     "metrics",
     "phases",
     "prepared_data",
+    "quality",
     "rank_report",
     "run_record",
     "run_results",

@@ -218,6 +218,7 @@ def flat(keys: Recipe | Measured) -> dict[str, Value]:
     values = {key: getattr(keys, key) for key in keys.__struct_fields__}
     if values.get("loss") == "auto":
         del values["loss"]
+    values.pop("quality", None)  # of the tables, not of the training
     return {key: list(v) if type(v) is tuple else v for key, v in values.items()}
 
 
