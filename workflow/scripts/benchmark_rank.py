@@ -9,13 +9,14 @@ import time
 
 STARTED_S = time.monotonic()
 
+from tfscaling.jobs import rank_process  # noqa: E402
 from tfscaling.study.run_spec import BenchmarkSpec  # noqa: E402
-from tfscaling.training import all_reduce_timing, rank  # noqa: E402
+from tfscaling.training import all_reduce_timing  # noqa: E402
 
 
 def main() -> None:
-    args = rank.parser(__doc__, BenchmarkSpec).parse_args()
-    rank.process(
+    args = rank_process.parser(__doc__, BenchmarkSpec).parse_args()
+    rank_process.process(
         args.spec,
         args.folder,
         STARTED_S,

@@ -11,15 +11,16 @@ STARTED_S = time.monotonic()  # execution_time_s begins with the trainer's first
 
 from pathlib import Path  # noqa: E402
 
+from tfscaling.jobs import rank_process  # noqa: E402
 from tfscaling.study.run_spec import RunSpec  # noqa: E402
 from tfscaling.training import rank  # noqa: E402
 
 
 def main() -> None:
-    parser = rank.parser(__doc__, RunSpec)
+    parser = rank_process.parser(__doc__, RunSpec)
     parser.add_argument("--dataset-file", type=Path, required=True, help="file of prepare_dataset")
     args = parser.parse_args()
-    rank.process(
+    rank_process.process(
         args.spec,
         args.folder,
         STARTED_S,

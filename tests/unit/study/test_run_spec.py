@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, valid_config
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from tfscaling import TRAINER_VERSION
 from tfscaling.files.strict_json import NotFiniteError
 from tfscaling.study import grid, run_spec
-from tfscaling.study.config import AXES
+from tfscaling.study.config import AXES, Quality, Recipe
 from tfscaling.study.run_spec import Point, RunSpec, SpecError, parameters_hash, run_path
 
 Change = tuple[Sequence[str | int], Any]
@@ -65,6 +65,32 @@ def test_records_of_before_keep_their_parameters_and_hash() -> None:
     assert spec_of(*numbers, *texts).parameters_hash == "6b683987f225d9d3"
     small = ((*RECIPE, "learning_rate"), 1e-07)
     assert spec_of(small).parameters_hash == "48c901a51e60cbfd"
+
+
+class LaterRecipe(Recipe, frozen=True, kw_only=True):
+    """With keys that records of before do not have."""
+
+    later: int = 3
+    mapping: dict[str, int] = {}
+
+
+@pytest.mark.parametrize(
+    ("given", "added"),
+    [
+        ({}, {}),
+        ({"later": 3, "mapping": {}}, {}),
+        ({"later": 4}, {"later": 4}),
+        ({"mapping": {"a": 1}}, {"mapping": {"a": 1}}),
+        ({"quality": Quality(metric="test_loss")}, {}),
+    ],
+)
+def test_a_later_key_is_a_parameter_where_it_has_another_value_than_its_default(
+    given: dict[str, Any], added: dict[str, Any]
+) -> None:
+    spec = spec_of()
+    later = replace(spec, recipe=LaterRecipe(**{**asdict(spec.recipe), **given}))
+    assert later.parameters == {**spec.parameters, **added}
+    assert (run_spec.encode(later) == run_spec.encode(spec)) == (not added)
 
 
 def test_whole_numbers_where_fractions_are_meant_are_the_same_run() -> None:

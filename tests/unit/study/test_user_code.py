@@ -134,3 +134,53 @@ def test_what_the_users_import_raises_is_passed_on() -> None:
     write("mine.py", "def model(): ...\n" + TRAP)
     with pytest.raises(RuntimeError, match="imported"):
         user_code.load("mine:model")
+
+
+ARGUMENTS = {
+    "none": ("def model(): ...\n", ((), (), False)),
+    "defaults": ("def model(depth, width=2): ...\n", (("depth", "width"), ("depth",), False)),
+    "keywords": ("def model(*, a, b=1, **rest): ...\n", (("a", "b"), ("a",), True)),
+    "by position only": ("def model(a, /, b): ...\n", (("b",), ("a", "b"), False)),
+    "class": (
+        "class model:\n    def __init__(self, depth=1): ...\n", (("depth",), (), False)
+    ),
+    "class by position only": (
+        "class model:\n    def __init__(self, /, a=1): ...\n", (("a",), (), False)
+    ),
+    "the last counts": (
+        "def model(a): ...\nif True:\n    def model(b): ...\n", (("b",), ("b",), False)
+    ),
+    "imported": ("from nets.small import build as model\n", (("size",), ("size",), False)),
+    "imported twice": ("from nets import build as model\n", (("size",), ("size",), False)),
+    "class without": ("class model(Base): ...\n", None),
+    "assignment": ("model = print\n", None),
+    "from elsewhere": ("from there import model\n", None),
+    "everything": ("from nets import *\n", None),
+    "in a circle": ("from mine import model\n", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), ARGUMENTS.values(), ids=list(ARGUMENTS))
+def test_arguments_are_known_by_the_source(
+    text: str, expected: tuple[tuple[str, ...], tuple[str, ...], bool] | None
+) -> None:
+    write("nets/__init__.py", "from .small import build\n" + TRAP)
+    write("nets/small.py", "def build(size): ...\n" + TRAP)
+    write("mine.py", text + TRAP)
+    assert user_code.arguments("mine:model") == expected
+
+
+@pytest.mark.parametrize(
+    ("signature", "given"),
+    [
+        ("depth", {"depth": 2}),
+        ("", {}),
+        ("width=1", {"width": 1}),
+        ("**rest", {"rest": {"depth": 2, "rate": 0.5}}),
+    ],
+)
+def test_a_function_is_given_what_it_has_an_argument_for(
+    signature: str, given: dict[str, object]
+) -> None:
+    write("mine.py", f"def model({signature}):\n    return {{**locals()}}\n")
+    assert user_code.call("mine:model", {"depth": 2, "rate": 0.5}) == given

@@ -370,6 +370,21 @@ def test_a_named_baseline_is_that_of_all_series(tmp_path: Path) -> None:
     assert set(table["baseline_execution_time_s"]) == {40.0}
 
 
+def test_each_variant_of_the_named_recipe_has_a_baseline_of_its_own(tmp_path: Path) -> None:
+    planned = planned_of({"nodes": [1, 2]})
+    runs = tuple(
+        replace(run, spec=replace(run.spec, point=replace(run.spec.point, recipe=recipe)))
+        for recipe in ("weak+depth=18", "weak+depth=50")
+        for run in planned.runs
+    )
+    planned = replace(planned, runs=runs)
+    write_all(planned, tmp_path, 50.0, 25.0, 80.0, 20.0)
+    table = compare(planned, tmp_path, {"recipe": "weak", "nodes": 1})
+    assert table["speedup"].tolist() == [1.0, 2.0, 1.0, 4.0]
+    table = compare(planned, tmp_path, {"recipe": "weak+depth=18", "nodes": 1})
+    assert table["speedup"].tolist() == [1.0, 2.0, 0.625, 2.5]
+
+
 def test_a_baseline_on_one_platform_is_that_of_the_others(tmp_path: Path) -> None:
     planned = planned_of({"platform": ["cluster", "laptop"], "nodes": [1, 2, 4]})
     write_all(planned, tmp_path, 60.0, 40.0, 20.0, 240.0, 120.0, 80.0)

@@ -21,17 +21,18 @@ TRAIN_EXAMPLES, TEST_EXAMPLES = 70, 30
 RUN = """
 import json, os, pathlib, sys
 from tfscaling.cluster import resolver as cluster; from tfscaling.training import rank
+from tfscaling.jobs.rank_process import RankContext
 from tfscaling.records.events import EventLog
 from tfscaling.study import run_spec
 import msgspec
 spec, folder = run_spec.read(pathlib.Path(sys.argv[1]), run_spec.RunSpec), pathlib.Path(sys.argv[2])
 own = cluster.resolve(os.environ, gpus=None)
 log = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
-report = rank.run(rank.RankContext(own, folder, log, 1.0, None), spec, folder / "data.npz")
+report = rank.run(RankContext(own, folder, log, 1.0, None), spec, folder / "data.npz")
 policy = __import__("keras").mixed_precision.dtype_policy().name
-loaded = "matplotlib" in sys.modules
-import matplotlib
-content = {**msgspec.to_builtins(report), "policy": policy, "matplotlib_loaded": loaded}
+loaded = [name for name in ("matplotlib", "pandas") if name in sys.modules]
+import matplotlib, pandas
+content = {**msgspec.to_builtins(report), "policy": policy, "loaded": loaded}
 (folder / "report.json").write_text(json.dumps(content))
 """
 MODEL = """
@@ -56,7 +57,7 @@ def step(seconds):
     time.time = lambda: real() + seconds
 if sys.argv[3] == "before":
     step(-120)
-from tfscaling.jobs import heartbeat; from tfscaling.training import rank
+from tfscaling.jobs import heartbeat, rank_process
 from tfscaling.study import run_spec
 from tfscaling.records.rank_report import HostFacts, ServerReport
 spec, folder = run_spec.read(pathlib.Path(sys.argv[1]), run_spec.RunSpec), pathlib.Path(sys.argv[2])
@@ -71,7 +72,7 @@ def work(context):
         rank=0, job="worker", host="h", devices=(), cpus=1, cluster_hash="c", clock={},
         tensorflow_version="2", host_facts=HostFacts(machine=None, packages={}),
     )
-rank.process(spec, folder, started_s, work)
+rank_process.process(spec, folder, started_s, work)
 """
 
 
@@ -167,8 +168,8 @@ def test_the_report_passes_all_checks(finished: Path) -> None:
     assert all(checks.violations(other, data, reports) for other in others)
 
 
-def test_no_rank_loads_what_keras_draws_with(finished: Path) -> None:
-    assert report_of(finished)["matplotlib_loaded"] is False
+def test_no_rank_loads_what_keras_draws_with_or_reads_data_frames_with(finished: Path) -> None:
+    assert report_of(finished)["loaded"] == []
 
 
 def test_phases_are_passed_in_their_order(finished: Path) -> None:

@@ -7,9 +7,9 @@ Launchers, attempts, heartbeats, failures, ports, and what Slurm and the hosts s
 __all__ = [
     "attempt",
     "heartbeat",
-    "host_facts",
     "launchers",
     "provenance",
     "rank_files",
+    "rank_process",
     "slurm_job",
 ]

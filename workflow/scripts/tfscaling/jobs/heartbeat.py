@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 INTERVAL_S = 5.0
 #: How often the launcher reads the heartbeats.
@@ -54,14 +55,33 @@ def path(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.heartbeat"
 
 
+class Usage(NamedTuple):
+    """CPU time, and bytes read and written, of the processes that do a rank's work."""
+
+    cpu_s: float
+    io_bytes: int
+
+
+def own_usage() -> Usage:
+    """That of this process, without the thread that asks."""
+    return Usage(time.process_time() - time.thread_time(), _io_bytes())
+
+
 class Heart:
     """Beats in a thread of its own until the process ends.
 
-    `orphaned` is called, once, when the process that started this one has ended.
+    `orphaned` is called, once, when the process that started this one has ended. `usage` gives what
+    a beat tells.
     """
 
-    def __init__(self, folder: Path, rank: int, orphaned: Callable[[], object]) -> None:
-        self._path, self._orphaned = path(folder, rank), orphaned
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        orphaned: Callable[[], object],
+        usage: Callable[[], Usage] = own_usage,
+    ) -> None:
+        self._path, self._orphaned, self._usage = path(folder, rank), orphaned, usage
         self._parent = os.getppid()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -73,7 +93,7 @@ class Heart:
         number = 0
         while True:
             number += 1
-            beat = [number, time.process_time() - time.thread_time(), _io_bytes()]
+            beat = [number, *self._usage()]
             # opened and closed each time: network file systems show a file to others when it is
             # closed. A full disk ends the rank at its next event, not here
             with contextlib.suppress(OSError), self._path.open("w") as file:

@@ -52,7 +52,9 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     devices: Annotated[tuple[str, ...], Meta(description="What TensorFlow computes on.")]
     cpus: Annotated[int, Meta(description="CPUs on which the process may run.")]
     cluster_hash: Annotated[str, Meta(description="Of the addresses of all tasks.")]
-    tensorflow_version: str
+    tensorflow_version: Annotated[
+        str | None, Meta(description="Null for a rank of a program, which need not use it.")
+    ]
     clock: Annotated[
         dict[str, float],
         Meta(

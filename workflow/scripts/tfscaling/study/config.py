@@ -66,6 +66,16 @@ ModelName = Annotated[
     ),
 ]
 ModelNames = ModelName | Annotated[tuple[ModelName, ...], _ONCE]
+#: A recipe, or one of its variants.
+RecipeName = Annotated[
+    str,
+    text(
+        rf"^{_NAME}(\+{_IDENTIFIER}=[A-Za-z0-9._+-]+)*$",
+        "a name (letters, digits and . _ -), or that of a variant, as wide+depth=18",
+        max_length=200,
+    ),
+]
+RecipeNames = RecipeName | Annotated[tuple[RecipeName, ...], _ONCE]
 NodeCount = Annotated[int, Meta(ge=1, le=100_000)]
 NodeCounts = NodeCount | Annotated[tuple[NodeCount, ...], _ONCE]
 GpuCount = Annotated[int, Meta(ge=0, le=1000)]
@@ -120,6 +130,23 @@ VariableName = Annotated[
 ]
 NoZeroByte = Annotated[str, text(r"^[^\x00]*$", "text without a zero byte")]
 NotEmpty = Annotated[str, Meta(min_length=1)]
+ParameterName = Annotated[
+    str,
+    text(
+        rf"^{_IDENTIFIER}$",
+        "letters, digits and _, no digit first, as in names of arguments",
+        max_length=100,
+    ),
+]
+#: As a function of the user's gets it.
+ParameterValue = (
+    bool
+    | int
+    | float
+    | Annotated[str, text(r"^[^\x00]*$", "text without a zero byte", max_length=1000)]
+    | None
+)
+ParameterValues = ParameterValue | Annotated[tuple[ParameterValue, ...], _ONCE]
 Examples = Annotated[int, Meta(ge=1, le=2_147_483_647)]
 Usd = Annotated[float, Meta(ge=0, le=1_000_000)]
 
@@ -162,7 +189,10 @@ class Exclusion(Keys, frozen=True, kw_only=True):
     platform: Annotated[Names | UnsetType, about("The entry matches these platforms.")] = UNSET
     model: Annotated[ModelNames | UnsetType, about("The entry matches these models.")] = UNSET
     strategy: Annotated[Names | UnsetType, about("The entry matches these strategies.")] = UNSET
-    recipe: Annotated[Names | UnsetType, about("The entry matches these recipes.")] = UNSET
+    recipe: Annotated[
+        RecipeNames | UnsetType,
+        about("The entry matches these recipes, each with all of its variants."),
+    ] = UNSET
     nodes: Annotated[NodeCounts | UnsetType, about("The entry matches these numbers of nodes.")] = (
         UNSET
     )
@@ -191,7 +221,13 @@ class Block(Keys, frozen=True, kw_only=True):
     strategy: Annotated[Names, about("Each name is a distribution strategy.")] = (
         "multi_worker_mirrored"
     )
-    recipe: Annotated[Names, about("Each name is an entry of `recipes`.")]
+    recipe: Annotated[
+        RecipeNames,
+        about(
+            "Each name is an entry of `recipes`, with all of its variants if its `parameters` have "
+            "lists, or one variant such as `wide+depth=18`."
+        ),
+    ]
     nodes: Annotated[NodeCounts, about("Each value is a number of nodes.")]
     gpus_per_node: Annotated[
         GpuCounts,
@@ -249,21 +285,22 @@ class Quality(Keys, frozen=True, kw_only=True):
         ),
     ] = "test_accuracy"
     direction: Annotated[
-        Literal["higher", "lower"] | None,
+        Literal["auto", "higher", "lower"],
         about(
-            "The better value is the `higher` or the `lower` one; null takes `higher` where the "
-            "name ends with accuracy and `lower` where it ends with loss, and is an error for "
-            "others."
+            "The better value is the `higher` or the `lower` one; `auto` is `higher` where the "
+            "name ends with accuracy and `lower` where it ends with loss, and an error for others."
         ),
-    ] = None
+    ] = "auto"
     unit: Annotated[Line | None, about("Tables and plots show the values with this unit.")] = None
 
     @property
     def better(self) -> Literal["higher", "lower"] | None:
         """The direction that is given, or else that of the name; None if that does not tell."""
-        if self.direction is None and self.metric.endswith("loss"):
-            return "lower"
-        return "higher" if self.direction is None and self.is_accuracy else self.direction
+        if self.direction != "auto":
+            return self.direction
+        if self.is_accuracy:
+            return "higher"
+        return "lower" if self.metric.endswith("loss") else None
 
     @property
     def is_accuracy(self) -> bool:
@@ -419,6 +456,26 @@ class Recipe(Keys, frozen=True, kw_only=True):
             "reruns nothing."
         ),
     ] = Quality()
+    parameters: Annotated[
+        dict[ParameterName, ParameterValues],
+        about(
+            "Your functions of model and dataset get these values (numbers, texts, true, false, "
+            "null), each by the name of an argument. A list of values is an axis: the recipe "
+            "stands for one variant for each combination."
+        ),
+    ] = {}
+
+    @property
+    def parameter_axes(self) -> dict[str, tuple[ParameterValue, ...]]:
+        """The parameters that are lists of values."""
+        return {key: value for key, value in self.parameters.items() if isinstance(value, tuple)}
+
+    @property
+    def constants(self) -> dict[str, ParameterValue]:
+        """The parameters that have one value: all those of a variant."""
+        return {
+            key: value for key, value in self.parameters.items() if not isinstance(value, tuple)
+        }
 
     @property
     def batch_scaling(self) -> Literal["strong", "weak"]:
@@ -676,7 +733,13 @@ class Baseline(Keys, frozen=True, kw_only=True):
     platform: Annotated[Name | UnsetType, about("The baseline is on this platform.")] = UNSET
     model: Annotated[ModelName | UnsetType, about("The baseline trains this model.")] = UNSET
     strategy: Annotated[Name | UnsetType, about("The baseline uses this strategy.")] = UNSET
-    recipe: Annotated[Name | UnsetType, about("The baseline uses this recipe.")] = UNSET
+    recipe: Annotated[
+        RecipeName | UnsetType,
+        about(
+            "The baseline uses this recipe; of a recipe with variants, points have a baseline of "
+            "their own variant."
+        ),
+    ] = UNSET
     nodes: Annotated[NodeCount | UnsetType, about("The baseline has this many nodes.")] = UNSET
     gpus_per_node: Annotated[
         GpuCount | UnsetType, about("The baseline has this many GPUs on each node.")

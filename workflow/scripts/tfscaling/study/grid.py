@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from tfscaling import TRAINER_VERSION
-from tfscaling.study import user_code
+from tfscaling.study import user_code, variants
 from tfscaling.study.config import (
     BATCH_SIZE_KEYS,
     CROSS_ENTROPY,
@@ -64,15 +64,17 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
     block_of: dict[Point, int] = {}
     excluded: list[Excluded] = []
     measured = {name: platform.measured for name, platform in config.platforms.items()}
+    recipes = {n: variants.of(n, recipe) for n, recipe in config.recipes.items()}
     for number, block in enumerate(config.grid):
         _check_names(config, number, registries, sources)
         _check_block(number, block, sources)
         before = len(runs)
         until = block.repeat_until
         repeats = until.repeats_max if until else block.repeats
-        for point in _points(block):
+        for point in _points(block, recipes):
             platform = config.platforms[point.platform]
-            recipe = _recipe_for(point.model, config.recipes[point.recipe])
+            recipe = recipes[variants.base(point.recipe)][point.recipe]
+            recipe = _recipe_for(point.model, recipe)
             try:
                 _check_excluded(point, block.exclude)
                 _check_geometry(number, point, platform, sources)
@@ -120,8 +122,12 @@ def _recipe_for(model: str, recipe: Recipe) -> Recipe:
     return msgspec.structs.replace(recipe if recipe.optimizer == "model" else given, loss="model")
 
 
-def _points(block: Block) -> Iterator[Point]:
-    for values in itertools.product(*(block.values(axis) for axis in POINT_AXES)):
+def _points(block: Block, recipes: Mapping[str, Mapping[str, Recipe]]) -> Iterator[Point]:
+    """The name of a recipe stands for all of its variants."""
+    chosen = {axis: block.values(axis) for axis in POINT_AXES}
+    variants_of = (recipes.get(name, (name,)) for name in chosen["recipe"])
+    chosen["recipe"] = tuple(dict.fromkeys(itertools.chain.from_iterable(variants_of)))
+    for values in itertools.product(*chosen.values()):
         yield Point(**dict(zip(POINT_AXES, values, strict=True)))
 
 
@@ -164,13 +170,23 @@ def beyond_dataset(
 
 
 def check_baseline(config: Config, grid: Grid, sources: Sources = ()) -> None:
-    """Raise ConfigError if no run of the grid is at the baseline that the comparison names."""
+    """Raise ConfigError if no run of the grid is at the baseline that the comparison names.
+
+    The name of a recipe with variants stands for each point's own variant, so that all points must
+    be of that recipe.
+    """
+    path = ["comparison", "baseline"]
     baseline = config.comparison.baseline.axes
     points = {run.spec.point for run in grid.runs}
-    if not any(all(getattr(p, axis) == v for axis, v in baseline.items()) for p in points):
-        path = ["comparison", "baseline"]
+    recipe = baseline.pop("recipe", None)
+    of_recipe = {p for p in points if recipe in (None, p.recipe, variants.base(p.recipe))}
+    if not any(all(getattr(p, axis) == v for axis, v in baseline.items()) for p in of_recipe):
         rule = "no run of the grid has these values, so there would be no speed-up"
-        raise ConfigError(problem(path, baseline, rule, sources))
+        raise ConfigError(problem(path, config.comparison.baseline.axes, rule, sources))
+    names = sorted({point.recipe for point in of_recipe})
+    if len(of_recipe) < len(points) and recipe not in (None, *names):
+        rule = f"points of other recipes need the name of a variant: {', '.join(names)}"
+        raise ConfigError(problem([*path, "recipe"], recipe, rule, sources))
 
 
 def _check_excluded(point: Point, exclusions: tuple[Exclusion, ...]) -> None:
@@ -178,7 +194,11 @@ def _check_excluded(point: Point, exclusions: tuple[Exclusion, ...]) -> None:
     rules = [
         rule
         for rule in exclusions
-        if all(getattr(point, axis) in values for axis, values in rule.axes.items())
+        if all(
+            getattr(point, axis) in values
+            or (axis == "recipe" and variants.base(point.recipe) in values)
+            for axis, values in rule.axes.items()
+        )
     ]
     if rules:
         reasons = [rule.reason for rule in rules if isinstance(rule.reason, str)]
@@ -194,6 +214,14 @@ def _check_recipes(config: Config, sources: Sources) -> None:
         if len(given) != 1:
             rule = "allowed: exactly one of " + ", ".join(BATCH_SIZE_KEYS)
             raise ConfigError(problem(["recipes", name], given, rule, sources))
+        for key, values in recipe.parameter_axes.items():
+            path = ["recipes", name, "parameters", key]
+            if unnameable := [value for value in values if not variants.is_nameable(value)]:
+                rule = f"values of a list are part of names; allowed: {variants.NAMEABLE}"
+                raise ConfigError(problem(path, unnameable[0], rule, sources))
+            if len({variants.named(name, {key: value}) for value in values}) < len(values):
+                rule = "allowed: each value once, as it is written in names"
+                raise ConfigError(problem(path, values, rule, sources))
     _check_qualities(config, sources)
 
 
@@ -205,7 +233,7 @@ def _check_qualities(config: Config, sources: Sources) -> None:
         place = ["recipes", name, "quality"]
         if quality.better is None:
             rule = f"allowed: higher or lower, which the name {quality.metric} does not tell"
-            raise ConfigError(problem([*place, "direction"], None, rule, sources))
+            raise ConfigError(problem([*place, "direction"], quality.direction, rule, sources))
         other_name, other = first.setdefault(quality.metric, (name, quality))
         for key in ("better", "unit"):
             if getattr(other, key) != (value := getattr(quality, key)):
@@ -247,7 +275,11 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
         "platform": config.platforms,
         "model": registries.models,
         "strategy": registries.strategies,
-        "recipe": config.recipes,
+        "recipe": {
+            key: None
+            for name, recipe in config.recipes.items()
+            for key in (name, *variants.of(name, recipe))
+        },
     }
     for axis, registry in known_names.items():
         named: list[tuple[list[str | int], str]] = [([axis], name) for name in block.values(axis)]
@@ -260,7 +292,8 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
                 check_function(where, name, registry, sources)
             elif name not in registry:
                 raise ConfigError(problem(where, name, known(registry, name), sources))
-    for model, recipe in itertools.product(block.values("model"), block.values("recipe")):
+    recipes = [variants.base(name) for name in block.values("recipe")]
+    for model, recipe in itertools.product(block.values("model"), recipes):
         if user_code.is_reference(model) and config.recipes[recipe].dataset is None:
             reason = f"model {model} of grid[{number}] needs the name of a dataset"
             raise ConfigError(problem(["recipes", recipe, "dataset"], None, reason, sources))
@@ -273,6 +306,33 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
         if asked.optimizer != "model" and asked.learning_rate is None:
             reason = f"optimizer {asked.optimizer} of model {model} of grid[{number}] needs one"
             raise ConfigError(problem(["recipes", recipe, "learning_rate"], None, reason, sources))
+        _check_parameters(model, recipe, config.recipes[recipe], sources)
+
+
+def _check_parameters(model: str, name: str, recipe: Recipe, sources: Sources) -> None:
+    """Each parameter is taken by a function of the user's, and each of these has what it needs."""
+    path, given = ["recipes", name, "parameters"], recipe.parameters
+    named = (each for each in (model, recipe.dataset) if each is not None)
+    functions = {n: user_code.arguments(n) for n in named if user_code.is_reference(n)}
+    if given and not functions:
+        rule = f"neither model {model} nor its dataset is a function of yours, which could take it"
+        raise ConfigError(problem(path, given, rule, sources))
+    told = {name: each for name, each in functions.items() if each is not None}
+    takes_all = len(told) < len(functions) or any(each.takes_all for each in told.values())
+    names = {each for arguments in told.values() for each in arguments.names}
+    names -= set(user_code.PROVIDED)
+    for key, value in given.items():
+        if key in user_code.PROVIDED or not (takes_all or key in names):
+            takers = " and ".join(functions)
+            rule = f"no argument of {takers} has this name; {known(names, key)}"
+            raise ConfigError(problem([*path, key], value, rule, sources))
+    for function, arguments in told.items():
+        missing = set(arguments.required) - given.keys() - set(user_code.PROVIDED)
+        missing |= set(arguments.required) - set(arguments.names)
+        for key in (each for each in arguments.required if each in missing):
+            reason = "has no default" if key in arguments.names else "can be given by place only"
+            rule = f"argument {key} of {function} {reason}"
+            raise ConfigError(problem(path, given, rule, sources))
 
 
 def _check_geometry(number: int, point: Point, platform: Platform, sources: Sources) -> None:

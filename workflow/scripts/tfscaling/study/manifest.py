@@ -15,7 +15,8 @@ from msgspec import Meta
 
 from tfscaling import BENCHMARK_VERSION
 from tfscaling.files import atomic, strict_json
-from tfscaling.study.config import Config, Platform, Quality
+from tfscaling.study import user_code
+from tfscaling.study.config import Config, ParameterValue, Platform, Quality
 from tfscaling.study.registries import Strategy
 from tfscaling.study.run_spec import BenchmarkSpec, Point, RunSpec
 
@@ -138,6 +139,11 @@ class _Version(msgspec.Struct):
     schema_version: int
 
 
+def _model_parameters(spec: RunSpec) -> dict[str, ParameterValue]:
+    model, given = spec.point.model, spec.recipe.constants
+    return user_code.taken(model, given) if user_code.is_reference(model) else {}
+
+
 def _benchmarks(
     config: Config, runs: Iterable[PlannedRun], strategies: Mapping[str, Strategy]
 ) -> tuple[PlannedBenchmark, ...]:
@@ -158,6 +164,7 @@ def _benchmarks(
             communication=spec.recipe.communication,
             sizes_bytes=options.sizes_bytes,
             repetitions=options.repetitions,
+            model_parameters=_model_parameters(spec),
             benchmark_version=BENCHMARK_VERSION,
             replicas=spec.replicas,
             jobs=spec.jobs,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from tfscaling.study import sbatch_options
 from tfscaling.study.config import Config, Platform
@@ -107,6 +108,7 @@ def device_kind(gpus_per_node: int, devices: str) -> str:
 Resource = str | int
 #: The same by the job's wildcards; None where the job does not ask.
 ResourceFunction = Callable[[Any], Resource | None]
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resource]:
@@ -148,6 +150,12 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resourc
     return {key: value for key, value in resources.items() if value is not None}
 
 
+def with_signature(function: _F) -> _F:
+    """The function with its signature at hand, which Snakemake asks for once per job and key."""
+    function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return function
+
+
 def resource_functions(
     platforms: Mapping[str, Platform], points: Iterable[Point], point_of: Callable[[Any], Point]
 ) -> dict[str, Resource | ResourceFunction]:
@@ -163,7 +171,7 @@ def resource_functions(
         return slurm_resources(platforms[point.platform], point.geometry)
 
     def function(name: str) -> ResourceFunction:
-        return lambda wildcards: resources_of(point_of(wildcards)).get(name)
+        return with_signature(lambda wildcards: resources_of(point_of(wildcards)).get(name))
 
     jobs = [resources_of(point) for point in dict.fromkeys(points)]
     functions: dict[str, Resource | ResourceFunction] = {}

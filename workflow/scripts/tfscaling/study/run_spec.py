@@ -15,15 +15,22 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import NODEFAULT, Meta
 
 from tfscaling import BENCHMARK_VERSION, TRAINER_VERSION
 from tfscaling.files import strict_json
-from tfscaling.study.config import AXES, POINT_AXES, Measured, Recipe
+from tfscaling.study.config import (
+    AXES,
+    BATCH_SIZE_KEYS,
+    POINT_AXES,
+    Measured,
+    ParameterValue,
+    Recipe,
+)
 from tfscaling.study.geometry import Geometry
 
 #: The value of a parameter, as JSON has it.
-Value = bool | int | float | str | None | list[str | int] | dict[str, str]
+Value = bool | int | float | str | None | list[str | int] | dict[str, ParameterValue]
 #: Parameter → its value.
 Parameters = Mapping[str, Value]
 
@@ -144,6 +151,10 @@ class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
     communication: str
     sizes_bytes: Annotated[tuple[int, ...], Meta(description="Sizes of the sweep.")]
     repetitions: Annotated[int, Meta(ge=1, description="Timed all-reduces of each size.")]
+    model_parameters: Annotated[
+        dict[str, ParameterValue],
+        Meta(description="What the user's function of the model is given."),
+    ] = {}
     benchmark_version: Annotated[int, Meta(description="Version of the benchmark's meaning.")]
 
     VERSION = ("benchmark_version", BENCHMARK_VERSION)
@@ -156,6 +167,7 @@ class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
             **flat(self.measured),
             "sizes_bytes": list(self.sizes_bytes),
             "repetitions": self.repetitions,
+            **({"parameters": self.model_parameters} if self.model_parameters else {}),
             "benchmark_version": self.benchmark_version,
         }
 
@@ -165,6 +177,19 @@ class SpecError(ValueError):
 
 
 _S = TypeVar("_S", bound=JobSpec)
+
+#: Keys that cannot change a run, only how the tables show it.
+NO_PARAMETERS = frozenset({"quality"})
+#: Keys that all records have. A new key is not added here.
+_ALWAYS = frozenset(
+    (
+        *BATCH_SIZE_KEYS,
+        *("dataset", "optimizer", "learning_rate", "learning_rate_scaling", "momentum", "epochs"),
+        *("train_examples_max", "test_examples_max", "evaluation_interval_epochs"),
+        *("steps_per_execution", "precision", "communication", "parameter_servers"),
+        *("launcher", "devices", "gpu_type", "instance_type", "cpus_per_node", "setup", "env"),
+    )
+)
 
 
 def encode(spec: JobSpec) -> str:
@@ -210,16 +235,27 @@ def add_argument(parser: argparse.ArgumentParser, kind: type[JobSpec]) -> None:
 
 
 def flat(keys: Recipe | Measured) -> dict[str, Value]:
-    """The keys with their values as JSON has them.
+    """The parameters among the keys, with their values as JSON has them.
 
-    The loss `auto` is left out, which all models of the workflow have: records made before there
-    was another have no such key, and keep their hash.
+    A key that is in neither table above came later: while it has its default it is left out, so
+    that records which were made before, and have no such key, keep their hash.
     """
+    defaults = _defaults(type(keys))
     values = {key: getattr(keys, key) for key in keys.__struct_fields__}
-    if values.get("loss") == "auto":
-        del values["loss"]
-    values.pop("quality", None)  # of the tables, not of the training
-    return {key: list(v) if type(v) is tuple else v for key, v in values.items()}
+    return {
+        key: list(value) if type(value) is tuple else value
+        for key, value in values.items()
+        if key in _ALWAYS or (key not in NO_PARAMETERS and value != defaults[key])
+    }
+
+
+@functools.cache
+def _defaults(kind: type[Recipe | Measured]) -> dict[str, object]:
+    """Key → its default; msgspec.NODEFAULT of keys that have none."""
+    return {
+        field.name: field.default if field.default_factory is NODEFAULT else field.default_factory()
+        for field in msgspec.structs.fields(kind)
+    }
 
 
 def parameters_hash(axes: Mapping[str, str | int], parameters: Parameters) -> str:
@@ -233,9 +269,25 @@ def parameters_hash(axes: Mapping[str, str | int], parameters: Parameters) -> st
 
 
 def differences(expected: Parameters, found: Parameters) -> str:
-    """`key: found, now expected` for every parameter that differs."""
-    keys = [key for key in {**expected, **found} if expected.get(key) != found.get(key)]
-    return "; ".join(f"{key}: {found.get(key)}, now {expected.get(key)}" for key in keys)
+    """`key: found, now expected` for every parameter that differs; of a mapping those of its keys.
+
+    A parameter that one of them lacks has its default there.
+    """
+    now, before = _single(expected), _single(found)
+    keys = [key for key in now | before if now.get(key) != before.get(key)]
+    return "; ".join(f"{key}: {before.get(key)}, now {now.get(key)}" for key in keys)
+
+
+def _single(parameters: Parameters) -> dict[str, Value]:
+    """The parameters with `key.inner` for each key of those that are mappings."""
+    single: dict[str, Value] = {}
+    for key, value in parameters.items():
+        single |= (
+            {f"{key}.{inner}": of for inner, of in value.items()}
+            if isinstance(value, dict)
+            else {key: value}
+        )
+    return single
 
 
 def run_path(axes: Mapping[str, str | int]) -> str:

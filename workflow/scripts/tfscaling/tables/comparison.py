@@ -10,7 +10,7 @@ import pandas as pd
 
 from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.records.run_states import FINISHED, RunState
-from tfscaling.study import platforms
+from tfscaling.study import platforms, variants
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.manifest import Excluded, Manifest
 from tfscaling.study.run_spec import Point
@@ -207,6 +207,8 @@ def baseline_of(row: Row, rows: Iterable[Row], baseline: AxisValues) -> Row | No
     """
     own = {axis: row[axis] for axis in SERIES_AXES}
     named = {axis: str(v) if axis == "tasks_per_node" else v for axis, v in baseline.items()}
+    if named.get("recipe") == variants.base(row["recipe"]):
+        named["recipe"] = row["recipe"]  # of a recipe with variants each has its own
     everything = list(rows)
 
     def matching(axes: AxisValues) -> list[Row]:

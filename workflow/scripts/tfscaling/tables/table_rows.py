@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -50,7 +50,9 @@ def metric_of(name: str, row: Row) -> Metric:
 
 
 @functools.cache
-def _quality(metric: str, direction: Any, unit: str | float | None) -> Quality:
+def _quality(
+    metric: str, direction: Literal["higher", "lower"], unit: str | float | None
+) -> Quality:
     return Quality(metric=metric, direction=direction, unit=unit if isinstance(unit, str) else None)
 
 

@@ -173,8 +173,10 @@ class Trainer(TrainingLoop):
     def _steps(self, order: Any, start: Any, end: Any, *data: Any) -> Any:
         """Steps start to end - 1 of `order`; returns a value of the last of each local replica."""
         last = self._step(order, start, *data)
-        for step in self.tf.range(start + 1, end):
-            last = self._step(order, step, *data)
+        # a loop that never runs would be traced and compiled as well
+        if self.recipe.steps_per_execution > 1:
+            for step in self.tf.range(start + 1, end):
+                last = self._step(order, step, *data)
         return last
 
     def _evaluation(self, indices: Any, *data: Any) -> None:
