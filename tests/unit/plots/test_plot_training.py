@@ -121,15 +121,14 @@ def test_repeats_are_a_median_with_a_band() -> None:
     assert "range" in legend_of(figure)[-1]
 
 
-def test_many_points_are_thin_lines_in_the_colours_of_their_platforms() -> None:
+def test_many_points_are_lines_in_the_colours_of_their_platforms() -> None:
     rows = [point(n, platform=name) for name in ("a", "b") for n in range(1, 9)]
     epochs = [run for row in rows for run in epochs_of(row, 0.5, 0.3)]
     figure = plot_training.epochs(tables_of(*rows, epochs=epochs), "T")
     lines = figure.axes[0].lines
     assert len(lines) == 16
     assert {line.get_color() for line in lines} == set(plot_series.COLOURS[:2])
-    assert all(line.get_linewidth() < 1 for line in lines)
-    assert legend_of(figure)[:2] == ["a", "b"]
+    assert {"a", "b"} <= set(legend_of(figure))
 
 
 def test_what_was_held_out_is_a_hollow_mark_where_it_was_evaluated() -> None:
