@@ -82,7 +82,9 @@ PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
 BENCHMARKS = {each.point.path: each.spec for each in MANIFEST.all_reduce_benchmarks if each.spec}
 #: Name of prepared data → the specification of a run that reads it.
-PREPARED = {variants.data_name(r.spec.dataset, r.spec.recipe): r.spec for r in GRID.runs}
+PREPARED = {
+    variants.data_name(r.spec.dataset, r.spec.recipe): r.spec for r in GRID.runs if r.spec.dataset
+}
 PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
 #: Published results lie where the configuration says, with a module's `prefix` too.
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
@@ -160,8 +162,10 @@ def run_priority(wildcards):
 
 @platforms.with_signature
 def prepared_dataset(wildcards):
-    """The file that the ranks of a run read."""
+    """The file that the ranks of a run read; none for a user's program."""
     spec = run_of(wildcards).spec
+    if spec.dataset is None:
+        return []
     return f"results/datasets/{variants.data_name(spec.dataset, spec.recipe)}.npz"
 
 

@@ -13,7 +13,10 @@ from tfscaling.records.run_record import RunRecord
 from tfscaling.study.config import Quality
 
 EPOCHS = (
-    Epoch(epoch=1, loss=0.5, accuracy=0.8, duration_s=5.0, metrics={"mae": 4.0, "f1": 0.4}),
+    Epoch(
+        epoch=1, loss=0.5, accuracy=0.8, duration_s=5.0,
+        metrics={"mae": 4.0, "f1": 0.4, "early": 1.0},
+    ),
     Epoch(
         epoch=2, loss=0.3, accuracy=0.9, duration_s=4.0, metrics={"mae": 2.0, "f1": 0.6},
         test_loss=0.4, test_accuracy=0.85, test_metrics={"mae": 2.5}, evaluation_time_s=1.0,
@@ -40,17 +43,20 @@ def test_the_quality_is_that_after_the_last_epoch(metric: str, value: float) -> 
     assert quality.of_run(record(), compared(metric)) == (value, "")
 
 
-def test_a_metric_of_held_out_examples_is_named_so() -> None:
-    found = quality.of_run(record(EPOCHS[:2]), compared("test_mae"))
-    assert found.value == 2.5
+def test_a_metric_of_held_out_examples_is_named_so_and_of_the_last_evaluation() -> None:
+    assert quality.of_run(record(), compared("test_mae")).value == 2.5
 
 
 @pytest.mark.parametrize(
     ("metric", "reason"),
     [
         ("mae", "mae is not finite"),
-        ("test_mae", "test_mae is of epoch 2, not of the last, 3"),
-        ("rmse", "the run measured no rmse, only loss, accuracy, mae, f1"),
+        ("early", "early is of epoch 1, not of the last, 3"),
+        (
+            "rmse",
+            "the run measured no rmse, only loss, accuracy, mae, f1, early, test_loss, "
+            "test_accuracy, test_mae",
+        ),
     ],
 )
 def test_without_a_value_the_reason_is_told(metric: str, reason: str) -> None:

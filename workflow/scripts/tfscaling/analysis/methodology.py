@@ -21,7 +21,7 @@ from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import QUALITY
 from tfscaling.records.rank_report import PACKAGES
 from tfscaling.study.config import LINE_AXES
-from tfscaling.study.manifest import NO_ALL_REDUCE
+from tfscaling.study.manifest import NO_ALL_REDUCE, OF_PROGRAM
 from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.tables import data_warnings, environments
 from tfscaling.tables.comparison import all_at_target
@@ -217,7 +217,7 @@ def _bounds(data: Data) -> Iterator[Part]:
     yield data.share(points, ideal, "points have their ideal speed-up", "have none")
     timed = data.benchmarks
     if len(timed):
-        timed = timed[timed["status"] != NO_ALL_REDUCE]
+        timed = timed[~timed["status"].isin([NO_ALL_REDUCE, OF_PROGRAM])]
         bounded = known(timed, "step_bound_s", "step_time_over_bound")
         text = "steps are compared with computation plus all-reduce, measured alone"
         yield data.share(timed, bounded, text, "do not")
@@ -296,7 +296,9 @@ def _stated(data: Data) -> Iterator[Part]:
     yield data.share(
         data.valid, same, f"runs were made with the stated {', '.join(STATED)}", "were not"
     )
-    stated = [spec.recipe.learning_rate is not None for spec in data.planned]
+    recipes = [spec.recipe for spec in data.planned]
+    # of a program they are among its words
+    stated = [bool(recipe.program) or recipe.learning_rate is not None for recipe in recipes]
     if not all(stated):
         text, lack = "runs tell their learning rate", "leave it to the model's own compile()"
         yield data.share(data.valid, stated, text, lack)

@@ -30,23 +30,25 @@ def of_epoch(epoch: Epoch, metric: str) -> float | None:
 
 
 def of_run(record: RunRecord, quality: Quality) -> Found:
-    """The quality after the last epoch."""
-    metric, last = quality.metric, record.metrics.epochs[-1]
+    """The quality after the last epoch, of held-out examples that of the last evaluation."""
+    metric, epochs = quality.metric, record.metrics.epochs
+    told = [epoch for epoch in epochs if metric in _names(epoch)]
+    value = of_epoch(told[-1], metric) if told else None
     if metric in OF_CLASSIFIERS:
         value = getattr(record.metrics, metric)
-    else:
-        value = of_epoch(last, metric)
+    elif told and not quality.is_held_out and told[-1] is not epochs[-1]:
+        reason = f"{metric} is of epoch {told[-1].epoch}, not of the last, {epochs[-1].epoch}"
+        return Found(None, reason)
     if value is not None:
         return Found(value)
-    if metric in names(last):
+    if told:
         return Found(None, f"{metric} is not finite")
-    earlier = [e.epoch for e in record.metrics.epochs if of_epoch(e, metric) is not None]
-    if earlier:
-        return Found(None, f"{metric} is of epoch {earlier[-1]}, not of the last, {last.epoch}")
-    return Found(None, f"the run measured no {metric}, only {', '.join(names(last))}")
+    known = dict.fromkeys(name for epoch in epochs for name in _names(epoch))
+    only = f", only {', '.join(known)}" if known else ""
+    return Found(None, f"the run measured no {metric}{only}")
 
 
-def names(epoch: Epoch) -> list[str]:
+def _names(epoch: Epoch) -> list[str]:
     """The metrics that were measured after an epoch."""
     of_classifiers = [n for n in OF_CLASSIFIERS if of_epoch(epoch, n) is not None]
     own = [*epoch.metrics, *(HELD_OUT + name for name in epoch.test_metrics)]
@@ -58,7 +60,8 @@ def time_to_s(record: RunRecord, quality: Quality, target: float) -> float | Non
 
     None if none found it. The clock begins with execution_time_s, initialisation included; the
     epochs after the one that reached the target are taken off, and the evaluations so far, which
-    are no part of that time, are added, as MLPerf's clock has them.
+    are no part of that time, are added, as MLPerf's clock has them. A duration that a program does
+    not tell is neither taken off nor added.
     """
     sign = 1.0 if quality.better == "higher" else -1.0
     evaluations_s, epochs = 0.0, record.metrics.epochs
@@ -66,6 +69,6 @@ def time_to_s(record: RunRecord, quality: Quality, target: float) -> float | Non
         evaluations_s += epoch.evaluation_time_s or 0.0
         value = of_epoch(epoch, quality.metric)
         if value is not None and sign * value >= sign * target:
-            later_s = sum(after.duration_s for after in epochs[number:])
+            later_s = sum(after.duration_s or 0.0 for after in epochs[number:])
             return record.phases.execution_time_s - later_s + evaluations_s
     return None

@@ -166,8 +166,10 @@ def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> 
     row["examples_trained"] = record.metrics.examples_trained
     if record.is_valid:  # the time and the loss of half a training are none of the point's
         row |= _measured(run, record, targets)
-        if row[QUALITY] is None:
-            warnings.append(quality.of_run(record, run.spec.recipe.quality).reason)
+        compared_by = run.spec.recipe.quality
+        # a program that tells nothing of its training was not asked for anything either
+        if row[QUALITY] is None and (record.metrics.epochs or compared_by != Quality()):
+            warnings.append(quality.of_run(record, compared_by).reason)
     row["warnings"] = environments.SEPARATOR.join(warnings)
     return _Run(row, record.metrics.epochs, record.environment.dataset)
 
