@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from builders import manifest_of, raw_config
 from rows import tables_of
-from tfscaling.analysis import attribution
+from tfscaling.analysis import what_holds_back
 from tfscaling.analysis.evidence import Study
 from tfscaling.records import run_record
 from tfscaling.records.run_record import Attribution, Share
@@ -55,7 +55,7 @@ def study_of(folder: Path, of_nodes: dict[int, Shares]) -> Study:
 
 def test_each_point_has_the_parts_of_its_steps_and_what_holds_it_back(tmp_path: Path) -> None:
     study = study_of(tmp_path, {1: COMPUTATION, 2: INPUT, 4: UNCERTAIN})
-    table = attribution.table(study).set_index("nodes")
+    table = what_holds_back.table(study).set_index("nodes")
     assert table["held_back_by"].to_dict() == {
         1: "computation", 2: "input", 4: "communication or input",
     }  # fmt: skip
@@ -68,8 +68,8 @@ def test_each_point_has_the_parts_of_its_steps_and_what_holds_it_back(tmp_path: 
 
 
 def test_the_page_has_a_row_for_each_point(tmp_path: Path) -> None:
-    table = attribution.table(study_of(tmp_path, {1: COMPUTATION, 2: INPUT}))
-    shown = attribution.as_text(table)
+    table = what_holds_back.table(study_of(tmp_path, {1: COMPUTATION, 2: INPUT}))
+    shown = what_holds_back.as_text(table)
     assert shown.cells["nodes"].tolist() == ["1", "2"]
     assert shown.cells["input"].tolist() == ["0% (-1%–1%)", "60% (55%–65%)"]
 
@@ -77,6 +77,6 @@ def test_the_page_has_a_row_for_each_point(tmp_path: Path) -> None:
 def test_without_it_the_table_is_empty_and_says_how_to_measure_it(tmp_path: Path) -> None:
     planned = manifest_of(configuration.validate(raw_config()))
     runs, _ = tables_of(planned, tmp_path)
-    table = attribution.table(Study(comparison_table(runs, planned), runs, planned))
+    table = what_holds_back.table(Study(comparison_table(runs, planned), runs, planned))
     assert isinstance(table, pd.DataFrame) and table.empty
-    assert "attribution: true" in attribution.as_text(table).notes[0]
+    assert "attribution: true" in what_holds_back.as_text(table).notes[0]

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tfscaling.analysis import (
-        attribution,
         clouds,
         communication,
         decision,
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
         findings,
         methodology,
         scaling_laws,
+        what_holds_back,
     )
     from tfscaling.analysis.evidence import Study
     from tfscaling.tables import formats, published
     from tfscaling.tables.display import TextTable
 else:
-    attribution = LateModule("tfscaling.analysis.attribution")
     clouds = LateModule("tfscaling.analysis.clouds")
     communication = LateModule("tfscaling.analysis.communication")
     decision = LateModule("tfscaling.analysis.decision")
@@ -37,6 +36,7 @@ else:
     findings = LateModule("tfscaling.analysis.findings")
     methodology = LateModule("tfscaling.analysis.methodology")
     scaling_laws = LateModule("tfscaling.analysis.scaling_laws")
+    what_holds_back = LateModule("tfscaling.analysis.what_holds_back")
     formats = LateModule("tfscaling.tables.formats")
     published = LateModule("tfscaling.tables.published")
 
@@ -84,7 +84,8 @@ def _findings_text(table: pd.DataFrame, study: Study) -> str:
 CONCLUSIONS: dict[str, Conclusion] = {
     "decision": Conclusion(
         "Which point to take",
-        "Which point to take for the shortest time, the lowest cost and the best accuracy: only "
+        "Which point to take for the shortest time, the lowest cost and the best quality, which "
+        "is the test accuracy unless the recipe names another metric: only "
         "where it is shown to be within the indifference of the best, else the best estimate and "
         "how far it may be from the best.",
         lambda study: decision.table(decision.decide(study)),
@@ -148,9 +149,9 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "The parts of a step: input, computation, waiting for slower ranks and communication, from "
         "steps with and without real input and synchronisation, with what is certainly the "
         "largest. Measured where the recipe has `attribution: true`.",
-        attribution.table,
-        lambda table, _: formats.markdown(attribution.as_text(table)),
-        attribution.as_text,
+        what_holds_back.table,
+        lambda table, _: formats.markdown(what_holds_back.as_text(table)),
+        what_holds_back.as_text,
     ),
     "methodology": Conclusion(
         "Methodology",
