@@ -76,6 +76,7 @@ def finish(path: Path, spec: RunSpec, attempt: Attempt, data: PreparedData | Non
         return Cause(kind="invalid", message="; ".join(missing))
     origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ))
     unchecked = checks.unchecked(spec, reports)
+    data = run_results.counted(data, reports) if data else None
     environment = Environment(**asdict(origin), dataset=data, unchecked=unchecked)
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
     events.write(path.with_name(run_record.EVENTS), merged)

@@ -57,7 +57,7 @@ def test_runs_of_other_data_than_most_are_stale(tmp_path: Path) -> None:
     assert runs["status"].tolist() == ["stale", "ok", "ok"]
     row = point(runs, nodes=1)
     assert (
-        "the arrays of mnist have the checksum aaaaaaaaaaaa, those of most runs bbb"
+        "the data of mnist have the checksum aaaaaaaaaaaa, those of most runs bbb"
         in (row["reason"])
     )
     assert pd.isna(row["execution_time_s"])

@@ -61,6 +61,7 @@ METRICS: dict[str, Metric] = {
         "synchronisation_time_s", "synchronisation time", "s", "lower", 5
     ),
     "straggler_ratio": _measured("straggler_ratio", "straggler ratio", "", "lower", 2),
+    "input_wait_s": _measured("input_wait_s", "input wait", "s", "lower", 5),
     "throughput_examples_per_s": _measured(
         "throughput_examples_per_s", "throughput", "examples/s", "higher", 0
     ),

@@ -343,6 +343,14 @@ class Recipe(Keys, frozen=True, kw_only=True):
         Meta(ge=1, le=1_000_000),
         about("The training passes over the training examples this many times."),
     ]
+    steps_per_epoch: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
+        about(
+            "An epoch of a pipeline has this many steps, and its data are repeated as often as "
+            "needed; null ends it with the data, on the last worker that has some.",
+            "steps",
+        ),
+    ] = None
     train_examples_max: Annotated[
         Examples | None,
         about(

@@ -6,7 +6,7 @@ Pure: the registries of models, strategies and datasets are an argument.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -294,6 +294,36 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
             reason = f"optimizer {asked.optimizer} of model {model} of grid[{number}] needs one"
             raise ConfigError(problem(["recipes", recipe, "learning_rate"], None, reason, sources))
         _check_parameters(model, recipe, config.recipes[recipe], sources)
+    coordinated = [n for n in block.values("strategy") if registries.strategies[n].coordinated]
+    for name in dict.fromkeys(map(variants.base, names)):
+        _check_pipeline(name, config.recipes[name], coordinated, sources)
+
+
+def _check_pipeline(
+    name: str, recipe: Recipe, coordinated: Sequence[str], sources: Sources
+) -> None:
+    """What a pipeline's recipe cannot ask for; `coordinated` strategies have parameter servers."""
+
+    def refuse(key: str, reason: str) -> None:
+        value = getattr(recipe, key)
+        raise ConfigError(problem(["recipes", name, key], value, reason, sources))
+
+    if recipe.dataset is None or not user_code.is_pipeline(recipe.dataset):
+        if recipe.steps_per_epoch is not None:
+            refuse("steps_per_epoch", "only of a dataset whose function has an argument `context`")
+        return
+    if coordinated:
+        refuse(
+            "dataset",
+            f"strategy {coordinated[0]} deals out examples of arrays by their number, which a "
+            "pipeline has not; allowed: single, mirrored, multi_worker_mirrored, or a function "
+            "without the argument `context`",
+        )
+    if recipe.steps_per_execution > 1:
+        refuse("steps_per_execution", "allowed: 1, because each step's wait for input is measured")
+    for key in ("train_examples_max", "test_examples_max"):
+        if getattr(recipe, key) is not None:
+            refuse(key, "a pipeline gives its own examples; let its function take fewer")
 
 
 def _check_parameters(model: str, name: str, recipe: Recipe, sources: Sources) -> None:
