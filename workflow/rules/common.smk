@@ -33,7 +33,8 @@ from tfscaling.files.source_files import source_files
 from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.records.metrics import METRICS
-from tfscaling.study import config_files, configuration, grid, order, platforms, run_spec
+from tfscaling.study import config_files, configuration, grid, order, platforms
+from tfscaling.study import run_spec, variants
 from tfscaling.study.config import AXES
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries
@@ -80,11 +81,15 @@ RUNS = {run.spec.path: run for run in order.randomised(GRID.runs, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
 BENCHMARKS = {each.point.path: each.spec for each in MANIFEST.all_reduce_benchmarks if each.spec}
+#: Name of prepared data → the specification of a run that reads it.
+PREPARED = {
+    variants.data_name(r.spec.dataset, r.spec.recipe): r.spec for r in GRID.runs if r.spec.dataset
+}
 PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
 #: Published results lie where the configuration says, with a module's `prefix` too.
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
 #: Name → title of the plots to draw.
-TITLES = titles(CONFIG.plots)
+TITLES = titles(CONFIG.plots, MANIFEST.qualities.values())
 
 
 wildcard_constraints:
@@ -157,8 +162,24 @@ def run_priority(wildcards):
 
 @platforms.with_signature
 def prepared_dataset(wildcards):
-    """The file that the ranks of a run read."""
-    return f"results/datasets/{run_of(wildcards).spec.dataset}.npz"
+    """The file that the ranks of a run read; none for a user's program."""
+    spec = run_of(wildcards).spec
+    if spec.dataset is None:
+        return []
+    return f"results/datasets/{variants.data_name(spec.dataset, spec.recipe)}.npz"
+
+
+def name_of_dataset(wildcards):
+    """The name or function of what is prepared."""
+    spec = PREPARED.get(wildcards.dataset)
+    return spec.dataset if spec else wildcards.dataset
+
+
+def parameters_of_dataset(wildcards):
+    """What the function is given, as JSON."""
+    spec = PREPARED.get(wildcards.dataset)
+    given = variants.data_parameters(spec.dataset, spec.recipe) if spec else {}
+    return msgspec.json.encode(given).decode()
 
 
 @platforms.with_signature

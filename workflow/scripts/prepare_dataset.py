@@ -8,14 +8,19 @@ import argparse
 import sys
 from pathlib import Path
 
+import msgspec
 from tfscaling.datasets import catalogue
 from tfscaling.study import user_code
+from tfscaling.study.config import ParameterValue
 from tfscaling.study.configuration import known
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dataset", required=True, help="a name or package.module:function")
+    parser.add_argument(
+        "--parameters", type=given, default={}, metavar="JSON", help="of a function"
+    )
     parser.add_argument("--path", type=Path, nargs="?", help="a local copy; default: fetch it")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--provenance", type=Path, required=True)
@@ -23,12 +28,19 @@ def main() -> None:
     if args.dataset not in catalogue.DATASETS and not user_code.is_reference(args.dataset):
         parser.error(f"--dataset {known(catalogue.DATASETS, args.dataset)} or {user_code.FORM}")
     try:
-        source = catalogue.fetch(args.dataset, args.path, args.output, args.provenance)
+        source = catalogue.fetch(
+            args.dataset, args.path, args.output, args.provenance, args.parameters
+        )
     except catalogue.DatasetError as error:
         sys.exit(f"ERROR: {error}")
     is_published = catalogue.get(args.dataset).sha256 is not None
     checked = "the published checksum" if is_published else "no published checksum"
     print(f"{args.dataset}: from {source}, {checked}")
+
+
+def given(text: str) -> dict[str, ParameterValue]:
+    """The parameters in a JSON object."""
+    return msgspec.json.decode(text, type=dict[str, ParameterValue])
 
 
 if __name__ == "__main__":

@@ -337,13 +337,13 @@ def test_a_batch_beyond_prepared_data_is_refused(
     prepared: int | None, limit: int | None, refused: bool, tmp_path: Path
 ) -> None:
     raw = raw_config(
-        (("recipes", "weak", "dataset"), "json:loads"),
+        (("recipes", "weak", "dataset"), "platform:platform"),
         (("recipes", "weak", "train_examples_max"), limit),
     )
     config = configuration.validate(raw)
     runs = grid.expand(config, REGISTRIES).runs
     if prepared is not None:
-        generator.write_dataset_facts(tmp_path, "json:loads", prepared)
+        generator.write_dataset_facts(tmp_path, "platform:platform", prepared)
     found = costed_plan.batch_problem(config, runs, tmp_path, [("config.yaml", raw)])
     assert (found is not None) is refused
     if found is not None:
@@ -356,8 +356,10 @@ def test_a_batch_beyond_prepared_data_is_refused(
 @pytest.mark.parametrize("text", ["{", "[]", '{"sha256": "a", "examples": [1]}'])
 def test_broken_facts_of_prepared_data_refuse_nothing(text: str, tmp_path: Path) -> None:
     """Their run is refused with a reason when it starts."""
-    config = configuration.validate(raw_config((("recipes", "weak", "dataset"), "json:loads")))
-    (tmp_path / "json:loads.json").write_text(text)
+    config = configuration.validate(
+        raw_config((("recipes", "weak", "dataset"), "platform:platform"))
+    )
+    (tmp_path / "platform:platform.json").write_text(text)
     runs = grid.expand(config, REGISTRIES).runs
     assert costed_plan.batch_problem(config, runs, tmp_path) is None
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         findings,
         methodology,
         scaling_laws,
+        what_holds_back,
     )
     from tfscaling.analysis.evidence import Study
     from tfscaling.tables import formats, published
@@ -35,6 +36,7 @@ else:
     findings = LateModule("tfscaling.analysis.findings")
     methodology = LateModule("tfscaling.analysis.methodology")
     scaling_laws = LateModule("tfscaling.analysis.scaling_laws")
+    what_holds_back = LateModule("tfscaling.analysis.what_holds_back")
     formats = LateModule("tfscaling.tables.formats")
     published = LateModule("tfscaling.tables.published")
 
@@ -82,7 +84,8 @@ def _findings_text(table: pd.DataFrame, study: Study) -> str:
 CONCLUSIONS: dict[str, Conclusion] = {
     "decision": Conclusion(
         "Which point to take",
-        "Which point to take for the shortest time, the lowest cost and the best accuracy: only "
+        "Which point to take for the shortest time, the lowest cost and the best quality, which "
+        "is the test accuracy unless the recipe names another metric: only "
         "where it is shown to be within the indifference of the best, else the best estimate and "
         "how far it may be from the best.",
         lambda study: decision.table(decision.decide(study)),
@@ -140,6 +143,15 @@ CONCLUSIONS: dict[str, Conclusion] = {
         communication.table,
         lambda table, _: formats.markdown(communication.as_text(table)),
         communication.as_text,
+    ),
+    "attribution": Conclusion(
+        "What holds it back",
+        "The parts of a step: input, computation, waiting for slower ranks and communication, from "
+        "steps with and without real input and synchronisation, with what is certainly the "
+        "largest. Measured where the recipe has `attribution: true`.",
+        what_holds_back.table,
+        lambda table, _: formats.markdown(what_holds_back.as_text(table)),
+        what_holds_back.as_text,
     ),
     "methodology": Conclusion(
         "Methodology",

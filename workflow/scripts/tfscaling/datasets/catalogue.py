@@ -15,12 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tfscaling.datasets import cifar10, downloads, idx, npz, synthetic
+from tfscaling.datasets import cifar10, downloads, idx, npz, pipelines, synthetic
 from tfscaling.datasets.npz import Nest as Nest
 from tfscaling.files import atomic
 from tfscaling.records.prepared_data import SHA256, DatasetFacts, Examples
 from tfscaling.records.run_record import write_json
 from tfscaling.study import user_code
+from tfscaling.study.user_code import NOTHING, Given
 
 #: Where Keras publishes the files of its datasets.
 _KERAS = "https://storage.googleapis.com/tensorflow/tf-keras-datasets"
@@ -169,18 +170,24 @@ TRAIN_EXAMPLES = {
 }
 
 
-def get(name: str) -> Dataset:
-    """The dataset of this name, or of the user's function `package.module:function`."""
+def get(name: str, parameters: Given = NOTHING) -> Dataset:
+    """The dataset of this name, or of the user's function `package.module:function`.
+
+    The function is given the parameters that it has an argument for.
+    """
     if not user_code.is_reference(name):
         return DATASETS[name]
-    function = ("function", lambda: _from_function(name))
+    function = ("function", lambda: _from_function(name, parameters))
     return Dataset("From a function of the user's.", None, None, npz.read, generated=function)
 
 
-def _from_function(name: str) -> dict[str, np.ndarray]:
+def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
     """What the user's function returns, checked; one label for each example becomes int32."""
     try:
-        train, test = user_code.load(name)()
+        train, test = (
+            pipelines.arrays_of(part) if hasattr(part, "as_numpy_iterator") else part
+            for part in user_code.call(name, parameters)
+        )
     except Exception:
         traceback.print_exc()  # the way through the user's code is for the log
         raise
@@ -226,14 +233,24 @@ def _check(name: str, array: np.ndarray) -> None:
         raise ValueError(f"{name} has values that are NaN or infinite")
 
 
-def fetch(name: str, path: Path | None, output: Path, provenance: Path) -> str:
+def fetch(
+    name: str,
+    path: Path | None,
+    output: Path,
+    provenance: Path,
+    parameters: Given = NOTHING,
+) -> str:
     """Write the dataset to `output` (.npz) and where it came from to `provenance` (.json).
 
-    The first source whose arrays have the checksum of the published ones is taken. Returns its
-    name; raises DatasetError if there is none. With a configured `path` only that is read: data
-    that the user chose must not be replaced by other data without a word.
+    What is prepared has the name of the file, for with other `parameters` it is other data. The
+    first source whose arrays have the checksum of the published ones is taken. Returns its name;
+    raises DatasetError if there is none. With a configured `path` only that is read: data that the
+    user chose must not be replaced by other data without a word. Of a pipeline the file has nothing
+    but a checksum: what there is to prepare lies in a folder beside it.
     """
-    dataset, failures = get(name), []
+    if user_code.is_pipeline(name):
+        return _prepare_pipeline(name, output, provenance, parameters)
+    dataset, failures = get(name, parameters), []
     for source, read in _readers(dataset, path).items():
         try:
             arrays = read()
@@ -246,17 +263,32 @@ def fetch(name: str, path: Path | None, output: Path, provenance: Path) -> str:
             failures.append(f"{source}: {type(error).__name__}: {error}")
             continue
         facts = DatasetFacts(
-            dataset=name,
+            dataset=output.stem,
             source=source,
             path=str(path) if path else None,
             sha256=checksum,
             examples=Examples(**{part: npz.examples(part, arrays) for part in npz.NAMES}),
         )
         write_json(provenance, facts)
-        with atomic.whole(output) as temporary, temporary.open("wb") as opened:
-            np.savez(opened, **arrays, **{SHA256: np.array(checksum)})  # type: ignore[arg-type]
+        _write(output, arrays, checksum)
         return source
     raise DatasetError(f"dataset {name} is available from no source:\n  " + "\n  ".join(failures))
+
+
+def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Given) -> str:
+    try:
+        facts = pipelines.prepare(name, output.stem, output, parameters)
+    except Exception as error:
+        traceback.print_exc()
+        raise DatasetError(f"files of {name}: {type(error).__name__}: {error}") from error
+    write_json(provenance, facts)
+    _write(output, {}, facts.sha256)
+    return facts.source
+
+
+def _write(output: Path, arrays: Mapping[str, np.ndarray], checksum: str) -> None:
+    with atomic.whole(output) as temporary, temporary.open("wb") as opened:
+        np.savez(opened, **arrays, **{SHA256: np.array(checksum)})  # type: ignore[arg-type]
 
 
 def _readers(dataset: Dataset, path: Path | None) -> dict[str, Callable[[], dict[str, np.ndarray]]]:

@@ -11,6 +11,8 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from tfscaling.records.observations import Observed
+
 Positive = Annotated[int, Meta(ge=1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -102,6 +104,13 @@ class TrainedRank(Rank, frozen=True, kw_only=True):
     examples_trained: Annotated[
         int, Meta(description="Over all epochs and replicas, without padding.")
     ]
+    input_wait_s: Annotated[
+        float | None,
+        Meta(
+            description="Mean wait of this rank for its pipeline in a step after the first; null "
+            "for arrays."
+        ),
+    ] = None
     diverged: Annotated[str, Meta(description="How the loss is not finite, or empty.")]
     test_loss: float | None
     test_accuracy: float | None
@@ -121,9 +130,12 @@ class Epoch(
         ),
     ]
     accuracy: Annotated[
-        float | None, Meta(description="Null if a model of the user's measures none.")
+        float | None, Meta(description="Null if a model or a program of the user's measures none.")
     ]
-    duration_s: Annotated[float, Meta(description="The training of the epoch.")]
+    duration_s: Annotated[
+        float | None,
+        Meta(description="The training of the epoch; null if a user's program tells no times."),
+    ]
     metrics: Annotated[
         dict[str, float | None],
         Meta(description="Metrics of a model that trains itself; null where not finite."),
@@ -150,12 +162,29 @@ class Epoch(
 
 
 class Execution(msgspec.Struct, frozen=True, array_like=True):
-    """Consecutive steps of an epoch in one call of a compiled function."""
+    """Consecutive steps of an epoch in one call of a compiled function.
+
+    `duration_s` includes `input_wait_s`, how long this rank waited for a pipeline's batch.
+    """
 
     epoch: int
     first_step: int
     steps: int
     duration_s: float
+    input_wait_s: float = 0.0
+
+
+class AttributionRound(msgspec.Struct, frozen=True, array_like=True):
+    """Mean seconds of a step in each of four ways.
+
+    Real input is that of the training; kept is a batch that is on the devices already. Alone is
+    forward and backward pass without all-reduce and update.
+    """
+
+    real_s: float
+    kept_s: float
+    real_alone_s: float
+    kept_alone_s: float
 
 
 class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag_field="kind"):
@@ -166,6 +195,9 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     compute_steps: Annotated[
         tuple[float, ...], Meta(description="Seconds of steps of computation alone.")
     ] = ()
+    attribution: Annotated[
+        tuple[AttributionRound, ...], Meta(description="Empty unless the recipe asks for it.")
+    ] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -173,8 +205,21 @@ class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kin
     """The report of a parameter server, or of a worker that a coordinator drives."""
 
 
+class ProgramRank(Rank, frozen=True, kw_only=True):
+    """A rank on which a user's program ran; it ended with exit status 0."""
+
+    program: Annotated[tuple[str, ...], Meta(description="Its words, with all values.")]
+    program_time_s: Annotated[float, Meta(description="From its start to its end.")]
+
+
+class ProgramReport(ProgramRank, frozen=True, kw_only=True, tag="program", tag_field="kind"):
+    """The report of such a rank, with what was observed of the program; None: nothing."""
+
+    observed: Observed | None = None
+
+
 #: The report of a rank of a training run.
-RankReport = TrainingReport | ServerReport
+RankReport = TrainingReport | ServerReport | ProgramReport
 
 
 class TimedPayload(msgspec.Struct, frozen=True, kw_only=True):

@@ -69,7 +69,9 @@ class Derived(Place, frozen=True, kw_only=True):
 
     per_replica_batch_size: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
     global_batch_size: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
-    steps_per_epoch: Positive
+    steps_per_epoch: Annotated[
+        Positive | None, Meta(description="Null if a user's program does not tell.")
+    ]
 
 
 class Computation(Part, frozen=True, kw_only=True):
@@ -86,8 +88,8 @@ class Computation(Part, frozen=True, kw_only=True):
     synchronisation_time_s: Annotated[
         float | None,
         Meta(
-            description="step_time_s less compute_time_s - communication, waiting for slower "
-            "ranks, and the update."
+            description="step_time_s less input_wait_s and compute_time_s, each step by itself - "
+            "communication, waiting for slower ranks, and the update."
         ),
     ]
     straggler_ratio: Annotated[
@@ -98,6 +100,39 @@ class Computation(Part, frozen=True, kw_only=True):
     slowest_host: Annotated[str | None, Meta(description="Its host.")]
 
 
+class Share(Part, frozen=True, kw_only=True):
+    """A part of a step as a fraction of it; noise can make it slightly negative."""
+
+    median: Annotated[float, Meta(description="Of the rounds.")]
+    low: Annotated[float, Meta(description="Of the round with the least.")]
+    high: Annotated[
+        float,
+        Meta(
+            description="Of the round with the most - low to high is a 97 % interval of the "
+            "median for six rounds."
+        ),
+    ]
+
+
+class Attribution(Part, frozen=True, kw_only=True):
+    """What holds a step back: its parts, which sum to 1 in each round."""
+
+    rounds: Positive
+    step_time_s: Annotated[float, Meta(description="Median step of a round, with real input.")]
+    input: Annotated[Share, Meta(description="What real input adds to a step.")]
+    computation: Annotated[
+        Share, Meta(description="Forward and backward pass alone of the median rank.")
+    ]
+    stragglers: Annotated[
+        Share, Meta(description="What they take on the slowest rank above the median one.")
+    ]
+    communication: Annotated[
+        Share, Meta(description="The rest - all-reduce, and the update of the weights.")
+    ]
+    input_rank: Annotated[int, Meta(description="The rank whose input adds most to its steps.")]
+    input_host: Annotated[str, Meta(description="Its host.")]
+
+
 class Metrics(Computation, frozen=True, kw_only=True):
     """What the run measured besides its phases."""
 
@@ -106,7 +141,7 @@ class Metrics(Computation, frozen=True, kw_only=True):
         Meta(
             description="Mean over the last epoch's examples while they are trained - the total "
             "loss as Keras reports it, with the model's own losses such as regularisers; null only "
-            "if the run diverged."
+            "if the run diverged, or if a user's program does not tell."
         ),
     ]
     accuracy: Annotated[
@@ -116,8 +151,8 @@ class Metrics(Computation, frozen=True, kw_only=True):
     test_loss: Annotated[
         float | None,
         Meta(
-            description="On held-out examples after training - the total loss likewise; null only "
-            "if the run diverged."
+            description="On held-out examples after training - the total loss likewise; null "
+            "where loss may be null."
         ),
     ]
     test_accuracy: Annotated[
@@ -134,6 +169,16 @@ class Metrics(Computation, frozen=True, kw_only=True):
             "was no other."
         ),
     ]
+    input_wait_s: Annotated[
+        float | None,
+        Meta(
+            description="Part of a step in which the rank that waits longest waits for its "
+            "pipeline - mean over the steps after the first; null for arrays, which are in memory."
+        ),
+    ] = None
+    attribution: Annotated[
+        Attribution | None, Meta(description="Null unless the recipe asks for it.")
+    ] = None
     throughput_examples_per_s: Annotated[
         float | None,
         Meta(
@@ -142,14 +187,16 @@ class Metrics(Computation, frozen=True, kw_only=True):
         ),
     ]
     examples_trained: Annotated[
-        int,
+        Annotated[int, Meta(ge=1)] | None,
         Meta(
-            ge=1,
-            description="Examples really trained, over all epochs and replicas.",
+            description="Examples really trained, over all epochs and replicas; null if a user's "
+            "program does not tell.",
             extra_json_schema={"unit": "examples"},
         ),
     ]
-    epochs: Annotated[tuple[Epoch, ...], Meta(min_length=1)]
+    epochs: Annotated[
+        tuple[Epoch, ...], Meta(description="Empty if a user's program does not tell.")
+    ]
 
 
 class PreparedData(Part, frozen=True, kw_only=True):
@@ -160,12 +207,24 @@ class PreparedData(Part, frozen=True, kw_only=True):
     sha256: Annotated[
         Sha256,
         Meta(
-            description="Of the whole prepared arrays; every rank that trained read a file with "
-            "this checksum."
+            description="Of the whole prepared arrays, or of a pipeline's code and of the names "
+            "and sizes of its files; every rank that trained found this checksum."
         ),
     ]
-    train_examples: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
-    test_examples: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
+    train_examples: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="Of a pipeline those of its first epoch.",
+            extra_json_schema={"unit": "examples"},
+        ),
+    ]
+    test_examples: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="Of a pipeline those that were evaluated; null if the run diverged before.",
+            extra_json_schema={"unit": "examples"},
+        ),
+    ]
 
 
 class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -205,7 +264,9 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 class Environment(Origin, frozen=True, kw_only=True):
     """Where the run was made."""
 
-    dataset: PreparedData
+    dataset: Annotated[
+        PreparedData | None, Meta(description="Null for a user's program, which has its own data.")
+    ]
     unchecked: Annotated[
         tuple[str, ...],
         Meta(
@@ -283,6 +344,18 @@ class RunRecord(Part, frozen=True, kw_only=True):
     validity: Validity
 
     def __post_init__(self) -> None:
+        if self.is_of_program:
+            return  # it tells what it wants to
+        if unknown := self.phases.unknown():
+            raise ValueError(f"phases.{unknown[0]}: null")
+        for name, known in (
+            ("metrics.examples_trained", self.metrics.examples_trained),
+            ("metrics.epochs", self.metrics.epochs),
+            ("derived.steps_per_epoch", self.derived.steps_per_epoch),
+            ("environment.dataset", self.environment.dataset),
+        ):
+            if not known:
+                raise ValueError(f"{name}: missing")
         if self.validity.valid:
             learned = () if self.metrics.accuracy is None else ("test_accuracy",)
             for name in ("loss", "test_loss", *learned):
@@ -290,6 +363,11 @@ class RunRecord(Part, frozen=True, kw_only=True):
                     raise ValueError(f"metrics.{name}: null, but the run counts")
             if not all(epoch.is_finite for epoch in self.metrics.epochs):
                 raise ValueError("metrics.epochs: a loss is null, but the run counts")
+
+    @property
+    def is_of_program(self) -> bool:
+        """Whether a user's program trained, not the workflow's own trainer."""
+        return bool(self.parameters.get("program"))
 
     @property
     def is_valid(self) -> bool:

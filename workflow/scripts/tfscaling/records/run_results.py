@@ -9,15 +9,25 @@ from pathlib import Path
 
 import msgspec
 
-from tfscaling.records import phases, run_record
+from tfscaling.records import attribution, phases, program_results, run_record
 from tfscaling.records.events import Event, times
 from tfscaling.records.phases import Phases
-from tfscaling.records.rank_report import Rank, RankReport, TrainedRank, TrainingReport, summary
+from tfscaling.records.rank_report import (
+    ProgramRank,
+    ProgramReport,
+    Rank,
+    RankReport,
+    ServerReport,
+    TrainedRank,
+    TrainingReport,
+    summary,
+)
 from tfscaling.records.run_record import (
     Computation,
     Derived,
     Environment,
     Metrics,
+    PreparedData,
     RunAxes,
     RunRecord,
     SlurmJob,
@@ -51,7 +61,7 @@ def measured_phases(
     between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
     durations: dict[str, float] = {}
     begin_s = launch_s
-    for name in phases.WALL_PHASES:
+    for name in phases.TRAINER_PHASES:
         event = phases.PHASES[name].event
         passed_s = end_s if event is None else last[event]
         durations[name] = passed_s - begin_s
@@ -85,6 +95,8 @@ def missing_phases(
     for events, report in zip(rank_events, reports, strict=True):
         of_server = phases.EVENTS[: phases.EVENTS.index("rendezvous") + 1]
         expected = phases.EVENTS if isinstance(report, TrainingReport) else of_server
+        if isinstance(report, ProgramReport):
+            expected = program_results.EVENTS
         if lost := [name for name in expected if name not in times(events)]:
             found.append(f"rank {report.rank} has no event {', '.join(lost)}")
     return found
@@ -99,7 +111,7 @@ def impossible(
     wrong = [
         f"{name} is {value:.6f} s"
         for name in (*phases.WALL_PHASES, "execution_time_s")
-        if not 0.0 <= (value := getattr(durations, name)) < math.inf
+        if (value := getattr(durations, name)) is not None and not 0.0 <= value < math.inf
     ]
     for events, report in zip(rank_events, reports, strict=True):
         if not isinstance(report, TrainingReport) or not report.steps:
@@ -119,11 +131,22 @@ def impossible(
     return wrong
 
 
-def computation(reports: Sequence[RankReport], step_time_s: float | None) -> Computation:
+def waits(reports: Sequence[RankReport]) -> list[float]:
+    """The longest wait of any rank for its pipeline, in seconds a step, for each execution.
+
+    Ranks begin a step together, where the one before it ended with the all-reduce: so this is what
+    input adds to the step.
+    """
+    of_ranks = [[e.input_wait_s / e.steps for e in report.steps] for report in trained(reports)]
+    return [max(of_step) for of_step in zip(*of_ranks, strict=True)]
+
+
+def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) -> Computation:
     """A step's computation and the rest of it, and the slowest rank, from the ranks' own steps.
 
-    `compute_time_s` is that of the median rank; the rest of a step is `synchronisation_time_s`:
-    communication, waiting for slower ranks, the update. `straggler_ratio` is the slowest rank's
+    `fed_step_time_s` is the duration of a step without the wait for input. `compute_time_s` is that
+    of the median rank; the rest of a step is `synchronisation_time_s`: communication, waiting for
+    slower ranks, the update. `straggler_ratio` is the slowest rank's
     computation over the median rank's.
     """
     medians = {
@@ -141,7 +164,7 @@ def computation(reports: Sequence[RankReport], step_time_s: float | None) -> Com
         )
     middle_s, slowest = statistics.median(medians.values()), max(medians, key=lambda k: medians[k])
     # the medians come from different samples, so the difference may be slightly negative
-    rest_s = None if step_time_s is None else max(0.0, step_time_s - middle_s)
+    rest_s = None if fed_step_time_s is None else max(0.0, fed_step_time_s - middle_s)
     return Computation(
         compute_time_s=middle_s,
         synchronisation_time_s=rest_s,
@@ -156,7 +179,7 @@ def trained(reports: Sequence[RankReport]) -> list[TrainingReport]:
     return [report for report in reports if isinstance(report, TrainingReport)]
 
 
-def metrics(reports: Sequence[RankReport], train_time_s: float) -> Metrics:
+def metrics(reports: Sequence[RankReport], train_time_s: float | None) -> Metrics:
     """Metrics of a run: those of rank 0, the chief, and the computation of all ranks.
 
     Rates are totals over total time.
@@ -165,6 +188,8 @@ def metrics(reports: Sequence[RankReport], train_time_s: float) -> Metrics:
     # the first execution compiles; if it was the only one, there is no steady state to report
     per_step = [execution.duration_s / execution.steps for execution in chief.steps[1:]]
     step_time_s = statistics.median(per_step) if per_step else None
+    waited = waits(reports)[1:]
+    fed_s = [max(0.0, step_s - wait_s) for step_s, wait_s in zip(per_step, waited, strict=True)]
     # an epoch's last step may be padded: no more examples than the epoch has
     of_epoch = chief.examples_trained / len(chief.epochs)
     first = min(chief.steps[0].steps * chief.examples_per_step, of_epoch)
@@ -176,10 +201,22 @@ def metrics(reports: Sequence[RankReport], train_time_s: float) -> Metrics:
         test_loss=chief.test_loss,
         test_accuracy=chief.test_accuracy,
         step_time_s=step_time_s,
+        input_wait_s=statistics.fmean(waited) if any(waited) else None,
+        attribution=attribution.attribution(reports),
         throughput_examples_per_s=examples / train_time_s if examples and train_time_s else None,
         examples_trained=chief.examples_trained,
         epochs=chief.epochs,
-        **msgspec.structs.asdict(computation(reports, step_time_s)),
+        **msgspec.structs.asdict(computation(reports, statistics.median(fed_s) if fed_s else None)),
+    )
+
+
+def counted(data: PreparedData, reports: Sequence[RankReport]) -> PreparedData:
+    """The data with the numbers of examples; a pipeline's are those that the ranks found."""
+    chief = trained(reports)[0]
+    return msgspec.structs.replace(
+        data,
+        train_examples=data.train_examples or chief.train_examples or None,
+        test_examples=data.test_examples or chief.test_examples or None,
     )
 
 
@@ -192,7 +229,11 @@ def build(
     validity: Validity,
 ) -> RunRecord:
     """The record of a run whose ranks left these reports. Raises RecordError if it is none."""
-    chief = trained(reports)[0]
+    if spec.recipe.program:
+        measured, steps = program_results.metrics(reports), program_results.steps_per_epoch(reports)
+    else:
+        measured = metrics(reports, durations.train_time_s)
+        steps = sum(e.steps for e in trained(reports)[0].steps if e.epoch == 1)
     record = RunRecord(
         schema_version=run_record.SCHEMA_VERSION,
         trainer_version=spec.trainer_version,
@@ -201,21 +242,27 @@ def build(
             **msgspec.structs.asdict(run_record.place_of(spec)),
             per_replica_batch_size=spec.per_replica_batch_size,
             global_batch_size=spec.global_batch_size,
-            steps_per_epoch=sum(e.steps for e in chief.steps if e.epoch == 1),
+            steps_per_epoch=steps,
         ),
         parameters=spec.parameters,
         parameters_hash=spec.parameters_hash,
         attempt=attempt,
         phases=durations,
-        metrics=metrics(reports, durations.train_time_s),
-        ranks=tuple(
-            summary(r, TrainedRank if isinstance(r, TrainingReport) else Rank) for r in reports
-        ),
+        metrics=measured,
+        ranks=tuple(summary(report, _SUMMARIES[type(report)]) for report in reports),
         environment=environment,
-        warnings=warnings(reports),
+        warnings=warnings(spec, reports),
         validity=validity,
     )
     return run_record.checked(record, run_record.RECORD)
+
+
+#: What of a report is in the record.
+_SUMMARIES: dict[type[RankReport], type[Rank]] = {
+    TrainingReport: TrainedRank,
+    ServerReport: Rank,
+    ProgramReport: ProgramRank,
+}
 
 
 def validity(checks: Sequence[str], divergence: str = "") -> Validity:
@@ -231,20 +278,23 @@ def validity(checks: Sequence[str], divergence: str = "") -> Validity:
     )
 
 
-def warnings(reports: Sequence[RankReport]) -> tuple[str, ...]:
+def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
     """What the ranks warn of, each sentence once, in the order of the ranks."""
+    if spec.recipe.program:
+        return program_results.warnings(spec, reports)
     return tuple(dict.fromkeys(w for report in trained(reports) for w in report.warnings))
 
 
 def write_steps(folder: Path, reports: Sequence[RankReport]) -> None:
     """Raw step times of every rank as CSV, of the training and of computation alone."""
     steps = [
-        f"{report.rank},{each.epoch},{each.first_step},{each.steps},{each.duration_s:.6f}"
+        f"{report.rank},{each.epoch},{each.first_step},{each.steps},{each.duration_s:.6f},"
+        f"{each.input_wait_s:.6f}"
         for report in trained(reports)
         for each in report.steps
     ]
     run_record.write_lines(
-        folder / run_record.STEPS, ["rank,epoch,first_step,steps,duration_s", *steps]
+        folder / run_record.STEPS, ["rank,epoch,first_step,steps,duration_s,input_wait_s", *steps]
     )
     compute = [
         f"{report.rank},{number},{duration:.6f}"

@@ -18,4 +18,5 @@ __all__ = [
     "run_spec",
     "schemas",
     "user_code",
+    "variants",
 ]

@@ -27,6 +27,8 @@ LINE_AXES = tuple(axis for axis in POINT_AXES if axis != "nodes")
 AXES = (*POINT_AXES, "repeat")
 #: The loss of all models that have none of their own.
 CROSS_ENTROPY: Literal["sparse_categorical_crossentropy"] = "sparse_categorical_crossentropy"
+#: The strategy of recipes that name a program, and the name of its model if none is given.
+OWN_STRATEGY, PROGRAM = "own", "program"
 #: Exactly one of these keys of a recipe is given.
 BATCH_SIZE_KEYS = ("per_replica_batch_size", "per_worker_batch_size", "global_batch_size")
 
@@ -66,6 +68,16 @@ ModelName = Annotated[
     ),
 ]
 ModelNames = ModelName | Annotated[tuple[ModelName, ...], _ONCE]
+#: A recipe, or one of its variants.
+RecipeName = Annotated[
+    str,
+    text(
+        rf"^{_NAME}(\+{_IDENTIFIER}=[A-Za-z0-9._+-]+)*$",
+        "a name (letters, digits and . _ -), or that of a variant, as wide+depth=18",
+        max_length=200,
+    ),
+]
+RecipeNames = RecipeName | Annotated[tuple[RecipeName, ...], _ONCE]
 NodeCount = Annotated[int, Meta(ge=1, le=100_000)]
 NodeCounts = NodeCount | Annotated[tuple[NodeCount, ...], _ONCE]
 GpuCount = Annotated[int, Meta(ge=0, le=1000)]
@@ -120,8 +132,40 @@ VariableName = Annotated[
 ]
 NoZeroByte = Annotated[str, text(r"^[^\x00]*$", "text without a zero byte")]
 NotEmpty = Annotated[str, Meta(min_length=1)]
+ParameterName = Annotated[
+    str,
+    text(
+        rf"^{_IDENTIFIER}$",
+        "letters, digits and _, no digit first, as in names of arguments",
+        max_length=100,
+    ),
+]
+#: As a function of the user's gets it.
+ParameterValue = (
+    bool
+    | int
+    | float
+    | Annotated[str, text(r"^[^\x00]*$", "text without a zero byte", max_length=1000)]
+    | None
+)
+ParameterValues = ParameterValue | Annotated[tuple[ParameterValue, ...], _ONCE]
 Examples = Annotated[int, Meta(ge=1, le=2_147_483_647)]
 Usd = Annotated[float, Meta(ge=0, le=1_000_000)]
+
+
+#: Before the name of a metric: it is of held-out examples.
+HELD_OUT = "test_"
+#: The metrics of the workflow's own models.
+OF_CLASSIFIERS = ("loss", "accuracy", "test_loss", "test_accuracy")
+#: As Keras or a program names it.
+MetricName = Annotated[
+    str,
+    text(
+        r"^[A-Za-z0-9_][A-Za-z0-9_.:/@ -]*$",
+        "letters, digits, spaces and _ . : / @ -, a letter, digit or _ first",
+        max_length=100,
+    ),
+]
 
 
 class RepeatUntil(Keys, frozen=True, kw_only=True):
@@ -147,7 +191,10 @@ class Exclusion(Keys, frozen=True, kw_only=True):
     platform: Annotated[Names | UnsetType, about("The entry matches these platforms.")] = UNSET
     model: Annotated[ModelNames | UnsetType, about("The entry matches these models.")] = UNSET
     strategy: Annotated[Names | UnsetType, about("The entry matches these strategies.")] = UNSET
-    recipe: Annotated[Names | UnsetType, about("The entry matches these recipes.")] = UNSET
+    recipe: Annotated[
+        RecipeNames | UnsetType,
+        about("The entry matches these recipes, each with all of its variants."),
+    ] = UNSET
     nodes: Annotated[NodeCounts | UnsetType, about("The entry matches these numbers of nodes.")] = (
         UNSET
     )
@@ -170,13 +217,23 @@ class Block(Keys, frozen=True, kw_only=True):
 
     platform: Annotated[Names, about("Each name is an entry of `platforms`.")]
     model: Annotated[
-        ModelNames,
-        about("Each name is a built-in model or a function of yours as `package.module:function`."),
-    ]
+        ModelNames | None,
+        about(
+            "Each name is a built-in model or a function of yours as `package.module:function`. In "
+            "a block whose recipes name a program it is any name, for the tables; null is "
+            "`program` there, and an error elsewhere."
+        ),
+    ] = None
     strategy: Annotated[Names, about("Each name is a distribution strategy.")] = (
         "multi_worker_mirrored"
     )
-    recipe: Annotated[Names, about("Each name is an entry of `recipes`.")]
+    recipe: Annotated[
+        RecipeNames,
+        about(
+            "Each name is an entry of `recipes`, with all of its variants if its `parameters` have "
+            "lists, or one variant such as `wide+depth=18`."
+        ),
+    ]
     nodes: Annotated[NodeCounts, about("Each value is a number of nodes.")]
     gpus_per_node: Annotated[
         GpuCounts,
@@ -213,8 +270,9 @@ class Block(Keys, frozen=True, kw_only=True):
     ] = ()
 
     def values(self, axis: str) -> tuple[Any, ...]:
-        """The values of an axis."""
-        return values_of(getattr(self, axis))
+        """The values of an axis; the model of programs has a name, too."""
+        value = getattr(self, axis)
+        return values_of(PROGRAM if value is None else value)
 
 
 def values_of(value: Any) -> tuple[Any, ...]:
@@ -222,10 +280,60 @@ def values_of(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
-class Recipe(Keys, frozen=True, kw_only=True):
-    """A recipe says how to train.
+class Quality(Keys, frozen=True, kw_only=True):
+    """What the training is for: the metric by which its result is compared."""
 
-    Every key is part of a run's parameters: a change reruns the recipe's runs.
+    metric: Annotated[
+        MetricName,
+        about(
+            "A metric of the run's epochs: `loss`, `accuracy`, `test_loss`, `test_accuracy`, or "
+            "one of a model or program of yours by its name, after `test_` if it is of held-out "
+            "examples."
+        ),
+    ] = "test_accuracy"
+    direction: Annotated[
+        Literal["auto", "higher", "lower"],
+        about(
+            "The better value is the `higher` or the `lower` one; `auto` is `higher` where the "
+            "name ends with accuracy and `lower` where it ends with loss, and an error for others."
+        ),
+    ] = "auto"
+    unit: Annotated[Line | None, about("Tables and plots show the values with this unit.")] = None
+
+    @property
+    def better(self) -> Literal["higher", "lower"] | None:
+        """The direction that is given, or else that of the name; None if that does not tell."""
+        if self.direction != "auto":
+            return self.direction
+        if self.is_accuracy:
+            return "higher"
+        return "lower" if self.metric.endswith("loss") else None
+
+    @property
+    def is_accuracy(self) -> bool:
+        """Whether it is a fraction of correct answers, compared by its error, 1 - accuracy."""
+        return self.metric.endswith("accuracy")
+
+    @property
+    def in_training(self) -> str:
+        """The same metric of the examples that are trained."""
+        return self.metric.removeprefix(HELD_OUT)
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether it is of held-out examples."""
+        return self.metric.startswith(HELD_OUT)
+
+    @property
+    def title(self) -> str:
+        """The metric as people read it: `test mean absolute error`."""
+        return self.metric.replace("_", " ")
+
+
+class Recipe(Keys, frozen=True, kw_only=True):
+    """A recipe says how to train, or which program of yours trains.
+
+    Every key but `quality` is part of a run's parameters: a change reruns the recipe's runs.
     """
 
     per_replica_batch_size: Annotated[
@@ -300,6 +408,14 @@ class Recipe(Keys, frozen=True, kw_only=True):
         Meta(ge=1, le=1_000_000),
         about("The training passes over the training examples this many times."),
     ]
+    steps_per_epoch: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
+        about(
+            "An epoch of a pipeline has this many steps, and its data are repeated as often as "
+            "needed; null ends it with the data, on the last worker that has some.",
+            "steps",
+        ),
+    ] = None
     train_examples_max: Annotated[
         Examples | None,
         about(
@@ -319,10 +435,17 @@ class Recipe(Keys, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=1_000_000)] | None,
         about(
             "The run evaluates on the held-out examples after every so many epochs, which a time "
-            "to a target accuracy needs; null evaluates only after the training.",
+            "to a target needs; null evaluates only after the training.",
             "epochs",
         ),
     ] = None
+    attribution: Annotated[
+        bool,
+        about(
+            "If true, the run measures after the training what holds a step back - input, "
+            "computation, communication or slower ranks - by 360 more steps."
+        ),
+    ] = False
     steps_per_execution: Annotated[
         int,
         Meta(ge=1, le=1_000_000_000),
@@ -348,6 +471,72 @@ class Recipe(Keys, frozen=True, kw_only=True):
         Meta(ge=1, le=100_000),
         about("Strategies with parameter servers use this many of them.", "tasks"),
     ] = 1
+    quality: Annotated[
+        Quality,
+        about(
+            "Tables, plots and decisions compare the runs by this metric of their result. A change "
+            "reruns nothing."
+        ),
+    ] = Quality()
+    program: Annotated[
+        tuple[NoZeroByte, ...],
+        about(
+            "Every rank starts this program instead of training a model: a list of words, in which "
+            "`{epochs}`, `{per_replica_batch_size}`, `{global_batch_size}`, `{seed}`, `{replicas}` "
+            "and `{folder}` (the rank's own) stand for values; see docs/programs.md. An empty list "
+            "trains a model."
+        ),
+    ] = ()
+    observe: Annotated[
+        Literal["nothing", "fit", "events", "mllog", "tensorboard", "output"],
+        about(
+            "The steps, epochs and quality of the program are read from this: nothing, the calls "
+            "of Keras's `fit`, the events that the program writes, MLPerf's log lines, TensorBoard "
+            "scalars, or patterns on its output."
+        ),
+    ] = "nothing"
+    patterns: Annotated[
+        dict[Name, NotEmpty],
+        about(
+            "With `observe: output`: name of a metric, and the regular expression whose one group "
+            "is its value in a line of the output."
+        ),
+    ] = {}
+    log_folder: Annotated[
+        NotEmpty | None,
+        about(
+            "The program writes TensorBoard's or MLPerf's logs into this folder; it may have the "
+            "placeholders of `program`. null reads MLPerf's lines in the output."
+        ),
+    ] = None
+    train_examples: Annotated[
+        Examples | None,
+        about(
+            "An epoch of the program has this many examples: a run that claims more fails. null "
+            "checks nothing.",
+            "examples",
+        ),
+    ] = None
+    parameters: Annotated[
+        dict[ParameterName, ParameterValues],
+        about(
+            "Your functions of model and dataset get these values (numbers, texts, true, false, "
+            "null), each by the name of an argument. A list of values is an axis: the recipe "
+            "stands for one variant for each combination."
+        ),
+    ] = {}
+
+    @property
+    def parameter_axes(self) -> dict[str, tuple[ParameterValue, ...]]:
+        """The parameters that are lists of values."""
+        return {key: value for key, value in self.parameters.items() if isinstance(value, tuple)}
+
+    @property
+    def constants(self) -> dict[str, ParameterValue]:
+        """The parameters that have one value: all those of a variant."""
+        return {
+            key: value for key, value in self.parameters.items() if not isinstance(value, tuple)
+        }
 
     @property
     def batch_scaling(self) -> Literal["strong", "weak"]:
@@ -605,7 +794,13 @@ class Baseline(Keys, frozen=True, kw_only=True):
     platform: Annotated[Name | UnsetType, about("The baseline is on this platform.")] = UNSET
     model: Annotated[ModelName | UnsetType, about("The baseline trains this model.")] = UNSET
     strategy: Annotated[Name | UnsetType, about("The baseline uses this strategy.")] = UNSET
-    recipe: Annotated[Name | UnsetType, about("The baseline uses this recipe.")] = UNSET
+    recipe: Annotated[
+        RecipeName | UnsetType,
+        about(
+            "The baseline uses this recipe; of a recipe with variants, points have a baseline of "
+            "their own variant."
+        ),
+    ] = UNSET
     nodes: Annotated[NodeCount | UnsetType, about("The baseline has this many nodes.")] = UNSET
     gpus_per_node: Annotated[
         GpuCount | UnsetType, about("The baseline has this many GPUs on each node.")
@@ -641,7 +836,7 @@ class Comparison(Keys, frozen=True, kw_only=True):
         "throughput_examples_per_s",
         "loss",
         "accuracy",
-        "test_accuracy",
+        "quality",
         "cost_usd",
     )
     baseline: Annotated[
@@ -661,13 +856,13 @@ class Comparison(Keys, frozen=True, kw_only=True):
             "accuracy. Only a point that is shown to be so near is a supported decision."
         ),
     ] = 0.05
-    target_accuracy: Annotated[
-        Annotated[float, Meta(gt=0, lt=1)] | None,
+    targets: Annotated[
+        dict[MetricName, float],
         about(
-            "A run reaches the target with this accuracy on held-out examples, for "
-            "`time_to_accuracy_s` and `cost_to_accuracy_usd`; null sets no target."
+            "Metrics that are the quality of a recipe, each with the value at which a run reaches "
+            "the target, for `time_to_target_s` and `cost_to_target_usd`."
         ),
-    ] = None
+    ] = {}
 
 
 class Published(Keys, frozen=True, kw_only=True):

@@ -6,21 +6,23 @@ Pure: the registries of models, strategies and datasets are an argument.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from tfscaling import TRAINER_VERSION
-from tfscaling.study import user_code
+from tfscaling.study import programs, user_code, variants
 from tfscaling.study.config import (
     BATCH_SIZE_KEYS,
     CROSS_ENTROPY,
+    OF_CLASSIFIERS,
     POINT_AXES,
     Block,
     Config,
     Exclusion,
     Platform,
+    Quality,
     Recipe,
 )
 from tfscaling.study.configuration import ConfigError, Sources, check_function, known, problem
@@ -39,7 +41,7 @@ SEED_MAX = 2**32 - 1
 class _Sizes(NamedTuple):
     """What follows from a point and its recipe."""
 
-    dataset: str
+    dataset: str | None
     replicas: int
     per_replica_batch_size: int
     global_batch_size: int
@@ -62,18 +64,21 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
     block_of: dict[Point, int] = {}
     excluded: list[Excluded] = []
     measured = {name: platform.measured for name, platform in config.platforms.items()}
+    recipes = {n: variants.of(n, recipe) for n, recipe in config.recipes.items()}
     for number, block in enumerate(config.grid):
         _check_names(config, number, registries, sources)
         _check_block(number, block, sources)
         before = len(runs)
         until = block.repeat_until
         repeats = until.repeats_max if until else block.repeats
-        for point in _points(block):
+        for point in _points(block, recipes):
             platform = config.platforms[point.platform]
-            recipe = _recipe_for(point.model, config.recipes[point.recipe])
+            recipe = recipes[variants.base(point.recipe)][point.recipe]
+            recipe = _recipe_for(point.model, recipe)
             try:
                 _check_excluded(point, block.exclude)
                 _check_geometry(number, point, platform, sources)
+                _check_devices(number, point, platform, recipe, sources)
                 _check_limits(point.geometry, platform)
                 sizes = _sizes(point, recipe, registries)
             except _ImpossibleError as error:
@@ -110,6 +115,8 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
 
 def _recipe_for(model: str, recipe: Recipe) -> Recipe:
     """A user's model may have a loss and an optimizer of its own, which only a rank can know."""
+    if recipe.program:
+        return recipe
     given = recipe.for_classifier()
     if not user_code.is_reference(model):
         return given
@@ -118,8 +125,12 @@ def _recipe_for(model: str, recipe: Recipe) -> Recipe:
     return msgspec.structs.replace(recipe if recipe.optimizer == "model" else given, loss="model")
 
 
-def _points(block: Block) -> Iterator[Point]:
-    for values in itertools.product(*(block.values(axis) for axis in POINT_AXES)):
+def _points(block: Block, recipes: Mapping[str, Mapping[str, Recipe]]) -> Iterator[Point]:
+    """The name of a recipe stands for all of its variants."""
+    chosen = {axis: block.values(axis) for axis in POINT_AXES}
+    variants_of = (recipes.get(name, (name,)) for name in chosen["recipe"])
+    chosen["recipe"] = tuple(dict.fromkeys(itertools.chain.from_iterable(variants_of)))
+    for values in itertools.product(*chosen.values()):
         yield Point(**dict(zip(POINT_AXES, values, strict=True)))
 
 
@@ -134,12 +145,15 @@ def _sizes(point: Point, recipe: Recipe, registries: Registries) -> _Sizes:
         per_replica, total = batch_sizes(recipe, geometry, replicas)
     except ValueError as error:
         raise _ImpossibleError(str(error)) from None
+    jobs = strategy.jobs(geometry, servers)
+    if recipe.program:  # it has its data itself
+        return _Sizes(None, replicas, per_replica, total, jobs)
     dataset = recipe.dataset or registries.models[point.model].dataset
     assert dataset is not None, "_check_names refuses a model without a dataset"
     examples = registries.train_examples.get(dataset)
     if (beyond := beyond_dataset(total, dataset, recipe, examples)) is not None:
         raise _ImpossibleError(beyond)
-    return _Sizes(dataset, replicas, per_replica, total, strategy.jobs(geometry, servers))
+    return _Sizes(dataset, replicas, per_replica, total, jobs)
 
 
 def beyond_dataset(
@@ -162,13 +176,23 @@ def beyond_dataset(
 
 
 def check_baseline(config: Config, grid: Grid, sources: Sources = ()) -> None:
-    """Raise ConfigError if no run of the grid is at the baseline that the comparison names."""
+    """Raise ConfigError if no run of the grid is at the baseline that the comparison names.
+
+    The name of a recipe with variants stands for each point's own variant, so that all points must
+    be of that recipe.
+    """
+    path = ["comparison", "baseline"]
     baseline = config.comparison.baseline.axes
     points = {run.spec.point for run in grid.runs}
-    if not any(all(getattr(p, axis) == v for axis, v in baseline.items()) for p in points):
-        path = ["comparison", "baseline"]
+    recipe = baseline.pop("recipe", None)
+    of_recipe = {p for p in points if recipe in (None, p.recipe, variants.base(p.recipe))}
+    if not any(all(getattr(p, axis) == v for axis, v in baseline.items()) for p in of_recipe):
         rule = "no run of the grid has these values, so there would be no speed-up"
-        raise ConfigError(problem(path, baseline, rule, sources))
+        raise ConfigError(problem(path, config.comparison.baseline.axes, rule, sources))
+    names = sorted({point.recipe for point in of_recipe})
+    if len(of_recipe) < len(points) and recipe not in (None, *names):
+        rule = f"points of other recipes need the name of a variant: {', '.join(names)}"
+        raise ConfigError(problem([*path, "recipe"], recipe, rule, sources))
 
 
 def _check_excluded(point: Point, exclusions: tuple[Exclusion, ...]) -> None:
@@ -176,7 +200,11 @@ def _check_excluded(point: Point, exclusions: tuple[Exclusion, ...]) -> None:
     rules = [
         rule
         for rule in exclusions
-        if all(getattr(point, axis) in values for axis, values in rule.axes.items())
+        if all(
+            getattr(point, axis) in values
+            or (axis == "recipe" and variants.base(point.recipe) in values)
+            for axis, values in rule.axes.items()
+        )
     ]
     if rules:
         reasons = [rule.reason for rule in rules if isinstance(rule.reason, str)]
@@ -192,6 +220,46 @@ def _check_recipes(config: Config, sources: Sources) -> None:
         if len(given) != 1:
             rule = "allowed: exactly one of " + ", ".join(BATCH_SIZE_KEYS)
             raise ConfigError(problem(["recipes", name], given, rule, sources))
+        for wrong in programs.problems(recipe):
+            at = ["recipes", name, *wrong.path]
+            raise ConfigError(problem(at, wrong.value, wrong.allowed, sources))
+        for key, values in recipe.parameter_axes.items():
+            path = ["recipes", name, "parameters", key]
+            if unnameable := [value for value in values if not variants.is_nameable(value)]:
+                rule = f"values of a list are part of names; allowed: {variants.NAMEABLE}"
+                raise ConfigError(problem(path, unnameable[0], rule, sources))
+            if len({variants.named(name, {key: value}) for value in values}) < len(values):
+                rule = "allowed: each value once, as it is written in names"
+                raise ConfigError(problem(path, values, rule, sources))
+    _check_qualities(config, sources)
+
+
+def _check_qualities(config: Config, sources: Sources) -> None:
+    """Each has a direction, and recipes of one metric compare it in the same way."""
+    first: dict[str, tuple[str, Quality]] = {}
+    for name, recipe in config.recipes.items():
+        quality = recipe.quality
+        place = ["recipes", name, "quality"]
+        if quality.better is None:
+            rule = f"allowed: higher or lower, which the name {quality.metric} does not tell"
+            raise ConfigError(problem([*place, "direction"], quality.direction, rule, sources))
+        other_name, other = first.setdefault(quality.metric, (name, quality))
+        for key in ("better", "unit"):
+            if getattr(other, key) != (value := getattr(quality, key)):
+                rule = (
+                    f"recipe {other_name} has {getattr(other, key)} for the same metric, "
+                    f"{quality.metric}"
+                )
+                key = {"better": "direction"}.get(key, key)
+                raise ConfigError(problem([*place, key], value, rule, sources))
+    for metric, target in config.comparison.targets.items():
+        where = ["comparison", "targets", metric]
+        if metric not in first:
+            rule = f"the quality of no recipe; {known(first, metric)}"
+            raise ConfigError(problem(where, target, rule, sources))
+        if first[metric][1].is_accuracy and not 0 < target < 1:
+            rule = "allowed: more than 0 and less than 1, a fraction of the examples"
+            raise ConfigError(problem(where, target, rule, sources))
 
 
 def _check_block(number: int, block: Block, sources: Sources) -> None:
@@ -216,27 +284,114 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
         "platform": config.platforms,
         "model": registries.models,
         "strategy": registries.strategies,
-        "recipe": config.recipes,
+        "recipe": {
+            key: None
+            for name, recipe in config.recipes.items()
+            for key in (name, *variants.of(name, recipe))
+        },
     }
+    names = block.values("recipe")
+    recipes = [config.recipes.get(variants.base(name)) for name in names]
+    with_program = [
+        name
+        for name, recipe in zip(names, recipes, strict=True)
+        if recipe is not None and recipe.program
+    ]
+    wrong = programs.block_problem(block, with_program) if None not in recipes else None
+    if wrong is not None:
+        at = ["grid", number, *wrong.path]
+        raise ConfigError(problem(at, wrong.value, wrong.allowed, sources))
+    if with_program:  # any name that the block gives
+        known_names["model"] = dict.fromkeys(block.values("model"))
     for axis, registry in known_names.items():
         named: list[tuple[list[str | int], str]] = [([axis], name) for name in block.values(axis)]
         for index, rule in enumerate(block.exclude):
-            names = map(str, rule.axes.get(axis, ()))
-            named += [(["exclude", index, axis], name) for name in names]
+            excluded = map(str, rule.axes.get(axis, ()))
+            named += [(["exclude", index, axis], name) for name in excluded]
         for path, name in named:
             where = ["grid", number, *path]
-            if axis == "model":
+            if axis == "model" and not with_program:
                 check_function(where, name, registry, sources)
             elif name not in registry:
                 raise ConfigError(problem(where, name, known(registry, name), sources))
-    for model, recipe in itertools.product(block.values("model"), block.values("recipe")):
+    if with_program:
+        return
+    for model, recipe in itertools.product(block.values("model"), map(variants.base, names)):
         if user_code.is_reference(model) and config.recipes[recipe].dataset is None:
             reason = f"model {model} of grid[{number}] needs the name of a dataset"
             raise ConfigError(problem(["recipes", recipe, "dataset"], None, reason, sources))
+        metric = config.recipes[recipe].quality.metric
+        if not user_code.is_reference(model) and metric not in OF_CLASSIFIERS:
+            reason = f"model {model} of grid[{number}]: {known(OF_CLASSIFIERS, metric)}"
+            where = ["recipes", recipe, "quality", "metric"]
+            raise ConfigError(problem(where, metric, reason, sources))
         asked = _recipe_for(model, config.recipes[recipe])
         if asked.optimizer != "model" and asked.learning_rate is None:
             reason = f"optimizer {asked.optimizer} of model {model} of grid[{number}] needs one"
             raise ConfigError(problem(["recipes", recipe, "learning_rate"], None, reason, sources))
+        _check_parameters(model, recipe, config.recipes[recipe], sources)
+    coordinated = [n for n in block.values("strategy") if registries.strategies[n].coordinated]
+    for name in dict.fromkeys(map(variants.base, names)):
+        _check_pipeline(name, config.recipes[name], coordinated, sources)
+
+
+def _check_pipeline(
+    name: str, recipe: Recipe, coordinated: Sequence[str], sources: Sources
+) -> None:
+    """What a pipeline's recipe cannot ask for; `coordinated` strategies have parameter servers."""
+
+    def refuse(key: str, reason: str) -> None:
+        value = getattr(recipe, key)
+        raise ConfigError(problem(["recipes", name, key], value, reason, sources))
+
+    if recipe.attribution and coordinated:
+        refuse(
+            "attribution",
+            f"strategy {coordinated[0]} has parameter servers, without which no step can be made; "
+            "allowed: single, mirrored, multi_worker_mirrored",
+        )
+    if recipe.dataset is None or not user_code.is_pipeline(recipe.dataset):
+        if recipe.steps_per_epoch is not None:
+            refuse("steps_per_epoch", "only of a dataset whose function has an argument `context`")
+        return
+    if coordinated:
+        refuse(
+            "dataset",
+            f"strategy {coordinated[0]} deals out examples of arrays by their number, which a "
+            "pipeline has not; allowed: single, mirrored, multi_worker_mirrored, or a function "
+            "without the argument `context`",
+        )
+    if recipe.steps_per_execution > 1:
+        refuse("steps_per_execution", "allowed: 1, because each step's wait for input is measured")
+    for key in ("train_examples_max", "test_examples_max"):
+        if getattr(recipe, key) is not None:
+            refuse(key, "a pipeline gives its own examples; let its function take fewer")
+
+
+def _check_parameters(model: str, name: str, recipe: Recipe, sources: Sources) -> None:
+    """Each parameter is taken by a function of the user's, and each of these has what it needs."""
+    path, given = ["recipes", name, "parameters"], recipe.parameters
+    named = (each for each in (model, recipe.dataset) if each is not None)
+    functions = {n: user_code.arguments(n) for n in named if user_code.is_reference(n)}
+    if given and not functions:
+        rule = f"neither model {model} nor its dataset is a function of yours, which could take it"
+        raise ConfigError(problem(path, given, rule, sources))
+    told = {name: each for name, each in functions.items() if each is not None}
+    takes_all = len(told) < len(functions) or any(each.takes_all for each in told.values())
+    names = {each for arguments in told.values() for each in arguments.names}
+    names -= set(user_code.PROVIDED)
+    for key, value in given.items():
+        if key in user_code.PROVIDED or not (takes_all or key in names):
+            takers = " and ".join(functions)
+            rule = f"no argument of {takers} has this name; {known(names, key)}"
+            raise ConfigError(problem([*path, key], value, rule, sources))
+    for function, arguments in told.items():
+        missing = set(arguments.required) - given.keys() - set(user_code.PROVIDED)
+        missing |= set(arguments.required) - set(arguments.names)
+        for key in (each for each in arguments.required if each in missing):
+            reason = "has no default" if key in arguments.names else "can be given by place only"
+            rule = f"argument {key} of {function} {reason}"
+            raise ConfigError(problem(path, given, rule, sources))
 
 
 def _check_geometry(number: int, point: Point, platform: Platform, sources: Sources) -> None:
@@ -255,6 +410,16 @@ def _check_geometry(number: int, point: Point, platform: Platform, sources: Sour
     else:
         return
     raise ConfigError(problem(["grid", number, key], getattr(point, key), rule, sources))
+
+
+def _check_devices(
+    number: int, point: Point, platform: Platform, recipe: Recipe, sources: Sources
+) -> None:
+    """Only the workflow's own trainer can split a CPU into devices."""
+    if recipe.program and point.gpus_per_node and platform.devices == "logical":
+        rule = f"platform {point.platform} has logical devices, which no program gets; allowed: 0"
+        where: list[str | int] = ["grid", number, "gpus_per_node"]
+        raise ConfigError(problem(where, point.gpus_per_node, rule, sources))
 
 
 def _check_limits(geometry: Geometry, platform: Platform) -> None:

@@ -10,6 +10,7 @@ import argparse
 import functools
 import hashlib
 import json
+import string
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
@@ -19,11 +20,27 @@ from msgspec import NODEFAULT, Meta
 
 from tfscaling import BENCHMARK_VERSION, TRAINER_VERSION
 from tfscaling.files import strict_json
-from tfscaling.study.config import AXES, BATCH_SIZE_KEYS, POINT_AXES, Measured, Recipe
+from tfscaling.study.config import (
+    AXES,
+    BATCH_SIZE_KEYS,
+    POINT_AXES,
+    Measured,
+    ParameterValue,
+    Recipe,
+)
 from tfscaling.study.geometry import Geometry
 
+#: What a word of a recipe's `program` may name in braces, besides `parameters.NAME`.
+PLACEHOLDERS = (
+    "epochs",
+    "per_replica_batch_size",
+    "global_batch_size",
+    "seed",
+    "replicas",
+    "folder",
+)
 #: The value of a parameter, as JSON has it.
-Value = bool | int | float | str | None | list[str | int] | dict[str, str]
+Value = bool | int | float | str | None | list[str | int] | dict[str, ParameterValue]
 #: Parameter → its value.
 Parameters = Mapping[str, Value]
 
@@ -104,7 +121,10 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
 
     repeat: int
     recipe: Recipe
-    dataset: Annotated[str, Meta(description="The recipe's dataset, or else the model's own.")]
+    dataset: Annotated[
+        str | None,
+        Meta(description="The recipe's dataset, or else the model's own; null for a program."),
+    ]
     seed: Annotated[int, Meta(description="Seed of weights and of the order of examples.")]
     trainer_version: Annotated[int, Meta(description="Version of the trainer's meaning.")]
     per_replica_batch_size: Annotated[int, Meta(ge=1, description="Examples per step.")]
@@ -136,6 +156,25 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
             "trainer_version": self.trainer_version,
         }
 
+    def filled(self, text: str, folder: Path) -> str:
+        """A word of the recipe with the values of its PLACEHOLDERS; `folder` is the rank's own."""
+        values: dict[str, Value] = {
+            **{f"parameters.{key}": value for key, value in self.recipe.constants.items()},
+            "epochs": self.recipe.epochs,
+            "per_replica_batch_size": self.per_replica_batch_size,
+            "global_batch_size": self.global_batch_size,
+            "seed": self.seed,
+            "replicas": self.replicas,
+            "folder": str(folder),
+        }
+        parts = string.Formatter().parse(text)
+        return "".join(t + ("" if name is None else _word(values[name])) for t, name, *_ in parts)
+
+
+def _word(value: Value) -> str:
+    """A value in a word of a command: texts as they are, others as JSON has them."""
+    return value if isinstance(value, str) else json.dumps(value)
+
 
 class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
     """The all-reduce benchmark of a point: what of it can change the time of an all-reduce."""
@@ -144,6 +183,10 @@ class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
     communication: str
     sizes_bytes: Annotated[tuple[int, ...], Meta(description="Sizes of the sweep.")]
     repetitions: Annotated[int, Meta(ge=1, description="Timed all-reduces of each size.")]
+    model_parameters: Annotated[
+        dict[str, ParameterValue],
+        Meta(description="What the user's function of the model is given."),
+    ] = {}
     benchmark_version: Annotated[int, Meta(description="Version of the benchmark's meaning.")]
 
     VERSION = ("benchmark_version", BENCHMARK_VERSION)
@@ -156,6 +199,7 @@ class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
             **flat(self.measured),
             "sizes_bytes": list(self.sizes_bytes),
             "repetitions": self.repetitions,
+            **({"parameters": self.model_parameters} if self.model_parameters else {}),
             "benchmark_version": self.benchmark_version,
         }
 
@@ -257,9 +301,25 @@ def parameters_hash(axes: Mapping[str, str | int], parameters: Parameters) -> st
 
 
 def differences(expected: Parameters, found: Parameters) -> str:
-    """`key: found, now expected` for every parameter that differs."""
-    keys = [key for key in {**expected, **found} if expected.get(key) != found.get(key)]
-    return "; ".join(f"{key}: {found.get(key)}, now {expected.get(key)}" for key in keys)
+    """`key: found, now expected` for every parameter that differs; of a mapping those of its keys.
+
+    A parameter that one of them lacks has its default there.
+    """
+    now, before = _single(expected), _single(found)
+    keys = [key for key in now | before if now.get(key) != before.get(key)]
+    return "; ".join(f"{key}: {before.get(key)}, now {now.get(key)}" for key in keys)
+
+
+def _single(parameters: Parameters) -> dict[str, Value]:
+    """The parameters with `key.inner` for each key of those that are mappings."""
+    single: dict[str, Value] = {}
+    for key, value in parameters.items():
+        single |= (
+            {f"{key}.{inner}": of for inner, of in value.items()}
+            if isinstance(value, dict)
+            else {key: value}
+        )
+    return single
 
 
 def run_path(axes: Mapping[str, str | int]) -> str:

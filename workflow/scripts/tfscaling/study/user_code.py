@@ -15,10 +15,21 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
+from tfscaling.study.config import ParameterValue
+
+_T = TypeVar("_T")
+#: What a function is given: argument → value.
+Given = Mapping[str, ParameterValue]
+NOTHING: Given = MappingProxyType({})
 #: How a function is named, for messages.
 FORM = "package.module:function"
+#: The argument of a dataset's function that makes it a pipeline.
+CONTEXT = "context"
+#: Arguments of a dataset's function that the workflow gives itself.
+PROVIDED = (CONTEXT,)
 
 
 class UserCodeError(ValueError):
@@ -40,6 +51,15 @@ def is_reference(name: str) -> bool:
     return ":" in name
 
 
+def is_pipeline(dataset: str) -> bool:
+    """Whether each rank calls the function for its own part of the data, by the source alone.
+
+    Raises UserCodeError as `check` does.
+    """
+    found = arguments(dataset) if is_reference(dataset) else None
+    return found is not None and CONTEXT in found.names
+
+
 def check(name: str) -> None:
     """Raise UserCodeError unless the module is there and its source defines the function."""
     _definition(name, Path.cwd())
@@ -57,6 +77,17 @@ def arguments(name: str) -> Arguments | None:
         init = next((node for node in own if node.name == "__init__"), None)
         return _arguments(init.args, is_method=True) if init else None
     return _arguments(found.args) if isinstance(found, ast.FunctionDef) else None
+
+
+def taken(name: str, available: Mapping[str, _T]) -> dict[str, _T]:
+    """Those of `available` that the function has an argument for, by its source.
+
+    All where the source does not tell. Raises UserCodeError as `check` does.
+    """
+    found = arguments(name)
+    if found is None or found.takes_all:
+        return dict(available)
+    return {key: value for key, value in available.items() if key in found.names}
 
 
 def call(name: str, available: Mapping[str, Any]) -> Any:

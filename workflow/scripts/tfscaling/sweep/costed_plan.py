@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tfscaling.analysis import communication
 from tfscaling.records import benchmark_record, prepared_data, run_record, run_states
-from tfscaling.study import costs, grid, platforms, user_code
+from tfscaling.study import costs, grid, platforms, user_code, variants
 from tfscaling.study.config import BATCH_SIZE_KEYS, Budget, Config
 from tfscaling.study.configuration import Sources, problem
 from tfscaling.study.manifest import Excluded, Manifest, PlannedBenchmark, PlannedRun
@@ -254,19 +254,23 @@ def batch_problem(
     known: dict[str, int | None] = {}
     for run in runs:
         spec, recipe = run.spec, run.spec.recipe
-        name, point = spec.dataset, spec.point
-        if not user_code.is_reference(name) or not config.is_selected(point.platform):
+        point = spec.point
+        if spec.dataset is None or not user_code.is_reference(spec.dataset):
             continue
+        if not config.is_selected(point.platform):
+            continue
+        name = variants.data_name(spec.dataset, recipe)
         if name not in known:
             facts = prepared_data.facts(datasets_dir / f"{name}.npz")
-            known[name] = facts.examples.x_train if facts else None
+            known[name] = facts.examples.x_train if facts and facts.examples else None
         why = grid.beyond_dataset(spec.global_batch_size, name, recipe, known[name])
         if why is not None:
             shape = f"nodes {point.nodes}, gpus_per_node {point.gpus_per_node}"
             allowed = f"with {shape} {why}; allowed: a smaller batch, or leave out such points"
             given = {key: getattr(recipe, key) for key in BATCH_SIZE_KEYS}
             shown = {key: value for key, value in given.items() if value is not None}
-            return problem(["recipes", point.recipe], shown, allowed, sources)
+            where = ["recipes", variants.base(point.recipe)]
+            return problem(where, shown, allowed, sources)
     return None
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from tfscaling.jobs.rank_process import RankContext
 from tfscaling.records.rank_report import AllReduces, BenchmarkReport
 from tfscaling.study.run_spec import BenchmarkSpec
+from tfscaling.study.user_code import NOTHING, Given
 from tfscaling.training import devices, models, rank
 from tfscaling.training.strategies import STRATEGIES
 
@@ -41,7 +42,8 @@ def run(context: RankContext, spec: BenchmarkSpec) -> BenchmarkReport:
     devices.set_precision(spec.precision)
     strategy = STRATEGIES[spec.point.strategy].build(names, spec.communication)
     context.events.add("rendezvous", replicas=strategy.num_replicas_in_sync)
-    payloads: list[tuple[Payload, Shapes]] = [("gradient", gradient_shapes(spec.point.model))]
+    gradient = gradient_shapes(spec.point.model, spec.model_parameters)
+    payloads: list[tuple[Payload, Shapes]] = [("gradient", gradient)]
     payloads += [("sweep", [((size // 4,), "float32")]) for size in spec.sizes_bytes]
     barrier = AllReduce(strategy, [((1,), "float32")]).call
     measured = []
@@ -69,12 +71,12 @@ def run(context: RankContext, spec: BenchmarkSpec) -> BenchmarkReport:
     )
 
 
-def gradient_shapes(model: str) -> Shapes:
+def gradient_shapes(model: str, parameters: Given = NOTHING) -> Shapes:
     """Shapes and dtypes of the model's gradients: those of its variables, none of them sparse."""
     import tensorflow as tf
 
     with tf.device("CPU:0"):  # only looked at: on a GPU it would take memory
-        variables = models.get(model).build().trainable_variables
+        variables = models.get(model, parameters).build().trainable_variables
     return [(tuple(v.shape), str(v.dtype)) for v in variables]
 
 

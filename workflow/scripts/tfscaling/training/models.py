@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfscaling.study import user_code
+from tfscaling.study.user_code import NOTHING, Given
 from tfscaling.training import user_model
 
 
@@ -86,9 +87,12 @@ MODELS: dict[str, Model] = {
 }
 
 
-def get(name: str) -> Model:
-    """The model of this name, or of the user's function `package.module:function`."""
+def get(name: str, parameters: Given = NOTHING) -> Model:
+    """The model of this name, or of the user's function `package.module:function`.
+
+    The function is given the parameters that it has an argument for.
+    """
     if not user_code.is_reference(name):
         return MODELS[name]
-    build = functools.partial(user_model.build, name, lambda: user_code.load(name)())
+    build = functools.partial(user_model.build, name, lambda: user_code.call(name, parameters))
     return Model("A function of the user's.", None, build)

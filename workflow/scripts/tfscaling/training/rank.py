@@ -13,12 +13,24 @@ from msgspec.structs import asdict as fields_of
 from msgspec.structs import replace
 
 from tfscaling.datasets import catalogue
+from tfscaling.datasets.catalogue import Arrays
+from tfscaling.datasets.pipelines import PipelineContext
 from tfscaling.jobs.rank_process import RankContext, on_gpus
-from tfscaling.records.rank_report import Rank, RankReport, ServerReport, TrainingReport
+from tfscaling.records import prepared_data
+from tfscaling.records.rank_report import (
+    AttributionRound,
+    Rank,
+    RankReport,
+    ServerReport,
+    TrainingReport,
+)
+from tfscaling.study import user_code, variants
 from tfscaling.study.run_spec import JobSpec, RunSpec
 from tfscaling.training import devices, models, parameter_server, user_model
 from tfscaling.training.all_reduce import Trainer
+from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.parameter_server import ParameterServerTrainer
+from tfscaling.training.pipeline import Datasets, PipelineTrainer, datasets_of
 from tfscaling.training.strategies import STRATEGIES
 
 
@@ -93,16 +105,18 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     worker_devices = devices.of_workers() if kind.coordinated else None
     used = names if kind.coordinated else devices.in_use(strategy)
     events.add("rendezvous", replicas=spec.replicas)
-    arrays = catalogue.load(
-        dataset_file, spec.recipe.train_examples_max, spec.recipe.test_examples_max
-    )
-    events.add("data", train_examples=arrays.train_examples, test_examples=arrays.test_examples)
-    build = models.get(spec.point.model).build
-    trainer: Trainer | ParameterServerTrainer
-    if kind.coordinated:
-        trainer = ParameterServerTrainer(strategy, build, arrays, spec, kind.synchronous)
+    data = _data_of(context, spec, dataset_file)
+    build = models.get(spec.point.model, spec.recipe.constants).build
+    trainer: AllReduceLoop | ParameterServerTrainer
+    if isinstance(data, Datasets):
+        events.add("data")
+        trainer = PipelineTrainer(strategy, build, data, spec)
     else:
-        trainer = Trainer(strategy, build, arrays, spec)
+        events.add("data", train_examples=data.train_examples, test_examples=data.test_examples)
+        if kind.coordinated:
+            trainer = ParameterServerTrainer(strategy, build, data, spec, kind.synchronous)
+        else:
+            trainer = Trainer(strategy, build, data, spec)
     parameters = int(trainer.model.count_params())
     events.add("built", model_parameters=parameters)
     chatty = cluster.rank == 0  # the chief's log has the progress
@@ -113,12 +127,16 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
 
     result = trainer.train(events, report_line)
     compute_steps: list[float] = []
+    rounds: list[AttributionRound] = []
     if result.diverged:
         events.add("evaluated")  # the phase is there, and empty: nothing is left to evaluate
     else:
         report_line(trainer.evaluate(result, events, "evaluated"))
         compute_steps = trainer.compute_steps()
+        if spec.recipe.attribution and isinstance(trainer, AllReduceLoop):
+            rounds = trainer.attribute(events)
     events.add("probed", steps=len(compute_steps))
+    files = prepared_data.files_folder(dataset_file)
     return TrainingReport(
         **fields_of(place_of(context, spec, used)),
         replicas=trainer.replicas if worker_devices is None else len(worker_devices),
@@ -127,7 +145,12 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         per_replica_batch_size=trainer.batch,
         examples_per_step=trainer.examples_per_step,
         model_parameters=parameters,
-        data_sha256=arrays.sha256,
+        data_sha256=(
+            data.sha256
+            if isinstance(data, Arrays)
+            else prepared_data.pipeline_sha256(str(spec.dataset), files)
+        ),
+        input_wait_s=result.input_wait_s,
         warnings=tuple(user_model.warnings(trainer.model, spec.recipe)),
         train_examples=trainer.train_examples,
         test_examples=trainer.test_examples,
@@ -136,6 +159,31 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         epochs=tuple(result.epochs),
         steps=tuple(result.steps),
         compute_steps=tuple(compute_steps),
+        attribution=tuple(rounds),
         test_loss=result.test_loss,
         test_accuracy=result.test_accuracy,
     )
+
+
+def _data_of(context: RankContext, spec: RunSpec, dataset_file: Path) -> Arrays | Datasets:
+    """The prepared arrays, or this worker's part of a pipeline."""
+    recipe, dataset = spec.recipe, spec.dataset
+    if dataset is None or not user_code.is_pipeline(dataset):
+        return catalogue.load(dataset_file, recipe.train_examples_max, recipe.test_examples_max)
+    import keras
+
+    place = PipelineContext(
+        workers=spec.jobs["worker"],
+        worker=context.cluster.index,
+        replicas=spec.replicas,
+        per_replica_batch_size=spec.per_replica_batch_size,
+        per_worker_batch_size=spec.global_batch_size // spec.jobs["worker"],
+        global_batch_size=spec.global_batch_size,
+        seed=spec.seed,
+        folder=prepared_data.files_folder(dataset_file).absolute(),
+    )
+    # shuffles without a seed of their own are in the same order on all workers, and in each attempt
+    keras.utils.set_random_seed(spec.seed)
+    given = variants.data_parameters(dataset, recipe)
+    returned = user_code.call(dataset, {**given, user_code.CONTEXT: place})
+    return datasets_of(dataset, returned)
