@@ -6,6 +6,7 @@ OUTPUTS  CONFIG; RESULTS, the study's folder; RUN and POINT, templates of the fo
          RESOURCES of the jobs of runs and benchmarks
 """
 
+import functools
 import gc
 import json
 import os
@@ -32,9 +33,10 @@ from tfscaling.files import atomic
 from tfscaling.files.source_files import source_files
 from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS, titles
+from tfscaling.records import prepared_data, staleness
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import config_files, configuration, grid, order, platforms
-from tfscaling.study import run_spec, variants
+from tfscaling.study import run_spec, user_source, variants
 from tfscaling.study.config import AXES
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries
@@ -81,8 +83,11 @@ RUNS = {run.spec.path: run for run in order.randomised(GRID.runs, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
 BENCHMARKS = {each.point.path: each.spec for each in MANIFEST.all_reduce_benchmarks if each.spec}
+CODES = {user_source.of_run(run.spec) for run in GRID.runs}
 #: Name of prepared data → the specification of a run that reads it.
 PREPARED = {variants.data_name(r.spec.dataset, r.spec.recipe): r.spec for r in GRID.runs}
+#: Source files of the user's functions and programs.
+USER_CODE = sorted({path for code in CODES for path in code.files()})
 PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
 #: Published results lie where the configuration says, with a module's `prefix` too.
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
@@ -163,6 +168,39 @@ def prepared_dataset(wildcards):
     """The file that the ranks of a run read."""
     spec = run_of(wildcards).spec
     return f"results/datasets/{variants.data_name(spec.dataset, spec.recipe)}.npz"
+
+
+def force_if_other_code(wildcards):
+    """An input function that returns no file, and forces the job if the user's code has changed.
+
+    What is prepared is cheap beside a training, and runs of the earlier code are stale anyway.
+    """
+    spec = PREPARED.get(wildcards.dataset)
+    file = Path(ROOT, "datasets", f"{wildcards.dataset}.npz")
+    facts = prepared_data.facts(file) if spec and workflow.is_main_process else None
+    if facts and facts.user_code != user_source.of_names(spec.dataset).checksums():
+        workflow.dag.forcefiles.add(str(file))
+    return []
+
+
+def force_if_stale(wildcards):
+    """The same for a run whose record is stale, where `rerun_stale` asks for it."""
+    if CONFIG.rerun_stale and workflow.is_main_process:
+        path = RUN.format(**wildcards)
+        if path in stale_runs():
+            workflow.dag.forcefiles.add(f"{ROOT}/runs/{path}/run.json")
+    return []
+
+
+@functools.cache
+def stale_runs():
+    """The folders of the runs whose record is stale."""
+    return staleness.stale([run.spec for run in RUNS.values()], Path(ROOT, "runs"))
+
+
+def user_code(wildcards):
+    """The source files of the user's: a change of them makes new tables, but no new run."""
+    return local([str(path) for path in USER_CODE])
 
 
 def name_of_dataset(wildcards):

@@ -17,6 +17,7 @@ from tfscaling.jobs.attempt import Attempt
 from tfscaling.records import checks, clock, events, prepared_data, run_record, run_results
 from tfscaling.records.failure_report import Cause
 from tfscaling.records.run_record import Environment, PreparedData
+from tfscaling.study import user_source
 from tfscaling.study.run_spec import RunSpec
 
 LAUNCH_S = clock.now()
@@ -35,16 +36,20 @@ def main() -> None:
         data = prepared_data.describe(args.dataset_file, spec.recipe)
         arguments = ["--dataset-file", str(args.dataset_file)]
         limits = launching.limits_of(args)
+        code = user_source.of_run(spec).checksums()
         cause = attempt.run_ranks(SCRIPTS / "train_rank.py", arguments, spec, limits)
-        return cause or finish(args.record, spec, attempt, data)
+        return cause or finish(args.record, spec, attempt, data, code)
 
     launching.run(args.record.parent, spec, work)
 
 
-def finish(path: Path, spec: RunSpec, attempt: Attempt, data: PreparedData) -> Cause | None:
+def finish(
+    path: Path, spec: RunSpec, attempt: Attempt, data: PreparedData, code: dict[str, str]
+) -> Cause | None:
     """Check what the ranks left and write the record; the cause if the run does not count.
 
-    `data` is what the ranks were to read.
+    `data` is what the ranks were to read, `code` has the checksums of the user's code that they
+    were to load.
     """
     reports = rank_files.training_reports(attempt.scratch)
     if wrong := checks.violations(spec, data, reports):
@@ -59,8 +64,12 @@ def finish(path: Path, spec: RunSpec, attempt: Attempt, data: PreparedData) -> C
     ]
     if missing := run_results.missing_phases(rank_events, reports):
         return Cause(kind="invalid", message="; ".join(missing))
-    origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ))
-    unchecked = checks.unchecked(spec, reports)
+    origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ), code)
+    changed = user_source.differences(code, user_source.of_run(spec).checksums())
+    unchecked = (
+        *checks.unchecked(spec, reports),
+        *(f"which code the ranks loaded: {name} was changed during the run" for name in changed),
+    )
     environment = Environment(**asdict(origin), dataset=data, unchecked=unchecked)
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
     events.write(path.with_name(run_record.EVENTS), merged)

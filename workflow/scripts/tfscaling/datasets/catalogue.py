@@ -20,7 +20,7 @@ from tfscaling.datasets.npz import Nest as Nest
 from tfscaling.files import atomic
 from tfscaling.records.prepared_data import SHA256, DatasetFacts, Examples
 from tfscaling.records.run_record import write_json
-from tfscaling.study import user_code
+from tfscaling.study import user_code, user_source
 from tfscaling.study.user_code import NOTHING, Given
 
 #: Where Keras publishes the files of its datasets.
@@ -245,6 +245,7 @@ def fetch(
     user chose must not be replaced by other data without a word.
     """
     dataset, failures = get(name, parameters), []
+    code = user_source.of_names(name).checksums()  # as it is before it is loaded
     for source, read in _readers(dataset, path).items():
         try:
             arrays = read()
@@ -262,6 +263,7 @@ def fetch(
             path=str(path) if path else None,
             sha256=checksum,
             examples=Examples(**{part: npz.examples(part, arrays) for part in npz.NAMES}),
+            user_code=code,
         )
         write_json(provenance, facts)
         with atomic.whole(output) as temporary, temporary.open("wb") as opened:

@@ -15,7 +15,8 @@ import msgspec
 
 from tfscaling.records import run_record
 from tfscaling.records.rank_report import Positive, Sha256
-from tfscaling.records.run_record import PreparedData
+from tfscaling.records.run_record import PreparedData, UserCode
+from tfscaling.records.run_states import RERUN_STALE
 from tfscaling.study.config import Recipe
 
 #: The name of the checksum in the prepared file.
@@ -41,6 +42,7 @@ class DatasetFacts(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None = None
     sha256: Sha256
     examples: Examples
+    user_code: UserCode = {}
 
 
 _DECODER = msgspec.json.Decoder(DatasetFacts)
@@ -64,6 +66,7 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
         sha256=found.sha256,
         train_examples=_at_most(found.examples.y_train, recipe.train_examples_max),
         test_examples=_at_most(found.examples.y_test, recipe.test_examples_max),
+        user_code=found.user_code,
     )
 
 
@@ -89,7 +92,8 @@ def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[
         for found in set(counts) - {usual}:
             reasons[name, found] = (
                 f"made of other data: the arrays of {name} have the checksum {found[:_SHOWN]}, "
-                f"those of {whose} {usual[:_SHOWN]}; to make the run again delete its run.json"
+                f"those of {whose} {usual[:_SHOWN]}; "
+                f"make the run again with {RERUN_STALE}"
             )
     return [reasons.get((data.name, data.sha256), "") if data else "" for data in used]
 

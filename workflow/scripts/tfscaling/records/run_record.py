@@ -152,6 +152,16 @@ class Metrics(Computation, frozen=True, kw_only=True):
     epochs: Annotated[tuple[Epoch, ...], Meta(min_length=1)]
 
 
+#: `user_source.Checksums` in a record.
+UserCode = Annotated[
+    dict[str, str],
+    Meta(
+        description="File of the user's code, relative to the project folder → its SHA-256; "
+        "installed package → its version. Empty for the workflow's own models and datasets."
+    ),
+]
+
+
 class PreparedData(Part, frozen=True, kw_only=True):
     """What the ranks read."""
 
@@ -166,6 +176,7 @@ class PreparedData(Part, frozen=True, kw_only=True):
     ]
     train_examples: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
     test_examples: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
+    user_code: UserCode = {}
 
 
 class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -200,6 +211,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="Slurm's settings that place, bind and trace tasks."),
     ]
     started: str | None = None
+    user_code: UserCode = {}
 
 
 class Environment(Origin, frozen=True, kw_only=True):
