@@ -7,11 +7,17 @@ since the program's start, of this rank alone.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 
 class ObservationError(ValueError):
-    """What a program left cannot be read: the file, the line and what is wrong."""
+    """What a program left cannot be read: the file, the line (from 1) and what is wrong."""
+
+    def __init__(self, path: Path, message: str, line: int | None = None) -> None:
+        place = str(path) if line is None else f"{path}, line {line}"
+        super().__init__(f"{place}: {message}")
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +66,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     #: The last step had ended.
     last_step_s: float | None = None
     steps: int | None = None
+    #: Of this rank alone.
     examples: int | None = None
+    #: Of all ranks together, where the program counts so (MLPerf's `samples_count`).
+    examples_of_all_ranks: int | None = None
     input_wait_s: float | None = None
     epochs: tuple[ObservedEpoch, ...] = ()
     evaluations: tuple[ObservedEvaluation, ...] = ()
@@ -69,3 +78,18 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     windows: tuple[Totals, ...] = ()
     #: Sentences for the record.
     warnings: tuple[str, ...] = ()
+
+
+#: A metric with one of these before its name is of held-out examples.
+_HELD_OUT = ("test_", "val_", "validation_", "eval_")
+
+
+def is_held_out(metric: str) -> bool:
+    """Whether a program's name of a metric says that it is of held-out examples."""
+    return metric.startswith(_HELD_OUT)
+
+
+def prefix_free(metric: str) -> str:
+    """`accuracy` of `val_accuracy`; another name as it is."""
+    prefix = next((prefix for prefix in _HELD_OUT if metric.startswith(prefix)), "")
+    return metric.removeprefix(prefix)

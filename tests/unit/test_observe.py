@@ -1,0 +1,397 @@
+"""`workflow/observe`: what a program says of itself, without TensorFlow and with Keras's `fit`."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import SCRIPTS
+from shared import made_once
+from tfscaling.jobs import observers
+from tfscaling.records import observed_events, observed_tensorboard
+from tfscaling.records.observations import ObservationError, Observed
+
+OBSERVE = SCRIPTS.parent / "observe" / "observe.py"
+BATCHES = [[1.0] * 4, [2.0] * 4, [3.0] * 2]
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path | None], Any]:
+    """`observe.py` as a program imports it, with or without the variable."""
+
+    def loaded(events: Path | None) -> Any:
+        monkeypatch.delenv(observers.VARIABLE, raising=False)
+        if events is not None:
+            monkeypatch.setenv(observers.VARIABLE, str(events))
+        spec = importlib.util.spec_from_file_location("observe_of_a_program", OBSERVE)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return loaded
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    return tmp_path / "rank-0.program.jsonl"
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def run(program: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env={**os.environ, "PYTHONPATH": str(OBSERVE.parent), **environment},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
+def test_without_the_variable_nothing_is_done(load: Any, tmp_path: Path) -> None:
+    observe = load(None)
+    assert observe.steps(BATCHES) is BATCHES
+    observe.imported()
+    observe.step(examples=4)
+    observe.epoch(loss="not even looked at")
+    observe.eval(loss=None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_totals_are_of_the_whole_program(load: Any, events: Path) -> None:
+    observe = load(events)
+    for loss in (0.5, 0.25):
+        for _ in observe.steps(BATCHES):
+            pass
+        observe.epoch(loss=loss)
+        observe.eval({"val/accuracy": 1 - loss})
+    seen = observed_events.read(events)
+    assert (seen.steps, seen.examples) == (6, 20)
+    assert [(e.epoch, e.steps, e.examples, e.metrics) for e in seen.epochs] == [
+        (1, 3, 10, {"loss": 0.5}),
+        (2, 6, 20, {"loss": 0.25}),
+    ]
+    assert [(e.epoch, e.metrics) for e in seen.evaluations] == [
+        (1, {"val/accuracy": 0.5}),
+        (2, {"val/accuracy": 0.75}),
+    ]
+    assert seen.evaluations[0].begin_s == seen.epochs[0].time_s
+    assert seen.input_wait_s is not None and seen.first_step_s is not None
+    assert seen.windows[0].steps == 1 and seen.windows[0].examples == 4
+
+
+@pytest.mark.parametrize(("interval_s", "written"), [(1e9, [1, 100]), (0.0, list(range(1, 101)))])
+def test_lines_of_steps_are_rationed_but_not_the_first_and_the_last(
+    load: Any, events: Path, interval_s: float, written: list[int]
+) -> None:
+    observe = load(events)
+    observe.INTERVAL_S = interval_s
+    for _ in observe.steps(range(100), examples=1):
+        pass
+    observe.epoch()
+    assert [line["steps"] for line in lines(events) if line["event"] == "steps"] == written
+
+
+def test_a_batch_left_by_break_is_not_counted(load: Any, events: Path) -> None:
+    observe = load(events)
+    for number, _ in enumerate(observe.steps(itertools.repeat([1.0]))):
+        if number == 3:
+            break
+    observe.epoch()
+    for _ in observe.steps(itertools.islice(itertools.repeat([1.0]), 3)):
+        pass
+    observe.epoch()
+    assert [epoch.steps for epoch in observed_events.read(events).epochs] == [3, 6]
+
+
+def test_steps_of_a_loop_that_cannot_be_wrapped(load: Any, events: Path) -> None:
+    observe = load(events)
+    observe.step(examples=8)
+    observe.step(examples=800, steps=100)
+    observe.epoch(loss=1)
+    seen = observed_events.read(events)
+    assert (seen.steps, seen.examples, seen.input_wait_s) == (101, 808, None)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_is_null(load: Any, events: Path, value: float) -> None:
+    observe = load(events)
+    observe.step(1)
+    observe.epoch(loss=value)
+    observe.eval(loss=value)
+    seen = observed_events.read(events)
+    assert seen.epochs[0].metrics == seen.evaluations[0].metrics == {"loss": None}
+
+
+@pytest.mark.parametrize("value", [None, "high", [0.1, 0.2]])
+def test_what_is_no_number_is_an_error_with_its_name(load: Any, events: Path, value: Any) -> None:
+    with pytest.raises(TypeError, match="perplexity"):
+        load(events).epoch(perplexity=value)
+
+
+class Array:
+    def __init__(self, *shape: int | None) -> None:
+        self.shape = shape
+
+
+class PerReplica:
+    def __init__(self, *values: Any) -> None:
+        self.values = values
+
+
+@pytest.mark.parametrize(
+    ("batch", "size"),
+    [
+        (Array(32, 28, 28), 32),
+        ((Array(7, 3), Array(7)), 7),
+        ({"text": Array(5, 9), "label": Array(5)}, 5),
+        ([Array(6), Array(6)], 6),
+        ((None, Array(3)), 3),
+        (["a", "b", "c"], 3),
+        ((PerReplica(Array(4, 2), Array(3, 2)), PerReplica(Array(4), Array(3))), 7),
+        (PerReplica(Array(4), Array(None)), None),
+        (Array(), None),
+        (Array(None, 3), None),
+        (3.5, None),
+        ((), None),
+    ],
+)
+def test_the_examples_of_a_batch(load: Any, batch: Any, size: int | None) -> None:
+    assert load(None).batch_size(batch) == size
+
+
+def test_examples_that_cannot_be_counted_are_left_out(load: Any, events: Path) -> None:
+    observe = load(events)
+    for _ in observe.steps([1.5, 2.5]):
+        pass
+    observe.epoch()
+    seen = observed_events.read(events)
+    assert (seen.steps, seen.examples) == (2, None)
+
+
+def test_a_wrapped_loader_keeps_what_it_has(load: Any, events: Path) -> None:
+    class Loader(list[Any]):
+        sampler = "its own"
+
+    steps = load(events).steps(Loader(BATCHES), examples=len)
+    assert len(steps) == 3 and steps.sampler == "its own"
+    assert [list(steps), list(steps)] == [BATCHES, BATCHES]
+    assert lines(events)[0]["steps"] == 1
+
+
+def test_packages_imported_before_it_are_noticed(
+    load: Any, events: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    observe = load(events)
+    observe.step(1)
+    assert [line["event"] for line in lines(events)] == ["imported", "steps"]
+    assert observed_events.read(events).imported_s == round(observe._LOADED_S, 6)
+
+
+def test_the_last_steps_are_written_at_the_end_and_not_by_children(events: Path) -> None:
+    program = """
+import observe, os
+observe.INTERVAL_S = 1e9
+for _ in observe.steps(range(5), examples=2):
+    pass
+if os.fork() == 0:
+    observe.step(1000)
+    raise SystemExit
+os.wait()
+raise SystemExit(3)
+"""
+    done = run(program, TFSCALING_EVENTS=str(events))
+    assert done.returncode == 3, done.stderr
+    seen = observed_events.read(events)
+    assert (seen.steps, seen.examples) == (5, 10)
+
+
+def test_a_killed_program_leaves_what_it_reached(events: Path) -> None:
+    program = "import observe, os; observe.step(4); os.kill(os.getpid(), 9)"
+    done = run(program, TFSCALING_EVENTS=str(events))
+    assert done.returncode == -signal.SIGKILL
+    with events.open("a") as file:
+        file.write('{"event": "steps", "time')
+    seen = observed_events.read(events)
+    assert (seen.steps, seen.examples) == (1, 4)
+    assert seen.warnings == (f"{events.name} ends with half a line",)
+
+
+def test_two_processes_with_one_file_are_noticed(events: Path) -> None:
+    program = "import observe; [observe.step(4) for _ in range(3)]"
+    for _ in range(2):
+        run(program, TFSCALING_EVENTS=str(events))
+    with pytest.raises(ObservationError, match="steps goes back from 3 to 1.*two processes"):
+        observed_events.read(events)
+
+
+def test_a_file_that_cannot_be_written_does_not_stop_the_training(tmp_path: Path) -> None:
+    program = "import observe; [observe.step(4) for _ in range(3)]; print('trained')"
+    done = run(program, TFSCALING_EVENTS=str(tmp_path / "no folder" / "file"))
+    assert done.stdout == "trained\n" and done.stderr.count("No such file") == 1
+
+
+def test_the_observer_of_fit_runs_the_environments_own_sitecustomize(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('of the environment')")
+    environ = observers.variables("fit", tmp_path / "events", {"PYTHONPATH": str(tmp_path)})
+    done = run("import sys; print('tfscaling_observe_fit' in sys.modules)", **environ)
+    assert done.stdout == "of the environment\nTrue\n", done.stderr
+    assert not (tmp_path / "events").exists()
+
+
+PROGRAM = """
+import sys
+import numpy as np
+import tensorflow as tf
+keras, folder = tf.keras, sys.argv[1]
+rng = np.random.default_rng(1)
+x = rng.random((70, 4), dtype="float32")
+y = (x.sum(1) > 2).astype("float32")
+
+def model(cls=keras.Sequential, **settings):
+    made = cls([keras.layers.Dense(1, activation="sigmoid")])
+    made.compile("sgd", "binary_crossentropy", metrics=["accuracy"], **settings)
+    return made
+
+def batches():
+    for begin in range(0, 70, 16):
+        yield x[begin:begin + 16], y[begin:begin + 16]
+
+class Own(keras.Sequential):
+    def train_step(self, data):
+        return {**super().train_step(data), "mine": 1.5}
+
+first = model()
+first.fit(x, y, batch_size=16, epochs=2, validation_data=(x[:20], y[:20]), verbose=0)
+first.evaluate(x, y, verbose=0)
+if "generator" in sys.argv:
+    data = tf.data.Dataset.from_generator(
+        batches, output_signature=(tf.TensorSpec((None, 4)), tf.TensorSpec((None,))))
+    model(steps_per_execution=2).fit(data, verbose=0)
+model(Own).fit(x, y * np.nan, verbose=0)
+if "summary" in sys.argv:
+    for run, losses in {"train": [0.5, 0.25], "validation": [0.75, float("nan")]}.items():
+        with tf.summary.create_file_writer(f"{folder}/logs/{run}").as_default() as writer:
+            for step, loss in enumerate(losses):
+                tf.summary.write("epoch_loss", loss, step=step)
+                tf.summary.write("batch_loss", 9.0, step=step)
+    with tf.Graph().as_default(), tf.compat.v1.summary.FileWriter(f"{folder}/v1") as writer:
+        Summary = tf.compat.v1.Summary
+        for step in (100, 200):
+            values = {"Loss/train": 2.0, "accuracy/test": step / 400}
+            for tag, value in values.items():
+                entry = Summary.Value(tag=tag, simple_value=value)
+                writer.add_summary(Summary(value=[entry]), step)
+"""
+
+
+def fitted(folder: Path, *words: str, **environment: str) -> None:
+    script, events = folder / "train.py", observers.events_path(folder, 0)
+    script.write_text(PROGRAM)
+    environ = observers.variables("fit", events, {**os.environ, **environment})
+    done = subprocess.run(
+        [sys.executable, str(script), str(folder), *words],
+        env={**os.environ, **environment, **environ, "CUDA_VISIBLE_DEVICES": "-1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def with_keras(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_once(tmp_path_factory, "fit", lambda f: fitted(f, "generator", "summary"))
+
+
+@pytest.fixture(scope="module")
+def seen(with_keras: Path) -> Observed:
+    return observed_events.read(observers.events_path(with_keras, 0))
+
+
+def test_fit_is_observed_with_its_incomplete_batches(seen: Observed) -> None:
+    # 70 examples by 16, twice; then the same by a generator; then by 32 with a step of its own
+    assert [(e.epoch, e.steps, e.examples) for e in seen.epochs] == [
+        (1, 5, 70),
+        (2, 10, 140),
+        (3, 15, 210),
+        (4, 18, 280),
+    ]
+    assert (seen.windows[0].steps, seen.windows[0].examples) == (1, 16)
+    assert (seen.steps, seen.examples, seen.input_wait_s) == (18, 280, None)
+
+
+def test_fit_reports_metrics_and_held_out_ones_apart(seen: Observed) -> None:
+    assert all(epoch.metrics.keys() == {"accuracy", "loss"} for epoch in seen.epochs[:3])
+    assert seen.epochs[3].metrics["loss"] is None  # NaN
+    assert seen.epochs[3].metrics["mine"] == 1.5
+    assert [e.epoch for e in seen.evaluations] == [1, 2, 2]
+    assert all(e.metrics.keys() == {"accuracy", "loss"} for e in seen.evaluations)
+
+
+def test_times_of_fit_follow_each_other(seen: Observed) -> None:
+    times = [seen.imported_s, seen.first_step_s, seen.epochs[0].time_s]
+    times += [seen.evaluations[0].begin_s, seen.evaluations[0].time_s]
+    times += [seen.epochs[1].time_s, seen.evaluations[1].time_s, seen.evaluations[2].begin_s]
+    known = [time_s for time_s in times if time_s is not None]
+    assert len(known) == len(times) and known == sorted(known)
+
+
+def test_legacy_keras_is_observed_alike(tmp_path: Path) -> None:
+    pytest.importorskip("tf_keras")
+    fitted(tmp_path, TF_USE_LEGACY_KERAS="1")
+    seen = observed_events.read(observers.events_path(tmp_path, 0))
+    assert [(e.epoch, e.steps, e.examples) for e in seen.epochs] == [
+        (1, 5, 70),
+        (2, 10, 140),
+        (3, 13, 210),
+    ]
+    assert [e.metrics.keys() for e in seen.evaluations] == [{"accuracy", "loss"}] * 3
+    assert seen.epochs[2].metrics["loss"] is None
+
+
+def test_scalars_of_tensorboard_are_read_as_tensorflow_writes_them(with_keras: Path) -> None:
+    keras = observed_tensorboard.read(with_keras / "logs")
+    assert [epoch.metrics for epoch in keras.epochs] == [{"loss": 0.5}, {"loss": 0.25}]
+    assert [(e.epoch, e.metrics) for e in keras.evaluations] == [
+        (1, {"loss": 0.75}),
+        (2, {"loss": None}),
+    ]
+    torch = observed_tensorboard.read(with_keras / "v1")
+    assert [epoch.metrics for epoch in torch.epochs] == [{"loss": 2.0}] * 2
+    assert [e.metrics for e in torch.evaluations] == [{"accuracy": 0.25}, {"accuracy": 0.5}]
+    assert all(epoch.time_s is not None for epoch in (*keras.epochs, *torch.evaluations))
+
+
+def test_broken_event_files_of_tensorboard(with_keras: Path, tmp_path: Path) -> None:
+    (whole,) = (with_keras / "v1").glob("*tfevents*")
+    content = whole.read_bytes()
+    cut, broken = tmp_path / "cut", tmp_path / "broken"
+    for folder, text in {
+        cut: content[:-3],
+        broken: content.replace(b"Loss/train", b"\xff" * 10),
+    }.items():
+        folder.mkdir()
+        (folder / whole.name).write_bytes(text)
+    assert len(observed_tensorboard.read(cut).evaluations) == 1  # the last record is left out
+    with pytest.raises(ObservationError, match="record 2 is broken"):
+        observed_tensorboard.read(broken)
+    with pytest.raises(ObservationError, match="no event files"):
+        observed_tensorboard.read(tmp_path / "nothing")
