@@ -70,6 +70,11 @@ except configuration.ConfigError as error:
     sys.exit(str(error))  # one line; Snakemake would put the file and line of this code before it
 
 
+def data_of(spec):
+    """The name of the prepared data that a run reads."""
+    return variants.data_name(spec.dataset, spec.recipe)
+
+
 #: What is made from this configuration alone. Runs, benchmarks and datasets are shared by studies.
 RESULTS = f"results/{CONFIG.study}"
 #: As files have it.
@@ -85,7 +90,7 @@ POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
 BENCHMARKS = {each.point.path: each.spec for each in MANIFEST.all_reduce_benchmarks if each.spec}
 CODES = {user_source.of_run(run.spec) for run in GRID.runs}
 #: Name of prepared data → the specification of a run that reads it.
-PREPARED = {variants.data_name(r.spec.dataset, r.spec.recipe): r.spec for r in GRID.runs}
+PREPARED = {data_of(run.spec): run.spec for run in GRID.runs}
 #: Source files of the user's functions and programs.
 USER_CODE = sorted({path for code in CODES for path in code.files()})
 PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
@@ -165,27 +170,49 @@ def run_priority(wildcards):
 
 @platforms.with_signature
 def prepared_dataset(wildcards):
-    """The file that the ranks of a run read."""
-    spec = run_of(wildcards).spec
-    return f"results/datasets/{variants.data_name(spec.dataset, spec.recipe)}.npz"
+    """The file that the ranks of a run read.
 
-
-def force_if_other_code(wildcards):
-    """An input function that returns no file, and forces the job if the user's code has changed.
-
-    What is prepared is cheap beside a training, and runs of the earlier code are stale anyway.
+    That it is made again is a reason to run only for runs that are to be made of it: see
+    `runs_of_changed_data`.
     """
-    spec = PREPARED.get(wildcards.dataset)
-    file = Path(ROOT, "datasets", f"{wildcards.dataset}.npz")
-    facts = prepared_data.facts(file) if spec and workflow.is_main_process else None
-    if facts and facts.user_code != user_source.of_names(spec.dataset).checksums():
-        workflow.dag.forcefiles.add(str(file))
+    run = run_of(wildcards)
+    file = f"results/datasets/{data_of(run.spec)}.npz"
+    return file if run.spec.path in runs_of_changed_data() else ancient(file)
+
+
+@functools.cache
+def runs_of_changed_data():
+    """Folders of the runs to make whose prepared data was made by earlier code of the user's."""
+    if not workflow.is_main_process:
+        return set()
+    changed = set()
+    for name, spec in PREPARED.items():
+        facts = prepared_data.facts(Path(ROOT, "datasets", f"{name}.npz"))
+        code = user_source.of_names(spec.dataset)
+        if facts and code.functions and facts.user_code != code.checksums():
+            changed.add(name)
+    due = [
+        run.spec
+        for run in RUNS.values()
+        if not run.extra_repeat and is_selected(run.spec.point) and data_of(run.spec) in changed
+    ]
+    made = stale_runs() if CONFIG.rerun == "stale" else set()
+    return {spec.path for spec in due} & (made | staleness.to_make(due, Path(ROOT, "runs")))
+
+
+def force_if_changed(wildcards):
+    """An input function that returns no file, and forces the job if runs of changed data are due.
+
+    If none is, the data is left as it is: Snakemake looks at no reason of a job after a forced one.
+    """
+    if any(data_of(RUNS[path].spec) == wildcards.dataset for path in runs_of_changed_data()):
+        workflow.dag.forcefiles.add(f"{ROOT}/datasets/{wildcards.dataset}.npz")
     return []
 
 
 def force_if_stale(wildcards):
-    """The same for a run whose record is stale, where `rerun_stale` asks for it."""
-    if CONFIG.rerun_stale and workflow.is_main_process:
+    """The same for a run whose record is stale, where `rerun: stale` asks for it."""
+    if CONFIG.rerun == "stale" and workflow.is_main_process:
         path = RUN.format(**wildcards)
         if path in stale_runs():
             workflow.dag.forcefiles.add(f"{ROOT}/runs/{path}/run.json")

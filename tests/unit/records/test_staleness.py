@@ -47,7 +47,7 @@ def change(path: Path, **environment: Any) -> None:
 
 
 def reasons(manifest: Manifest) -> list[tuple[str, str]]:
-    """(status, reason) of each run; the table and the list for `rerun_stale` agree."""
+    """(status, reason) of each run; the table and the list for `rerun: stale` agree."""
     staleness.now.cache_clear()
     table, _ = runs_table.run_tables(manifest.runs, RUNS)
     specs = [run.spec for run in manifest.runs]
@@ -77,7 +77,7 @@ def test_runs_of_earlier_code_are_stale_until_the_change_is_undone(
         assert re.match(
             rf"made by other code: {name} \([0-9a-f]{{12}}, now [0-9a-f]{{12}}\); ", reason
         )
-        assert "--config rerun_stale=true" in reason
+        assert "--config rerun=stale" in reason
     change(of_node(planned, 2), user_code=user_source.of_run(planned.runs[1].spec).checksums())
     assert [status for status, _ in reasons(planned)] == ["stale", "ok", "stale"]
     Path(name).write_text(before)
@@ -112,11 +112,11 @@ def test_other_parameters_and_other_data_are_stale_as_before(planned: Manifest) 
     assert [status for status, _ in reasons(planned)] == ["stale", "stale", "ok"]
 
 
-@pytest.mark.parametrize(("asked", "to_do"), [(False, 0), (True, 3)])
+@pytest.mark.parametrize(("asked", "to_do"), [("none", 0), ("stale", 3)])
 def test_the_plan_has_stale_runs_where_they_are_asked_for(
-    asked: bool, to_do: int, planned: Manifest
+    asked: str, to_do: int, planned: Manifest
 ) -> None:
     Path("net.py").write_text("def model(): return 1\n")
-    config = valid_config(*CONFIG, (("rerun_stale",), asked))
+    config = valid_config(*CONFIG, (("rerun",), asked))
     made = costed_plan.make(config, planned, RUNS)
     assert (len(made.runs), made.stale, made.finished) == (to_do, 3 - to_do, 0)

@@ -95,7 +95,7 @@ def test_a_module_with_a_syntax_error_counts_itself() -> None:
         (("python", "../outside.py"), set()),
         (("python", "-c", "import tool.main"), set()),
     ],
-    ids=str,
+    ids=["script", "module", "package", "shell", "outside", "text"],
 )
 def test_files_of_the_project_among_the_words_of_a_program_count(
     program: tuple[str, ...], names: set[str]

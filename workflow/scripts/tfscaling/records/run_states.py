@@ -23,6 +23,6 @@ class RunState(enum.StrEnum):
 
 
 #: What snakemake is given to make stale runs again.
-RERUN_STALE = "--config rerun_stale=true"
+RERUN_STALE = "--config rerun=stale"
 #: States of a run that ended as it should: it has a record and is not run again.
 FINISHED = (RunState.OK, RunState.DIVERGED)

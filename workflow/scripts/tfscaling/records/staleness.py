@@ -7,11 +7,11 @@ folder now; a change of it reruns nothing by itself.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tfscaling.records import prepared_data, run_record
-from tfscaling.records.run_record import RunRecord
+from tfscaling.records.run_record import PreparedData, RunRecord
 from tfscaling.records.run_states import RERUN_STALE
 from tfscaling.study import run_spec, user_source
 from tfscaling.study.run_spec import RunSpec
@@ -53,16 +53,33 @@ def now(code: Code, folder: Path) -> Checksums:
 
 def stale(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
     """The folders below `runs_dir` of the runs whose record is stale."""
-    specs = list(specs)
-    found, data = set(), []
-    for spec in specs:
-        try:
-            record = run_record.read(runs_dir / spec.path / run_record.RECORD)
-        except run_record.RecordError:
-            record = None
+    found, paths = set(), []
+    data: list[PreparedData | None] = []
+    for spec, record in _records(specs, runs_dir):
+        paths.append(spec.path)
         if record and (other_parameters(spec, record) or other_code(spec, record)):
             found.add(spec.path)
-            record = None
-        data.append(record.environment.dataset if record else None)
+            data.append(None)
+        else:
+            data.append(record.environment.dataset if record else None)
     others = prepared_data.other_data(data, prepared_data.folder_beside(runs_dir))
-    return found | {spec.path for spec, other in zip(specs, others, strict=True) if other}
+    return found | {path for path, other in zip(paths, others, strict=True) if other}
+
+
+def to_make(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
+    """Those of the runs that have no record of their parameters, which need no asking for."""
+    return {
+        spec.path
+        for spec, record in _records(specs, runs_dir)
+        if record is None or other_parameters(spec, record)
+    }
+
+
+def _records(
+    specs: Iterable[RunSpec], runs_dir: Path
+) -> Iterator[tuple[RunSpec, RunRecord | None]]:
+    for spec in specs:
+        try:
+            yield spec, run_record.read(runs_dir / spec.path / run_record.RECORD)
+        except run_record.RecordError:
+            yield spec, None

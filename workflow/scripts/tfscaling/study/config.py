@@ -791,13 +791,13 @@ class Config(Keys, frozen=True, kw_only=True):
         NotEmpty | None,
         about("Only the platforms of this cluster are run; null runs all. Tables show all runs."),
     ] = None
-    rerun_stale: Annotated[
-        bool,
+    rerun: Annotated[
+        Literal["none", "stale"],
         about(
-            "If true, runs whose record is stale (made with other parameters, by other code or of "
-            "other data) are made again. Give it on the command line: `--config rerun_stale=true`."
+            "`stale` makes runs again whose record is stale: made with other parameters, by other "
+            "code or of other data. Give it on the command line: `--config rerun=stale`."
         ),
-    ] = False
+    ] = "none"
     budget: Annotated[
         Budget,
         about(

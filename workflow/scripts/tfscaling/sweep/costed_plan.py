@@ -77,7 +77,7 @@ class Plan:
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
     `benchmarks` still to do are no rows of the plan. `stale` runs of other code or data are made
-    again only with `rerun_stale`.
+    again only with `rerun: stale`.
     """
 
     rows: list[PlanRow]
@@ -113,7 +113,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
 
     `planned` is the manifest of the configuration. A run is still to do unless it has a record,
     valid or diverged, made with the expected parameters; one that is stale for its code or data
-    is to do if `rerun_stale` asks for it.
+    is to do if `rerun: stale` asks for it.
     Raises ConfigError if no platform is on the cluster that was chosen.
     """
     platforms.check_cluster(config)
@@ -127,7 +127,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     for run, status, reason, record in zip(selected, *states, strict=True):
         if status in FINISHED:
             continue
-        if status == RunState.STALE and pd.notna(record) and not config.rerun_stale:
+        if status == RunState.STALE and pd.notna(record) and config.rerun != "stale":
             kept += 1
             continue
         point = run.spec.point
