@@ -42,6 +42,15 @@ def test_a_program_of_any_language(tmp_path: Path) -> None:
     assert seen.windows[1] == Totals(time_s=120, steps=11, examples=352, input_wait_s=1.5)
 
 
+@pytest.mark.parametrize(("epochs", "last_step_s"), [([], 110), ([115], 115)])
+def test_the_last_step_has_ended_when_its_epochs_values_came(
+    tmp_path: Path, epochs: list[float], last_step_s: float
+) -> None:
+    ends = [{**EPOCH, "time_s": time_s} for time_s in epochs]
+    seen = read(tmp_path, step(100, 1), step(110, 9), *ends, step(130, 9))
+    assert seen.last_step_s == last_step_s
+
+
 def test_the_example_of_the_documentation(tmp_path: Path) -> None:
     text = (REPOSITORY / "docs" / "observe.md").read_text()
     block = text.split("```json\n")[1].split("```")[0]

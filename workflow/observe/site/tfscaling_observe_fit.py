@@ -330,7 +330,8 @@ def _examples_counted(model: Any) -> int | None:
         return None
     loss = next((m for m in model.metrics if m.name == "loss" and hasattr(m, "count")), None)
     try:
-        examples = None if loss is None else round(_local_sum(loss.count))
+        # with JAX it is of the batches of all processes, which have equal shares
+        examples = None if loss is None else round(_local_sum(loss.count) / _processes_of_jax())
     except (AttributeError, TypeError, ValueError, RuntimeError):
         return None
     return examples or None
@@ -358,7 +359,18 @@ def _examples_given(arguments: dict[str, Any], steps: int) -> int | None:
     return min(steps * int(arguments.get("batch_size") or 32), trained)
 
 
+def _processes_of_jax() -> int:
+    """How many processes train one model by `keras.distribution`; 1 with another backend."""
+    keras, jax = sys.modules.get("keras"), sys.modules.get("jax")
+    backend = getattr(getattr(keras, "config", None), "backend", None)
+    if jax is None or backend is None or backend() != "jax":
+        return 1
+    return int(jax.process_count())
+
+
 def _of_several_workers(model: Any) -> bool:
+    if _processes_of_jax() > 1:
+        return True
     strategy = getattr(model, "distribute_strategy", None)
     several = getattr(getattr(strategy, "extended", None), "_in_multi_worker_mode", None)
     return several is not None and bool(several())
@@ -370,6 +382,7 @@ def _is_undistributed(model: Any, error: Exception) -> bool:
     return (
         of_keras_3
         and isinstance(model, keras.Model)
+        and _processes_of_jax() == 1
         and _of_several_workers(model)
         and any(text in str(error) for text in _UNDISTRIBUTED)
     )

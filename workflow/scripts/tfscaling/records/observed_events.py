@@ -185,7 +185,7 @@ class _Found:
         return Observed(
             imported_s=self._imported_s,
             first_step_s=self._windows[0].time_s,
-            last_step_s=next(w.time_s for w in self._windows if w.steps == last.steps),
+            last_step_s=self._last_step_s(last.steps),
             steps=last.steps,
             examples=last.examples,
             input_wait_s=last.input_wait_s,
@@ -194,6 +194,11 @@ class _Found:
             windows=tuple(self._windows),
             warnings=tuple(self.warnings),
         )
+
+    def _last_step_s(self, steps: int) -> float:
+        """When the last step had ended: by its epoch's values, which were fetched, if they came."""
+        first_s = next(window.time_s for window in self._windows if window.steps == steps)
+        return next((e.time_s for e in self._epochs if e.steps == steps and e.time_s), first_s)
 
     def _error(self, number: int, message: str) -> ObservationError:
         return ObservationError(self._path, message, number)
