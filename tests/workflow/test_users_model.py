@@ -115,7 +115,7 @@ WRONG: dict[str, tuple[tuple[str, str], tuple[str, str], list[str]]] = {
         ["recipes.quarters.dataset", "quarters.py defines no data"],
     ),
     "syntax error": (
-        ("", ""), ("def model()", "def model("),
+        ("", ""), ("def model(filters)", "def model(filters"),
         ["quarters.py has a syntax error in line"],
     ),
     "unknown parameter": (

@@ -219,6 +219,18 @@ def force_if_stale(wildcards):
     return []
 
 
+def force_if_stale_benchmark(wildcards):
+    """The same for a benchmark."""
+    path = POINT.format(**wildcards)
+    if CONFIG.rerun == "stale" and workflow.is_main_process and path in BENCHMARKS:
+        from tfscaling.analysis import communication
+
+        folder = Path(ROOT, "all_reduce")
+        if communication.read(BENCHMARKS[path], folder).status == communication.STALE:
+            workflow.dag.forcefiles.add(f"{ROOT}/all_reduce/{path}/all_reduce.json")
+    return []
+
+
 @functools.cache
 def stale_runs():
     """The folders of the runs whose record is stale."""

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import all_reduce_records
 import pytest
 from builders import manifest_of, valid_config, write_record
 from generator import write_dataset_facts
+from tfscaling.analysis import communication
 from tfscaling.records import staleness
 from tfscaling.study import user_source
 from tfscaling.study.manifest import Manifest
@@ -120,3 +122,22 @@ def test_the_plan_has_stale_runs_where_they_are_asked_for(
     config = valid_config(*CONFIG, (("rerun",), asked))
     made = costed_plan.make(config, planned, RUNS)
     assert (len(made.runs), made.stale, made.finished) == (to_do, 3 - to_do, 0)
+
+
+def test_a_benchmark_of_earlier_code_is_stale_and_kept_until_it_is_asked_for() -> None:
+    config = valid_config(*CONFIG, (("all_reduce_benchmark",), {"enabled": True}))
+    planned = [each for each in manifest_of(config).all_reduce_benchmarks if each.spec]
+    folder = Path("results/all_reduce")
+    for each in planned:
+        assert each.spec
+        code = user_source.of_names(each.spec.point.model)
+        change(all_reduce_records.write(folder, each), user_code=code.checksums())
+    assert communication.to_do(planned, folder, rerun_stale=True) == []
+    Path("net.py").write_text("def model(): return 1\n")
+    staleness.now.cache_clear()
+    assert planned[0].spec
+    made = communication.read(planned[0].spec, folder)
+    assert (made.status, made.is_kept) == ("stale", True)
+    assert made.reason.startswith("made by other code: net.py (")
+    assert communication.to_do(planned, folder) == []
+    assert communication.to_do(planned, folder, rerun_stale=True) == planned

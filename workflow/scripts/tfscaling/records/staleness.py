@@ -32,17 +32,23 @@ def other_code(spec: RunSpec, record: RunRecord) -> str:
 
     Records without checksums, made before there were any, are not compared.
     """
-    environment, found = record.environment, dict[str, str]()
-    for used, code in (
+    environment = record.environment
+    return changed_code(
         (environment.user_code, user_source.of_run(spec)),
         (environment.dataset.user_code, user_source.of_names(spec.dataset)),
-    ):
+    )
+
+
+def changed_code(*made_by: tuple[Checksums, Code]) -> str:
+    """The same of checksums in a record, each with the code that they are of."""
+    found: dict[str, str] = {}
+    for used, code in made_by:
         here = now(code, Path.cwd())
         if used and here:  # what is not here cannot be compared
             found |= user_source.differences(used, here)
     if not found:
         return ""
-    return f"made by other code: {', '.join(found.values())}; make the run again with {RERUN_STALE}"
+    return f"made by other code: {', '.join(found.values())}; make it again with {RERUN_STALE}"
 
 
 @functools.cache

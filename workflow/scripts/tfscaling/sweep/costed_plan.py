@@ -140,7 +140,9 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         if config.is_selected(out.point.platform):
             rows.append(_excluded_row(out, config))
     benchmarks = communication.to_do(
-        planned.all_reduce_benchmarks, benchmark_record.folder_beside(runs_dir)
+        planned.all_reduce_benchmarks,
+        benchmark_record.folder_beside(runs_dir),
+        config.rerun == "stale",
     )
     elsewhere = len(planned.runs) - len(selected)
     return Plan(rows, finished, elsewhere, _benchmarks(config, benchmarks), kept)
