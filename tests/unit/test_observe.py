@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from builders import SCRIPTS
 from shared import made_once
-from tfscaling.jobs import observers
 from tfscaling.records import observed_events, observed_tensorboard
 from tfscaling.records.observations import ObservationError, Observed
 
 OBSERVE = SCRIPTS.parent / "observe" / "observe.py"
+VARIABLE, EVENTS = "TFSCALING_EVENTS", "rank-0.program.jsonl"
 BATCHES = [[1.0] * 4, [2.0] * 4, [3.0] * 2]
 
 
@@ -31,9 +31,9 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path | None], Any]:
     """`observe.py` as a program imports it, with or without the variable."""
 
     def loaded(events: Path | None) -> Any:
-        monkeypatch.delenv(observers.VARIABLE, raising=False)
+        monkeypatch.delenv(VARIABLE, raising=False)
         if events is not None:
-            monkeypatch.setenv(observers.VARIABLE, str(events))
+            monkeypatch.setenv(VARIABLE, str(events))
         spec = importlib.util.spec_from_file_location("observe_of_a_program", OBSERVE)
         assert spec and spec.loader
         module = importlib.util.module_from_spec(spec)
@@ -45,7 +45,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path | None], Any]:
 
 @pytest.fixture
 def events(tmp_path: Path) -> Path:
-    return tmp_path / "rank-0.program.jsonl"
+    return tmp_path / EVENTS
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -61,6 +61,12 @@ def run(program: str, *words: str, **environment: str) -> subprocess.CompletedPr
         timeout=900,
         check=False,
     )
+
+
+def of_fit(events: Path, path: str = "") -> dict[str, str]:
+    """What a program's environment needs for `observe: fit`; `path` is its own PYTHONPATH."""
+    site = OBSERVE.parent / "site"
+    return {VARIABLE: str(events), "PYTHONPATH": os.pathsep.join(filter(None, [str(site), path]))}
 
 
 def test_without_the_variable_nothing_is_done(load: Any, tmp_path: Path) -> None:
@@ -249,7 +255,7 @@ def test_a_file_that_cannot_be_written_does_not_stop_the_training(tmp_path: Path
 
 def test_the_observer_of_fit_runs_the_environments_own_sitecustomize(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('of the environment')")
-    environ = observers.variables("fit", tmp_path / "events", {"PYTHONPATH": str(tmp_path)})
+    environ = of_fit(tmp_path / "events", str(tmp_path))
     done = run("import sys; print('tfscaling_observe_fit' in sys.modules)", **environ)
     assert done.stdout == "of the environment\nTrue\n", done.stderr
     assert not (tmp_path / "events").exists()
@@ -257,6 +263,7 @@ def test_the_observer_of_fit_runs_the_environments_own_sitecustomize(tmp_path: P
 
 PROGRAM = """
 import sys
+import traceback
 import numpy as np
 import tensorflow as tf
 keras, folder = tf.keras, sys.argv[1]
@@ -285,6 +292,10 @@ if "generator" in sys.argv:
         batches, output_signature=(tf.TensorSpec((None, 4)), tf.TensorSpec((None,))))
     model(steps_per_execution=2).fit(data, verbose=0)
 model(Own).fit(x, y * np.nan, verbose=0)
+try:
+    first.fit(x, y[:3], verbose=0)
+except ValueError:
+    traceback.print_exc()
 if "summary" in sys.argv:
     for run, losses in {"train": [0.5, 0.25], "validation": [0.75, float("nan")]}.items():
         with tf.summary.create_file_writer(f"{folder}/logs/{run}").as_default() as writer:
@@ -302,9 +313,9 @@ if "summary" in sys.argv:
 
 
 def fitted(folder: Path, *words: str, **environment: str) -> None:
-    script, events = folder / "train.py", observers.events_path(folder, 0)
+    script = folder / "train.py"
     script.write_text(PROGRAM)
-    environ = observers.variables("fit", events, {**os.environ, **environment})
+    environ = of_fit(folder / EVENTS, os.environ.get("PYTHONPATH", ""))
     done = subprocess.run(
         [sys.executable, str(script), str(folder), *words],
         env={**os.environ, **environment, **environ, "CUDA_VISIBLE_DEVICES": "-1"},
@@ -314,6 +325,7 @@ def fitted(folder: Path, *words: str, **environment: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    (folder / "stderr").write_text(done.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -323,7 +335,7 @@ def with_keras(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def seen(with_keras: Path) -> Observed:
-    return observed_events.read(observers.events_path(with_keras, 0))
+    return observed_events.read(with_keras / EVENTS)
 
 
 def test_fit_is_observed_with_its_incomplete_batches(seen: Observed) -> None:
@@ -354,10 +366,15 @@ def test_times_of_fit_follow_each_other(seen: Observed) -> None:
     assert len(known) == len(times) and known == sorted(known)
 
 
+def test_an_error_in_fit_is_not_in_a_file_of_the_observer(with_keras: Path) -> None:
+    text = (with_keras / "stderr").read_text()
+    assert text.count("Traceback") == 1 and "tfscaling_observe_fit" not in text
+
+
 def test_legacy_keras_is_observed_alike(tmp_path: Path) -> None:
     pytest.importorskip("tf_keras")
     fitted(tmp_path, TF_USE_LEGACY_KERAS="1")
-    seen = observed_events.read(observers.events_path(tmp_path, 0))
+    seen = observed_events.read(tmp_path / EVENTS)
     assert [(e.epoch, e.steps, e.examples) for e in seen.epochs] == [
         (1, 5, 70),
         (2, 10, 140),

@@ -71,8 +71,8 @@ except configuration.ConfigError as error:
 
 
 def data_of(spec):
-    """The name of the prepared data that a run reads."""
-    return variants.data_name(spec.dataset, spec.recipe)
+    """The name of the prepared data that a run reads; None of a user's program."""
+    return spec.dataset and variants.data_name(spec.dataset, spec.recipe)
 
 
 #: What is made from this configuration alone. Runs, benchmarks and datasets are shared by studies.
@@ -90,7 +90,7 @@ POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
 BENCHMARKS = {each.point.path: each.spec for each in MANIFEST.all_reduce_benchmarks if each.spec}
 CODES = {user_source.of_run(run.spec) for run in GRID.runs}
 #: Name of prepared data → the specification of a run that reads it.
-PREPARED = {data_of(run.spec): run.spec for run in GRID.runs}
+PREPARED = {data_of(run.spec): run.spec for run in GRID.runs if run.spec.dataset}
 #: Source files of the user's functions and programs.
 USER_CODE = sorted({path for code in CODES for path in code.files()})
 PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
@@ -170,14 +170,16 @@ def run_priority(wildcards):
 
 @platforms.with_signature
 def prepared_dataset(wildcards):
-    """The file that the ranks of a run read.
+    """The file that the ranks of a run read; none for a user's program.
 
     That it is made again is a reason to run only for runs that are to be made of it: see
     `runs_of_changed_data`.
     """
-    run = run_of(wildcards)
-    file = f"results/datasets/{data_of(run.spec)}.npz"
-    return file if run.spec.path in runs_of_changed_data() else ancient(file)
+    spec = run_of(wildcards).spec
+    if spec.dataset is None:
+        return []
+    file = f"results/datasets/{data_of(spec)}.npz"
+    return file if spec.path in runs_of_changed_data() else ancient(file)
 
 
 @functools.cache

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Run one training run: start its ranks, watch them, check what they got, write the record.
 
-INPUTS   the prepared dataset (--dataset-file), the run's specification (--spec)
+INPUTS   the prepared dataset (--dataset-file; none for a user's program), the run's specification
+         (--spec)
 OUTPUTS  run.json (--record), steps.csv and events.jsonl beside it; attempt=<n>/ with every rank's
          log; after a failure failure.json with the cause, and no run.json
 """
@@ -14,7 +15,15 @@ from msgspec.structs import asdict
 from tfscaling.jobs import attempt as launching
 from tfscaling.jobs import provenance, rank_files, slurm_job
 from tfscaling.jobs.attempt import Attempt
-from tfscaling.records import checks, clock, events, prepared_data, run_record, run_results
+from tfscaling.records import (
+    checks,
+    clock,
+    events,
+    prepared_data,
+    program_results,
+    run_record,
+    run_results,
+)
 from tfscaling.records.failure_report import Cause
 from tfscaling.records.run_record import Environment, PreparedData
 from tfscaling.study import user_source
@@ -27,28 +36,34 @@ SCRIPTS = Path(__file__).resolve().parent
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     launching.add_arguments(parser, RunSpec)
-    parser.add_argument("--dataset-file", type=Path, required=True, help="file of prepare_dataset")
+    what = "file of prepare_dataset; none for a user's program"
+    parser.add_argument("--dataset-file", type=Path, nargs="?", help=what)
     parser.add_argument("--record", type=Path, required=True, help="the run.json to write")
     args = parser.parse_args()
     spec: RunSpec = args.spec
+    if args.dataset_file is None and not spec.recipe.program:
+        parser.error("--dataset-file: missing")
 
     def work(attempt: Attempt) -> Cause | None:
-        data = prepared_data.describe(args.dataset_file, spec.recipe)
-        arguments = ["--dataset-file", str(args.dataset_file)]
         limits = launching.limits_of(args)
         code = user_source.of_run(spec).checksums()
-        cause = attempt.run_ranks(SCRIPTS / "train_rank.py", arguments, spec, limits)
+        if spec.recipe.program:
+            data, script, arguments = None, "program_rank.py", []
+        else:
+            data = prepared_data.describe(args.dataset_file, spec.recipe)
+            script, arguments = "train_rank.py", ["--dataset-file", str(args.dataset_file)]
+        cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, limits)
         return cause or finish(args.record, spec, attempt, data, code)
 
     launching.run(args.record.parent, spec, work)
 
 
 def finish(
-    path: Path, spec: RunSpec, attempt: Attempt, data: PreparedData, code: dict[str, str]
+    path: Path, spec: RunSpec, attempt: Attempt, data: PreparedData | None, code: dict[str, str]
 ) -> Cause | None:
     """Check what the ranks left and write the record; the cause if the run does not count.
 
-    `data` is what the ranks were to read, `code` has the checksums of the user's code that they
+    `data` is what the ranks were to read, None for a user's program; `code` has the checksums of the user's code that they
     were to load.
     """
     reports = rank_files.training_reports(attempt.scratch)
@@ -56,7 +71,7 @@ def finish(
         return Cause(kind="invalid", message="; ".join(wrong))
     # a run that diverged is a result: it has a record, and is not tried again
     divergence = checks.divergence(spec, data, reports)
-    passed = [name for name in checks.CHECKS if not divergence or name != checks.FINITE]
+    passed = [name for name in checks.names_of(spec) if not divergence or name != checks.FINITE]
     job = slurm_job.describe(os.environ)
     rank_events = [
         events.on_launcher_clock(events.read(rank_files.events_path(attempt.scratch, r.rank)))
@@ -75,7 +90,11 @@ def finish(
     events.write(path.with_name(run_record.EVENTS), merged)
     run_results.write_steps(path.parent, reports)
     # the wall time ends here: what is left is to check the record and to write it
-    durations = run_results.measured_phases(rank_events, LAUNCH_S, clock.now(), job)
+    end_s = clock.now()
+    if spec.recipe.program:
+        durations = program_results.measured_phases(rank_events, reports, LAUNCH_S, end_s, job)
+    else:
+        durations = run_results.measured_phases(rank_events, LAUNCH_S, end_s, job)
     if wrong := run_results.impossible(durations, rank_events, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
     validity = run_results.validity(passed, divergence)
@@ -87,8 +106,9 @@ def finish(
     learned = {
         name: getattr(record.metrics, name) for name in ("loss", "accuracy", "test_accuracy")
     }
-    found = [f"{name} {value:.4f}" for name, value in learned.items() if value is not None]
-    print(f"done: execution_time_s {record.phases.execution_time_s:.3f}, {', '.join(found)}")
+    found = [f"execution_time_s {record.phases.execution_time_s:.3f}"]
+    found += [f"{name} {value:.4f}" for name, value in learned.items() if value is not None]
+    print(f"done: {', '.join(found)}")
     return None
 
 

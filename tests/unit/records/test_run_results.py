@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import a_record, rank_events
+from builders import a_record, local_spec, rank_events
 from generator import training_report as report
 from tfscaling.records import run_results
-from tfscaling.records.phases import EVENTS, PHASES, WALL_PHASES, Phases
+from tfscaling.records.phases import EVENTS, PHASES, TRAINER_PHASES, WALL_PHASES, Phases
 from tfscaling.records.rank_report import Rank, ServerReport, TrainingReport, summary
 from tfscaling.records.run_record import SlurmJob
 
@@ -56,6 +56,7 @@ def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
         "build_time_s": 1.4,
         "first_step_time_s": 3.5,
         "train_time_s": 19.5,
+        "program_time_s": None,
         "evaluation_time_s": 2.5,
         "probe_time_s": 0.5,
         "teardown_time_s": 1.0,
@@ -83,7 +84,7 @@ def test_evaluations_between_epochs_are_evaluation_and_no_part_of_the_training()
         events_of_rank[place:place] = evaluated({1: (113.5, 115.0), 2: (118.5, 120.0)})
     found, without = run_results.measured_phases(ranks, LAUNCH_S, END_S, None), phases()
     moved = {"train_time_s": -3.0, "evaluation_time_s": 3.0, "execution_time_s": -3.0}
-    for name in set(PHASES) - set(WAITING):
+    for name in {*TRAINER_PHASES, "execution_time_s"}:
         assert getattr(found, name) == pytest.approx(getattr(without, name) + moved.get(name, 0.0))
 
 
@@ -283,7 +284,7 @@ def test_steps_of_every_rank_are_written_as_csv(tmp_path: Path) -> None:
 
 def test_warnings_of_the_ranks_are_in_the_record_once_each() -> None:
     reports = [report(0, warnings=["a", "b"]), report(1, warnings=["b", "c"]), report(2)]
-    assert run_results.warnings(reports) == ("a", "b", "c")
+    assert run_results.warnings(local_spec(), reports) == ("a", "b", "c")
     assert a_record()["warnings"] == []
 
 

@@ -107,10 +107,6 @@ def test_every_check_and_every_metric_is_explained() -> None:
     rows = sections.definitions().metrics.rows
     assert [row[0].text for row in rows] == list(METRICS)
     assert all(len(row[-1].text) > 15 and row[3].text in ("lower", "higher") for row in rows)
-    by_name = {row[0].text: row[-1].text for row in rows}
-    assert by_name["execution_time_s"] == (
-        "The trainer's first line to the end of training - without evaluations between epochs."
-    )
 
 
 def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path) -> None:

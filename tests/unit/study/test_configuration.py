@@ -252,7 +252,7 @@ def test_one_line_names_file_key_value_and_what_is_allowed(
     [
         ((), "grid"),
         ((), "platforms"),
-        (("grid", 0), "model"),
+        (("grid", 0), "recipe"),
         (RECIPE, "epochs"),
         (PLATFORM, "launcher"),
     ],

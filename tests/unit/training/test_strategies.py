@@ -73,6 +73,7 @@ def test_names_of_strategies_are_known_without_importing_tensorflow() -> None:
     names = [
         "mirrored",
         "multi_worker_mirrored",
+        "own",
         "parameter_server",
         "single",
         "synchronous_parameter_server",

@@ -121,7 +121,7 @@ class _Observer:
                 self._fits.remove(work)
 
         observed.observed = True  # type: ignore[attr-defined]
-        return observed
+        return _unblamed(observed)
 
     def _observed_evaluate(self, evaluate: Any, callback: Any) -> Any:
         signature = inspect.signature(evaluate)
@@ -137,7 +137,13 @@ class _Observer:
             given.arguments["callbacks"] = _with(callback(_Evaluate(self)), callbacks)
             return evaluate(*given.args, **given.kwargs)
 
-        return observed
+        return _unblamed(observed)
+
+
+def _unblamed(function: Any) -> Any:
+    """The function, which a traceback shows as of no file: the error is in the program's."""
+    function.__code__ = function.__code__.replace(co_filename="<observe: fit>")
+    return function
 
 
 class _Evaluate:

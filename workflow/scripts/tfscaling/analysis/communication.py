@@ -20,7 +20,7 @@ from tfscaling.records import benchmark_record, run_record, staleness
 from tfscaling.records.benchmark_record import BenchmarkRecord
 from tfscaling.study import run_spec, user_source
 from tfscaling.study.config import POINT_AXES
-from tfscaling.study.manifest import NO_ALL_REDUCE, SINGLE, PlannedBenchmark
+from tfscaling.study.manifest import NO_ALL_REDUCE, OF_PROGRAM, SINGLE, PlannedBenchmark
 from tfscaling.study.run_spec import BenchmarkSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import TextTable, cell, one_line, rounded
@@ -43,6 +43,7 @@ WHOLE = ("runs", "replicas", "gradient_bytes", "repetitions")
 REASONS = {
     SINGLE: "nothing to communicate: the bound is the computation alone",
     NO_ALL_REDUCE: "the strategy updates parameter servers: an all-reduce is no bound of it",
+    OF_PROGRAM: "a program communicates in its own way: an all-reduce is no bound of it",
 }
 NOTES = (
     "all_reduce_time_s: the sum over all replicas of tensors shaped like the model's gradient, "

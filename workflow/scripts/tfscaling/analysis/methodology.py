@@ -20,7 +20,7 @@ from scipy.special import ndtri
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.rank_report import PACKAGES
 from tfscaling.study.config import LINE_AXES
-from tfscaling.study.manifest import NO_ALL_REDUCE
+from tfscaling.study.manifest import NO_ALL_REDUCE, OF_PROGRAM
 from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.tables import data_warnings, environments
 from tfscaling.tables.comparison import all_at_target
@@ -216,7 +216,7 @@ def _bounds(data: Data) -> Iterator[Part]:
     yield data.share(points, ideal, "points have their ideal speed-up", "have none")
     timed = data.benchmarks
     if len(timed):
-        timed = timed[timed["status"] != NO_ALL_REDUCE]
+        timed = timed[~timed["status"].isin([NO_ALL_REDUCE, OF_PROGRAM])]
         bounded = known(timed, "step_bound_s", "step_time_over_bound")
         text = "steps are compared with computation plus all-reduce, measured alone"
         yield data.share(timed, bounded, text, "do not")

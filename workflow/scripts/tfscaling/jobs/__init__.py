@@ -12,4 +12,5 @@ __all__ = [
     "rank_files",
     "rank_process",
     "slurm_job",
+    "user_program",
 ]

@@ -82,7 +82,8 @@ def find_cause(
         return _details(folder, "rank_died", unheard[0], exits, srun.get(unheard[0]), seen)
     if complaint is not None:
         text = _words(failed[complaint])
-        return _details(folder, "rank_failed", complaint, exits, text, seen)
+        kind: Kind = "program_failed" if failed[complaint].get("of_program") else "rank_failed"
+        return _details(folder, kind, complaint, exits, text, seen)
     lines = last_lines(folder / "srun.log")
     text = lines[-1] if lines else "the launcher's command failed without a message"
     return Cause(kind="launch_failed", message=text, last_lines=lines)
@@ -94,6 +95,8 @@ def _is_about_a_peer(failed: Event) -> bool:
 
 
 def _words(failed: Event) -> str:
+    if failed.get("of_program"):  # a sentence that says it all
+        return str(failed["message"])
     return f"{failed['error']}: {failed['message']}"
 
 

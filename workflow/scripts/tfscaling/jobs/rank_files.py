@@ -60,6 +60,11 @@ def events_path(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.events.jsonl"
 
 
+def observed_path(folder: Path, rank: int) -> Path:
+    """What a user's program says of itself."""
+    return folder / f"rank-{rank}.observed.jsonl"
+
+
 def wait(folder: Path, ranks: Iterable[int], limit_s: float) -> None:
     """Return when all ranks' reports and events are complete.
 

@@ -71,6 +71,17 @@ class RankContext:
         )
 
 
+class WorkFailedError(Exception):
+    """A user's program failed: one sentence for the user.
+
+    `name` is that of the program's exception, or how it ended; `status` is for this process.
+    """
+
+    def __init__(self, name: str, message: str, status: int) -> None:
+        super().__init__(message)
+        self.name, self.status = name, status
+
+
 def parser(description: str, kind: type[JobSpec]) -> argparse.ArgumentParser:
     """The flags that programs of ranks have, as `Attempt.run_ranks` gives them.
 
@@ -112,6 +123,10 @@ def process(
         if offset is not None:
             off = dataclasses.asdict(offset.over(clock.measure(os.environ)))
         report = msgspec.structs.replace(report, clock=off)
+    except WorkFailedError as error:
+        events.add("failed", error=error.name, message=str(error)[:2000], of_program=True)
+        print(error, file=sys.stderr)
+        sys.exit(error.status)
     except Exception as error:
         events.add("failed", error=type(error).__name__, message=str(error)[:2000])
         raise

@@ -7,18 +7,18 @@ cores of the next measurement.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tfscaling.jobs import failures, heartbeat
 from tfscaling.jobs.launchers import Command
+from tfscaling.jobs.process_control import ending_with_parent
 from tfscaling.records.failure_report import Cause
 
 #: Ranks that outlive a failed one get this long to end by themselves, then SIGTERM, then SIGKILL.
@@ -26,9 +26,6 @@ GRACE_S = 10.0
 #: What ends a launcher in an orderly way: scancel and time limits, Ctrl-C, a terminal that closes.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _POLL_S = 0.2
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-# loaded before any fork; PyDLL keeps Python's lock, which a child of a fork cannot take anew
-_C = ctypes.PyDLL(None)
 
 
 class Supervisor:
@@ -141,20 +138,8 @@ def _start(command: Command) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=_ending_with_the_launcher(number),
+            preexec_fn=ending_with_parent(number),
         )
-
-
-def _ending_with_the_launcher(number: int) -> Callable[[], None]:
-    """What a process that is about to become a rank does, to get this signal when we end."""
-    launcher = os.getpid()
-
-    def prepare() -> None:
-        _C.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
-        if os.getppid() != launcher:  # it ended before we asked
-            os._exit(1)
-
-    return prepare
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

@@ -12,17 +12,28 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
-from tfscaling.records import gpu_models
-from tfscaling.records.rank_report import BenchmarkedRank, Rank, TrainedRank, TrainingReport
+from tfscaling.records import gpu_models, program_results
+from tfscaling.records.rank_report import (
+    BenchmarkedRank,
+    ProgramReport,
+    Rank,
+    RankReport,
+    TrainedRank,
+    TrainingReport,
+)
 from tfscaling.records.run_record import PreparedData
 from tfscaling.study.run_spec import JobSpec, RunSpec
 
 
 class PlaceCheck(NamedTuple):
-    """`description` says what holds where `problem` finds nothing wrong with the ranks of a job."""
+    """`description` says what holds where `problem` finds nothing wrong with the ranks of a job.
+
+    `of_programs`: also for ranks of a user's program, of which the rank knows no devices.
+    """
 
     description: str
     problem: Callable[[JobSpec, Sequence[Rank]], str | None]
+    of_programs: bool = True
 
 
 class TrainingCheck(NamedTuple):
@@ -30,6 +41,13 @@ class TrainingCheck(NamedTuple):
 
     description: str
     problem: Callable[[RunSpec, PreparedData, Sequence[TrainingReport]], str | None]
+
+
+class ProgramCheck(NamedTuple):
+    """The same of the ranks on which a user's program ran."""
+
+    description: str
+    problem: Callable[[RunSpec, Sequence[ProgramReport]], str | None]
 
 
 def _tasks(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
@@ -303,6 +321,46 @@ def _finite(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> 
     return None
 
 
+def _report(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    way = spec.recipe.observe
+    if way == "nothing" or any(map(program_results.tells, reports)):
+        return None
+    return f"observe: {way}, but the program ended without a report of steps or epochs"
+
+
+def _steps(_: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    return _disagreement("their steps", _observed(reports, "steps"))
+
+
+def _reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    epochs = {rank: len(found) for rank, found in _observed(reports, "epochs").items()}
+    if wrong := _disagreement("their epochs", epochs):
+        return wrong
+    many = {rank: count for rank, count in epochs.items() if count > spec.recipe.epochs}
+    return f"requested {spec.recipe.epochs} epochs, reported {many}" if many else None
+
+
+def _reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    """An epoch may end with a batch that is filled up: its examples are counted as whole batches.
+
+    Only where the recipe says how many examples an epoch has.
+    """
+    of_epoch, reported = spec.recipe.train_examples, program_results.examples(reports)
+    if of_epoch is None or reported is None:
+        return None
+    most = -(-of_epoch // spec.global_batch_size) * spec.global_batch_size * spec.recipe.epochs
+    if reported <= most:
+        return None
+    asked = f"{spec.recipe.epochs} epochs of {of_epoch} examples are at most {most}"
+    return f"the program reported {reported} examples trained, {asked}"
+
+
+def _observed(reports: Sequence[ProgramReport], name: str) -> dict[int, Any]:
+    """Rank → what it reports under this name, of those that report it."""
+    found = {r.rank: getattr(r.observed, name) for r in reports if r.observed is not None}
+    return {rank: value for rank, value in found.items() if value}
+
+
 #: The check that makes a run a diverged one; who fails another check has failed.
 FINITE = "finite"
 #: Those that any job of ranks must pass, whatever its ranks do, by name.
@@ -315,7 +373,9 @@ PLACE_CHECKS: dict[str, PlaceCheck] = {
     "jobs": PlaceCheck(
         "There were as many workers, parameter servers and coordinators as planned.", _jobs
     ),
-    "devices": PlaceCheck("TensorFlow had exactly the planned devices on every worker.", _devices),
+    "devices": PlaceCheck(
+        "TensorFlow had exactly the planned devices on every worker.", _devices, of_programs=False
+    ),
     "gpus": PlaceCheck(
         "Slurm let every worker see the planned GPUs, with logical devices too.", _gpus
     ),
@@ -327,15 +387,19 @@ PLACE_CHECKS: dict[str, PlaceCheck] = {
         "Every task had at least the planned CPUs, and no limit of CPU time below them.", _cpus
     ),
     "threads": PlaceCheck(
-        "TensorFlow used as many threads for an operation as CPUs were planned.", _threads
+        "TensorFlow used as many threads for an operation as CPUs were planned.",
+        _threads,
+        of_programs=False,
     ),
-    "replicas": PlaceCheck("The strategy had the planned number of replicas.", _replicas),
+    "replicas": PlaceCheck(
+        "The strategy had the planned number of replicas.", _replicas, of_programs=False
+    ),
     "cluster": PlaceCheck("All ranks agree on the cluster.", _cluster),
     "cluster_source": PlaceCheck(
         "All ranks found the cluster in the same source.", _cluster_source
     ),
     "tensorflow_version": PlaceCheck(
-        "All ranks ran the same version of TensorFlow.", _tensorflow_version
+        "All ranks ran the same version of TensorFlow.", _tensorflow_version, of_programs=False
     ),
     "packages": PlaceCheck(
         "All ranks ran the same versions of TensorFlow, Keras and NumPy.", _packages
@@ -378,33 +442,68 @@ TRAINING_CHECKS: dict[str, TrainingCheck] = {
         _finite,
     ),
 }
+#: Those that a user's program must pass besides those of its place, by name.
+PROGRAM_CHECKS: dict[str, ProgramCheck] = {
+    "report": ProgramCheck("The program reported in the way that `observe` names.", _report),
+    "reported_steps": ProgramCheck("All ranks that report steps made as many.", _steps),
+    "reported_epochs": ProgramCheck(
+        "All ranks that report epochs finished as many, and none more than the recipe's.",
+        _reported_epochs,
+    ),
+    "reported_examples": ProgramCheck(
+        "No more examples were reported than the recipe's epochs have, if it says how many.",
+        _reported_examples,
+    ),
+}
 #: Name of every check of a training run → its description.
 CHECKS: dict[str, str] = {
     **{name: check.description for name, check in PLACE_CHECKS.items()},
     **{name: check.description for name, check in TRAINING_CHECKS.items()},
+    **{name: check.description for name, check in PROGRAM_CHECKS.items()},
 }
+
+
+def names_of(spec: RunSpec) -> tuple[str, ...]:
+    """The checks that a run of this specification must pass."""
+    if spec.recipe.program:
+        return (*_place_checks(spec), *PROGRAM_CHECKS, FINITE)
+    return (*PLACE_CHECKS, *TRAINING_CHECKS)
+
+
+def _place_checks(spec: JobSpec) -> dict[str, PlaceCheck]:
+    of_program = isinstance(spec, RunSpec) and bool(spec.recipe.program)
+    return {n: check for n, check in PLACE_CHECKS.items() if check.of_programs or not of_program}
 
 
 def place_violations(spec: JobSpec, reports: Sequence[Rank]) -> list[str]:
     """What is wrong with the places and devices of the ranks; empty if nothing is."""
-    return [wrong for check in PLACE_CHECKS.values() if (wrong := check.problem(spec, reports))]
+    checks = _place_checks(spec).values()
+    return [wrong for check in checks if (wrong := check.problem(spec, reports))]
 
 
-def violations(spec: RunSpec, data: PreparedData, reports: Sequence[Rank]) -> list[str]:
+def violations(
+    spec: RunSpec, data: PreparedData | None, reports: Sequence[RankReport]
+) -> list[str]:
     """What is wrong with a training run, its divergence aside; empty if nothing is.
 
-    `data` is what the ranks were to read.
+    `data` is what the ranks were to read; None for a user's program.
     """
-    trained = [report for report in reports if isinstance(report, TrainingReport)]
     wrong = place_violations(spec, reports)
+    if data is None:
+        programs = program_results.of_programs(reports)
+        found = (check.problem(spec, programs) for check in PROGRAM_CHECKS.values())
+        return [*wrong, *(text for text in found if text)]
+    trained = [report for report in reports if isinstance(report, TrainingReport)]
     for name, check in TRAINING_CHECKS.items():
         if name != FINITE and (text := check.problem(spec, data, trained)):
             wrong.append(text)
     return wrong
 
 
-def divergence(spec: RunSpec, data: PreparedData, reports: Sequence[Rank]) -> str:
+def divergence(spec: RunSpec, data: PreparedData | None, reports: Sequence[RankReport]) -> str:
     """How the training diverged, or an empty text."""
+    if data is None:
+        return program_results.divergence(reports)
     trained = [report for report in reports if isinstance(report, TrainingReport)]
     return _finite(spec, data, trained) or ""
 

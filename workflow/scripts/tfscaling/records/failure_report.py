@@ -16,6 +16,7 @@ Kind = Literal[
     "invalid",
     "launch_failed",
     "launcher_failed",
+    "program_failed",
     "rank_died",
     "rank_failed",
     "stalled",

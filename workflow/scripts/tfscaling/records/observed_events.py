@@ -85,7 +85,7 @@ def read(path: Path) -> Observed:
             path,
             "the program wrote no events: expected a call of observe.steps, observe.step or, with "
             "`observe: fit`, of Model.fit (Python finds the observer of fit by PYTHONPATH, which "
-            "its options -E and -I switch off)",
+            "its options -E, -I and -S switch off)",
         ) from None
     found = _Found(path)
     *lines, rest = content.split(b"\n")

@@ -20,7 +20,8 @@ class Phase:
     """A duration in seconds: `label` in legends, `digits` in tables, `definition` for readers.
 
     `event` of a rank ends the phase; None if no event of a rank does. `of_wall_time`: one of those
-    that sum to the wall time of the run. `of_execution_time`: to the execution time.
+    that sum to the wall time of the run. `of_execution_time`: to the execution time. `of_programs`:
+    only runs of users' programs have it.
     """
 
     label: str
@@ -29,6 +30,7 @@ class Phase:
     digits: int = 2
     of_wall_time: bool = True
     of_execution_time: bool = False
+    of_programs: bool = False
 
     unit = "s"
 
@@ -48,7 +50,10 @@ def _work(label: str, event: str, definition: str, digits: int = 2) -> msgspec.M
 
 
 class Phases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Durations of a run in seconds, each over all ranks: to the last rank that ends the phase."""
+    """Durations of a run in seconds, each over all ranks: to the last rank that ends the phase.
+
+    Of a user's program those are null that nobody observed.
+    """
 
     queue_time_s: Annotated[
         _Duration | None,
@@ -79,24 +84,38 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         _meta(Phase("launch", "Start of the launcher to the last rank's first line.", "start")),
     ]
     import_time_s: Annotated[
-        _Duration, _work("import", "imported", "First line to TensorFlow imported.")
+        _Duration | None, _work("import", "imported", "First line to TensorFlow imported.")
     ]
     rendezvous_time_s: Annotated[
-        _Duration, _work("rendezvous", "rendezvous", "To the strategy made on all ranks.")
+        _Duration | None, _work("rendezvous", "rendezvous", "To the strategy made on all ranks.")
     ]
-    data_time_s: Annotated[_Duration, _work("data", "data", "To the dataset read.")]
+    data_time_s: Annotated[_Duration | None, _work("data", "data", "To the dataset read.")]
     build_time_s: Annotated[
-        _Duration, _work("build", "built", "To the model built and the data on the devices.")
+        _Duration | None, _work("build", "built", "To the model built and the data on the devices.")
     ]
     first_step_time_s: Annotated[
-        _Duration,
+        _Duration | None,
         _work("first step", "first_step", "The first execution - tracing and compilation."),
     ]
     train_time_s: Annotated[
-        _Duration, _work("train", "trained", "All further steps - the steady state.", 3)
+        _Duration | None, _work("train", "trained", "All further steps - the steady state.", 3)
     ]
+    program_time_s: Annotated[
+        _Duration | None,
+        _meta(
+            Phase(
+                "program",
+                "A user's program from its start on the last rank to its end on the last, without "
+                "the phases above and evaluations that were observed; null for the workflow's own "
+                "trainer.",
+                digits=3,
+                of_execution_time=True,
+                of_programs=True,
+            )
+        ),
+    ] = None
     evaluation_time_s: Annotated[
-        _Duration,
+        _Duration | None,
         _meta(
             Phase(
                 "evaluation",
@@ -107,7 +126,7 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ]
     probe_time_s: Annotated[
-        _Duration,
+        _Duration | None,
         _meta(
             Phase(
                 "probe",
@@ -126,7 +145,8 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             Phase(
                 "execution",
                 "The trainer's first line to the end of training - without evaluations between "
-                "epochs.",
+                "epochs. Of a user's program from its start on the first rank to its end on the "
+                "last, without evaluations that were observed.",
                 digits=3,
                 of_wall_time=False,
             )
@@ -136,7 +156,11 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def wall_time_s(self) -> float:
         """From the start of the launcher to all but the record written."""
-        return sum(getattr(self, name) for name in WALL_PHASES)
+        return sum(getattr(self, name) or 0.0 for name in WALL_PHASES)
+
+    def unknown(self) -> list[str]:
+        """Phases of the workflow's own trainer that have no duration."""
+        return [name for name in TRAINER_PHASES if getattr(self, name) is None]
 
 
 def _listed() -> dict[str, Phase]:
@@ -148,5 +172,7 @@ def _listed() -> dict[str, Phase]:
 PHASES: dict[str, Phase] = _listed()
 #: Those that sum to the wall time of a run.
 WALL_PHASES = tuple(name for name, phase in PHASES.items() if phase.of_wall_time)
+#: Those that every run of the workflow's own trainer has.
+TRAINER_PHASES = tuple(name for name in WALL_PHASES if not PHASES[name].of_programs)
 #: The events that end a phase, in the order in which a rank passes them.
 EVENTS = tuple(phase.event for phase in PHASES.values() if phase.event)

@@ -11,6 +11,8 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from tfscaling.records.observations import Observed
+
 Positive = Annotated[int, Meta(ge=1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -121,9 +123,12 @@ class Epoch(
         ),
     ]
     accuracy: Annotated[
-        float | None, Meta(description="Null if a model of the user's measures none.")
+        float | None, Meta(description="Null if a model or a program of the user's measures none.")
     ]
-    duration_s: Annotated[float, Meta(description="The training of the epoch.")]
+    duration_s: Annotated[
+        float | None,
+        Meta(description="The training of the epoch; null if a user's program tells no times."),
+    ]
     metrics: Annotated[
         dict[str, float | None],
         Meta(description="Metrics of a model that trains itself; null where not finite."),
@@ -173,8 +178,21 @@ class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kin
     """The report of a parameter server, or of a worker that a coordinator drives."""
 
 
+class ProgramRank(Rank, frozen=True, kw_only=True):
+    """A rank on which a user's program ran; it ended with exit status 0."""
+
+    program: Annotated[tuple[str, ...], Meta(description="Its words, with all values.")]
+    program_time_s: Annotated[float, Meta(description="From its start to its end.")]
+
+
+class ProgramReport(ProgramRank, frozen=True, kw_only=True, tag="program", tag_field="kind"):
+    """The report of such a rank, with what was observed of the program; None: nothing."""
+
+    observed: Observed | None = None
+
+
 #: The report of a rank of a training run.
-RankReport = TrainingReport | ServerReport
+RankReport = TrainingReport | ServerReport | ProgramReport
 
 
 class TimedPayload(msgspec.Struct, frozen=True, kw_only=True):

@@ -69,7 +69,9 @@ class Derived(Place, frozen=True, kw_only=True):
 
     per_replica_batch_size: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
     global_batch_size: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
-    steps_per_epoch: Positive
+    steps_per_epoch: Annotated[
+        Positive | None, Meta(description="Null if a user's program does not tell.")
+    ]
 
 
 class Computation(Part, frozen=True, kw_only=True):
@@ -106,7 +108,7 @@ class Metrics(Computation, frozen=True, kw_only=True):
         Meta(
             description="Mean over the last epoch's examples while they are trained - the total "
             "loss as Keras reports it, with the model's own losses such as regularisers; null only "
-            "if the run diverged."
+            "if the run diverged, or if a user's program does not tell."
         ),
     ]
     accuracy: Annotated[
@@ -116,8 +118,8 @@ class Metrics(Computation, frozen=True, kw_only=True):
     test_loss: Annotated[
         float | None,
         Meta(
-            description="On held-out examples after training - the total loss likewise; null only "
-            "if the run diverged."
+            description="On held-out examples after training - the total loss likewise; null "
+            "where loss may be null."
         ),
     ]
     test_accuracy: Annotated[
@@ -142,14 +144,16 @@ class Metrics(Computation, frozen=True, kw_only=True):
         ),
     ]
     examples_trained: Annotated[
-        int,
+        Annotated[int, Meta(ge=1)] | None,
         Meta(
-            ge=1,
-            description="Examples really trained, over all epochs and replicas.",
+            description="Examples really trained, over all epochs and replicas; null if a user's "
+            "program does not tell.",
             extra_json_schema={"unit": "examples"},
         ),
     ]
-    epochs: Annotated[tuple[Epoch, ...], Meta(min_length=1)]
+    epochs: Annotated[
+        tuple[Epoch, ...], Meta(description="Empty if a user's program does not tell.")
+    ]
 
 
 #: `user_source.Checksums` in a record.
@@ -217,7 +221,9 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 class Environment(Origin, frozen=True, kw_only=True):
     """Where the run was made."""
 
-    dataset: PreparedData
+    dataset: Annotated[
+        PreparedData | None, Meta(description="Null for a user's program, which has its own data.")
+    ]
     unchecked: Annotated[
         tuple[str, ...],
         Meta(
@@ -295,6 +301,18 @@ class RunRecord(Part, frozen=True, kw_only=True):
     validity: Validity
 
     def __post_init__(self) -> None:
+        if self.is_of_program:
+            return  # it tells what it wants to
+        if unknown := self.phases.unknown():
+            raise ValueError(f"phases.{unknown[0]}: null")
+        for name, known in (
+            ("metrics.examples_trained", self.metrics.examples_trained),
+            ("metrics.epochs", self.metrics.epochs),
+            ("derived.steps_per_epoch", self.derived.steps_per_epoch),
+            ("environment.dataset", self.environment.dataset),
+        ):
+            if not known:
+                raise ValueError(f"{name}: missing")
         if self.validity.valid:
             learned = () if self.metrics.accuracy is None else ("test_accuracy",)
             for name in ("loss", "test_loss", *learned):
@@ -302,6 +320,11 @@ class RunRecord(Part, frozen=True, kw_only=True):
                     raise ValueError(f"metrics.{name}: null, but the run counts")
             if not all(epoch.is_finite for epoch in self.metrics.epochs):
                 raise ValueError("metrics.epochs: a loss is null, but the run counts")
+
+    @property
+    def is_of_program(self) -> bool:
+        """Whether a user's program trained, not the workflow's own trainer."""
+        return bool(self.parameters.get("program"))
 
     @property
     def is_valid(self) -> bool:

@@ -9,10 +9,19 @@ from pathlib import Path
 
 import msgspec
 
-from tfscaling.records import phases, run_record
+from tfscaling.records import phases, program_results, run_record
 from tfscaling.records.events import Event, times
 from tfscaling.records.phases import Phases
-from tfscaling.records.rank_report import Rank, RankReport, TrainedRank, TrainingReport, summary
+from tfscaling.records.rank_report import (
+    ProgramRank,
+    ProgramReport,
+    Rank,
+    RankReport,
+    ServerReport,
+    TrainedRank,
+    TrainingReport,
+    summary,
+)
 from tfscaling.records.run_record import (
     Computation,
     Derived,
@@ -51,7 +60,7 @@ def measured_phases(
     between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
     durations: dict[str, float] = {}
     begin_s = launch_s
-    for name in phases.WALL_PHASES:
+    for name in phases.TRAINER_PHASES:
         event = phases.PHASES[name].event
         passed_s = end_s if event is None else last[event]
         durations[name] = passed_s - begin_s
@@ -85,6 +94,8 @@ def missing_phases(
     for events, report in zip(rank_events, reports, strict=True):
         of_server = phases.EVENTS[: phases.EVENTS.index("rendezvous") + 1]
         expected = phases.EVENTS if isinstance(report, TrainingReport) else of_server
+        if isinstance(report, ProgramReport):
+            expected = program_results.EVENTS
         if lost := [name for name in expected if name not in times(events)]:
             found.append(f"rank {report.rank} has no event {', '.join(lost)}")
     return found
@@ -99,7 +110,7 @@ def impossible(
     wrong = [
         f"{name} is {value:.6f} s"
         for name in (*phases.WALL_PHASES, "execution_time_s")
-        if not 0.0 <= (value := getattr(durations, name)) < math.inf
+        if (value := getattr(durations, name)) is not None and not 0.0 <= value < math.inf
     ]
     for events, report in zip(rank_events, reports, strict=True):
         if not isinstance(report, TrainingReport) or not report.steps:
@@ -156,7 +167,7 @@ def trained(reports: Sequence[RankReport]) -> list[TrainingReport]:
     return [report for report in reports if isinstance(report, TrainingReport)]
 
 
-def metrics(reports: Sequence[RankReport], train_time_s: float) -> Metrics:
+def metrics(reports: Sequence[RankReport], train_time_s: float | None) -> Metrics:
     """Metrics of a run: those of rank 0, the chief, and the computation of all ranks.
 
     Rates are totals over total time.
@@ -192,7 +203,11 @@ def build(
     validity: Validity,
 ) -> RunRecord:
     """The record of a run whose ranks left these reports. Raises RecordError if it is none."""
-    chief = trained(reports)[0]
+    if spec.recipe.program:
+        measured, steps = program_results.metrics(reports), program_results.steps_per_epoch(reports)
+    else:
+        measured = metrics(reports, durations.train_time_s)
+        steps = sum(e.steps for e in trained(reports)[0].steps if e.epoch == 1)
     record = RunRecord(
         schema_version=run_record.SCHEMA_VERSION,
         trainer_version=spec.trainer_version,
@@ -201,21 +216,27 @@ def build(
             **msgspec.structs.asdict(run_record.place_of(spec)),
             per_replica_batch_size=spec.per_replica_batch_size,
             global_batch_size=spec.global_batch_size,
-            steps_per_epoch=sum(e.steps for e in chief.steps if e.epoch == 1),
+            steps_per_epoch=steps,
         ),
         parameters=spec.parameters,
         parameters_hash=spec.parameters_hash,
         attempt=attempt,
         phases=durations,
-        metrics=metrics(reports, durations.train_time_s),
-        ranks=tuple(
-            summary(r, TrainedRank if isinstance(r, TrainingReport) else Rank) for r in reports
-        ),
+        metrics=measured,
+        ranks=tuple(summary(report, _SUMMARIES[type(report)]) for report in reports),
         environment=environment,
-        warnings=warnings(reports),
+        warnings=warnings(spec, reports),
         validity=validity,
     )
     return run_record.checked(record, run_record.RECORD)
+
+
+#: What of a report is in the record.
+_SUMMARIES: dict[type[RankReport], type[Rank]] = {
+    TrainingReport: TrainedRank,
+    ServerReport: Rank,
+    ProgramReport: ProgramRank,
+}
 
 
 def validity(checks: Sequence[str], divergence: str = "") -> Validity:
@@ -231,8 +252,10 @@ def validity(checks: Sequence[str], divergence: str = "") -> Validity:
     )
 
 
-def warnings(reports: Sequence[RankReport]) -> tuple[str, ...]:
+def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
     """What the ranks warn of, each sentence once, in the order of the ranks."""
+    if spec.recipe.program:
+        return program_results.warnings(spec, reports)
     return tuple(dict.fromkeys(w for report in trained(reports) for w in report.warnings))
 
 

@@ -33,9 +33,10 @@ def other_code(spec: RunSpec, record: RunRecord) -> str:
     Records without checksums, made before there were any, are not compared.
     """
     environment = record.environment
+    prepared_by = environment.dataset.user_code if environment.dataset else {}
     return changed_code(
         (environment.user_code, user_source.of_run(spec)),
-        (environment.dataset.user_code, user_source.of_names(spec.dataset)),
+        (prepared_by, user_source.of_names(spec.dataset)),
     )
 
 

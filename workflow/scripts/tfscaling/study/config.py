@@ -27,6 +27,8 @@ LINE_AXES = tuple(axis for axis in POINT_AXES if axis != "nodes")
 AXES = (*POINT_AXES, "repeat")
 #: The loss of all models that have none of their own.
 CROSS_ENTROPY: Literal["sparse_categorical_crossentropy"] = "sparse_categorical_crossentropy"
+#: The strategy of recipes that name a program, and the name of its model if none is given.
+OWN_STRATEGY, PROGRAM = "own", "program"
 #: Exactly one of these keys of a recipe is given.
 BATCH_SIZE_KEYS = ("per_replica_batch_size", "per_worker_batch_size", "global_batch_size")
 
@@ -200,9 +202,13 @@ class Block(Keys, frozen=True, kw_only=True):
 
     platform: Annotated[Names, about("Each name is an entry of `platforms`.")]
     model: Annotated[
-        ModelNames,
-        about("Each name is a built-in model or a function of yours as `package.module:function`."),
-    ]
+        ModelNames | None,
+        about(
+            "Each name is a built-in model or a function of yours as `package.module:function`. In "
+            "a block whose recipes name a program it is any name, for the tables; null is "
+            "`program` there, and an error elsewhere."
+        ),
+    ] = None
     strategy: Annotated[Names, about("Each name is a distribution strategy.")] = (
         "multi_worker_mirrored"
     )
@@ -249,8 +255,9 @@ class Block(Keys, frozen=True, kw_only=True):
     ] = ()
 
     def values(self, axis: str) -> tuple[Any, ...]:
-        """The values of an axis."""
-        return values_of(getattr(self, axis))
+        """The values of an axis; the model of programs has a name, too."""
+        value = getattr(self, axis)
+        return values_of(PROGRAM if value is None else value)
 
 
 def values_of(value: Any) -> tuple[Any, ...]:
@@ -259,7 +266,7 @@ def values_of(value: Any) -> tuple[Any, ...]:
 
 
 class Recipe(Keys, frozen=True, kw_only=True):
-    """A recipe says how to train.
+    """A recipe says how to train, or which program of yours trains.
 
     Every key is part of a run's parameters: a change reruns the recipe's runs.
     """
@@ -384,6 +391,45 @@ class Recipe(Keys, frozen=True, kw_only=True):
         Meta(ge=1, le=100_000),
         about("Strategies with parameter servers use this many of them.", "tasks"),
     ] = 1
+    program: Annotated[
+        tuple[NoZeroByte, ...],
+        about(
+            "Every rank starts this program instead of training a model: a list of words, in which "
+            "`{epochs}`, `{per_replica_batch_size}`, `{global_batch_size}`, `{seed}`, `{replicas}` "
+            "and `{folder}` (the rank's own) stand for values; see docs/programs.md. An empty list "
+            "trains a model."
+        ),
+    ] = ()
+    observe: Annotated[
+        Literal["nothing", "fit", "events", "mllog", "tensorboard", "output"],
+        about(
+            "The steps, epochs and quality of the program are read from this: nothing, the calls "
+            "of Keras's `fit`, the events that the program writes, MLPerf's log lines, TensorBoard "
+            "scalars, or patterns on its output."
+        ),
+    ] = "nothing"
+    patterns: Annotated[
+        dict[Name, NotEmpty],
+        about(
+            "With `observe: output`: name of a metric, and the regular expression whose one group "
+            "is its value in a line of the output."
+        ),
+    ] = {}
+    log_folder: Annotated[
+        NotEmpty | None,
+        about(
+            "The program writes TensorBoard's or MLPerf's logs into this folder; it may have the "
+            "placeholders of `program`. null reads MLPerf's lines in the output."
+        ),
+    ] = None
+    train_examples: Annotated[
+        Examples | None,
+        about(
+            "An epoch of the program has this many examples: a run that claims more fails. null "
+            "checks nothing.",
+            "examples",
+        ),
+    ] = None
     parameters: Annotated[
         dict[ParameterName, ParameterValues],
         about(

@@ -246,6 +246,8 @@ def _types(types: str | Sequence[str]) -> Sequence[str]:
 
 def _hint(value: Any, types: Collection[str], on_command_line: bool) -> str:
     """How a value of the wrong type was probably meant, or an empty text."""
+    if isinstance(value, str) and list(types) == ["array"] and not on_command_line:
+        return f"; write a list: {json.dumps(value.split())}"
     if isinstance(value, str) and {"integer", "number", "boolean", "null"} & set(types):
         if on_command_line:
             return "; --config takes nested values as texts: give them in a file to --configfile"

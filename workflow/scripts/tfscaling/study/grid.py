@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from tfscaling import TRAINER_VERSION
-from tfscaling.study import user_code, variants
+from tfscaling.study import programs, user_code, variants
 from tfscaling.study.config import (
     BATCH_SIZE_KEYS,
     CROSS_ENTROPY,
@@ -39,7 +39,7 @@ SEED_MAX = 2**32 - 1
 class _Sizes(NamedTuple):
     """What follows from a point and its recipe."""
 
-    dataset: str
+    dataset: str | None
     replicas: int
     per_replica_batch_size: int
     global_batch_size: int
@@ -76,6 +76,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
             try:
                 _check_excluded(point, block.exclude)
                 _check_geometry(number, point, platform, sources)
+                _check_devices(number, point, platform, recipe, sources)
                 _check_limits(point.geometry, platform)
                 sizes = _sizes(point, recipe, registries)
             except _ImpossibleError as error:
@@ -112,6 +113,8 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
 
 def _recipe_for(model: str, recipe: Recipe) -> Recipe:
     """A user's model may have a loss and an optimizer of its own, which only a rank can know."""
+    if recipe.program:
+        return recipe
     given = recipe.for_classifier()
     if not user_code.is_reference(model):
         return given
@@ -140,12 +143,15 @@ def _sizes(point: Point, recipe: Recipe, registries: Registries) -> _Sizes:
         per_replica, total = batch_sizes(recipe, geometry, replicas)
     except ValueError as error:
         raise _ImpossibleError(str(error)) from None
+    jobs = strategy.jobs(geometry, servers)
+    if recipe.program:  # it has its data itself
+        return _Sizes(None, replicas, per_replica, total, jobs)
     dataset = recipe.dataset or registries.models[point.model].dataset
     assert dataset is not None, "_check_names refuses a model without a dataset"
     examples = registries.train_examples.get(dataset)
     if (beyond := beyond_dataset(total, dataset, recipe, examples)) is not None:
         raise _ImpossibleError(beyond)
-    return _Sizes(dataset, replicas, per_replica, total, strategy.jobs(geometry, servers))
+    return _Sizes(dataset, replicas, per_replica, total, jobs)
 
 
 def beyond_dataset(
@@ -212,6 +218,9 @@ def _check_recipes(config: Config, sources: Sources) -> None:
         if len(given) != 1:
             rule = "allowed: exactly one of " + ", ".join(BATCH_SIZE_KEYS)
             raise ConfigError(problem(["recipes", name], given, rule, sources))
+        for wrong in programs.problems(recipe):
+            at = ["recipes", name, *wrong.path]
+            raise ConfigError(problem(at, wrong.value, wrong.allowed, sources))
         for key, values in recipe.parameter_axes.items():
             path = ["recipes", name, "parameters", key]
             if unnameable := [value for value in values if not variants.is_nameable(value)]:
@@ -250,19 +259,33 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
             for key in (name, *variants.of(name, recipe))
         },
     }
+    names = block.values("recipe")
+    recipes = [config.recipes.get(variants.base(name)) for name in names]
+    with_program = [
+        name
+        for name, recipe in zip(names, recipes, strict=True)
+        if recipe is not None and recipe.program
+    ]
+    wrong = programs.block_problem(block, with_program) if None not in recipes else None
+    if wrong is not None:
+        at = ["grid", number, *wrong.path]
+        raise ConfigError(problem(at, wrong.value, wrong.allowed, sources))
+    if with_program:  # any name that the block gives
+        known_names["model"] = dict.fromkeys(block.values("model"))
     for axis, registry in known_names.items():
         named: list[tuple[list[str | int], str]] = [([axis], name) for name in block.values(axis)]
         for index, rule in enumerate(block.exclude):
-            names = map(str, rule.axes.get(axis, ()))
-            named += [(["exclude", index, axis], name) for name in names]
+            excluded = map(str, rule.axes.get(axis, ()))
+            named += [(["exclude", index, axis], name) for name in excluded]
         for path, name in named:
             where = ["grid", number, *path]
-            if axis == "model":
+            if axis == "model" and not with_program:
                 check_function(where, name, registry, sources)
             elif name not in registry:
                 raise ConfigError(problem(where, name, known(registry, name), sources))
-    recipes = [variants.base(name) for name in block.values("recipe")]
-    for model, recipe in itertools.product(block.values("model"), recipes):
+    if with_program:
+        return
+    for model, recipe in itertools.product(block.values("model"), map(variants.base, names)):
         if user_code.is_reference(model) and config.recipes[recipe].dataset is None:
             reason = f"model {model} of grid[{number}] needs the name of a dataset"
             raise ConfigError(problem(["recipes", recipe, "dataset"], None, reason, sources))
@@ -315,6 +338,16 @@ def _check_geometry(number: int, point: Point, platform: Platform, sources: Sour
     else:
         return
     raise ConfigError(problem(["grid", number, key], getattr(point, key), rule, sources))
+
+
+def _check_devices(
+    number: int, point: Point, platform: Platform, recipe: Recipe, sources: Sources
+) -> None:
+    """Only the workflow's own trainer can split a CPU into devices."""
+    if recipe.program and point.gpus_per_node and platform.devices == "logical":
+        rule = f"platform {point.platform} has logical devices, which no program gets; allowed: 0"
+        where: list[str | int] = ["grid", number, "gpus_per_node"]
+        raise ConfigError(problem(where, point.gpus_per_node, rule, sources))
 
 
 def _check_limits(geometry: Geometry, platform: Platform) -> None:

@@ -22,7 +22,7 @@ from tfscaling.study.run_spec import BenchmarkSpec, Point, RunSpec
 
 SCHEMA_VERSION = 2
 #: Why a point has no all-reduce benchmark.
-SINGLE, NO_ALL_REDUCE = "single replica", "no all-reduce"
+SINGLE, NO_ALL_REDUCE, OF_PROGRAM = "single replica", "no all-reduce", "program"
 
 
 class ManifestError(ValueError):
@@ -151,6 +151,8 @@ def _benchmarks(
         refusal = SINGLE if spec.replicas < 2 else None
         if strategies[spec.point.strategy].coordinated:
             refusal = NO_ALL_REDUCE
+        if spec.recipe.program:
+            refusal = OF_PROGRAM
         benchmark = BenchmarkSpec(
             point=spec.point,
             measured=spec.measured,

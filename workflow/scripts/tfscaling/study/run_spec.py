@@ -10,6 +10,7 @@ import argparse
 import functools
 import hashlib
 import json
+import string
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
@@ -29,6 +30,15 @@ from tfscaling.study.config import (
 )
 from tfscaling.study.geometry import Geometry
 
+#: What a word of a recipe's `program` may name in braces, besides `parameters.NAME`.
+PLACEHOLDERS = (
+    "epochs",
+    "per_replica_batch_size",
+    "global_batch_size",
+    "seed",
+    "replicas",
+    "folder",
+)
 #: The value of a parameter, as JSON has it.
 Value = bool | int | float | str | None | list[str | int] | dict[str, ParameterValue]
 #: Parameter → its value.
@@ -111,7 +121,10 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
 
     repeat: int
     recipe: Recipe
-    dataset: Annotated[str, Meta(description="The recipe's dataset, or else the model's own.")]
+    dataset: Annotated[
+        str | None,
+        Meta(description="The recipe's dataset, or else the model's own; null for a program."),
+    ]
     seed: Annotated[int, Meta(description="Seed of weights and of the order of examples.")]
     trainer_version: Annotated[int, Meta(description="Version of the trainer's meaning.")]
     per_replica_batch_size: Annotated[int, Meta(ge=1, description="Examples per step.")]
@@ -142,6 +155,25 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
             "seed": self.seed,
             "trainer_version": self.trainer_version,
         }
+
+    def filled(self, text: str, folder: Path) -> str:
+        """A word of the recipe with the values of its PLACEHOLDERS; `folder` is the rank's own."""
+        values: dict[str, Value] = {
+            **{f"parameters.{key}": value for key, value in self.recipe.constants.items()},
+            "epochs": self.recipe.epochs,
+            "per_replica_batch_size": self.per_replica_batch_size,
+            "global_batch_size": self.global_batch_size,
+            "seed": self.seed,
+            "replicas": self.replicas,
+            "folder": str(folder),
+        }
+        parts = string.Formatter().parse(text)
+        return "".join(t + ("" if name is None else _word(values[name])) for t, name, *_ in parts)
+
+
+def _word(value: Value) -> str:
+    """A value in a word of a command: texts as they are, others as JSON has them."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):

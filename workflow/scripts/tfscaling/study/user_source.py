@@ -57,14 +57,14 @@ class Code(NamedTuple):
 
 def of_run(spec: RunSpec) -> Code:
     """The functions of model and dataset, or the program."""
-    if program := getattr(spec.recipe, "program", ()):
-        return Code(program=program)
+    if spec.recipe.program:
+        return Code(program=spec.recipe.program)
     return of_names(spec.point.model, spec.dataset)
 
 
-def of_names(*names: str) -> Code:
+def of_names(*names: str | None) -> Code:
     """Those of the names that are functions of the user's."""
-    return Code(tuple(name for name in names if user_code.is_reference(name)))
+    return Code(tuple(name for name in names if name and user_code.is_reference(name)))
 
 
 def differences(before: Checksums, now: Checksums) -> dict[str, str]:

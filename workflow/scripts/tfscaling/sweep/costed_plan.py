@@ -266,7 +266,9 @@ def batch_problem(
     for run in runs:
         spec, recipe = run.spec, run.spec.recipe
         point = spec.point
-        if not user_code.is_reference(spec.dataset) or not config.is_selected(point.platform):
+        if spec.dataset is None or not user_code.is_reference(spec.dataset):
+            continue
+        if not config.is_selected(point.platform):
             continue
         name = variants.data_name(spec.dataset, recipe)
         if name not in known:

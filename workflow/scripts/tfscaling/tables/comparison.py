@@ -97,7 +97,8 @@ def comparison_table(
     own (platform, model, strategy, recipe) or those of the fewest replicas (the others), on the
     same kind of device; `baseline` names it for a reader, `baseline_point` is its path. Points that
     do not train as many examples as their baseline have no speed-up: `same_work` says which, None
-    where it is not known. `undefined_ratios` are those whose denominator is 0 or does other work.
+    where it is not known: a user's program then has a speed-up by its recipe. `undefined_ratios`
+    are those whose denominator is 0 or does other work.
     """
     points = _by_point(runs)
     target = manifest.target_accuracy
@@ -130,7 +131,8 @@ def _point_row(point: Point, group: Sequence[Row], target: float | None) -> Row:
     row |= {"runs": len(valid), "runs_asked": len(group), "status": _status(valid, others)}
     reasons = [*_reasons(group, diverged)]
     row["runs_diverged"] = len(diverged)
-    if trained := [int(run["examples_trained"]) for run in valid]:
+    trained = [int(run["examples_trained"]) for run in valid if pd.notna(run["examples_trained"])]
+    if trained and len(trained) == len(valid):
         row["examples_trained"] = round(median(trained))
         row |= {"examples_trained_min": min(trained), "examples_trained_max": max(trained)}
         if not is_same_work(min(trained), max(trained)):
@@ -236,10 +238,11 @@ def _add_speedup(
         row["baseline"] = " ".join(f"{axis}={base[axis]}" for axis in shown)
         row["baseline_point"] = point_of(base).path
         row["baseline_execution_time_s"] = base["execution_time_s"]
-        of_base = base.get("examples_trained")
-        if not row.get("same_work") or of_base is None:
+        own, of_base = row.get("examples_trained"), base.get("examples_trained")
+        if not (row["runs"] and base["runs"]) or row.get("same_work") is False:
             continue
-        if is_same_work(row["examples_trained"], of_base):
+        # of a program that tells no examples the recipe stands for the work
+        if own is None or of_base is None or is_same_work(own, of_base):
             _add_ratios(row, base, points)
         else:
             _undefined(row, "speedup", f"the baseline trained {of_base:,} examples")

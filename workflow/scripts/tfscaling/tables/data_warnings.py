@@ -182,6 +182,22 @@ def _other_work(tables: Tables) -> Iterator[DataWarning]:
         )
 
 
+def _unknown_work(tables: Tables) -> Iterator[DataWarning]:
+    measured = tables.measured
+    points = [point for point, row in measured.items() if pd.isna(row.get("examples_trained"))]
+    if points:
+        yield DataWarning(
+            "unknown_work",
+            LIMITED,
+            "A program told no number of examples at "
+            f"{tables.of_points(points, measured, 'measured')}: that it does the same work at all "
+            "of them is taken from its recipe.",
+            f"{_count(len(points), 'point')} tell no number of examples",
+            tuple(points),
+            sum(int(measured[point]["runs"]) for point in points),
+        )
+
+
 def _diverged(tables: Tables) -> Iterator[DataWarning]:
     everything = tables.all_runs
     runs = [run for run in everything if run["status"] == RunState.DIVERGED]
@@ -311,6 +327,7 @@ def _few_runs(tables: Tables) -> Iterator[DataWarning]:
 #: Every kind of warning, in the order in which they are given.
 RULES: tuple[Callable[[Tables], Iterator[DataWarning]], ...] = (
     *(_logical_devices, _one_machine, _shared_machine, _diverged, _other_work, _other_data),
+    _unknown_work,
     *(_own_warnings, _not_valid, _few_runs, _environments, _unchecked),
 )
 

@@ -56,8 +56,8 @@ def of(record: RunRecord) -> Row:
         "slurm_settings": _text(environment.slurm_settings),
         "started": environment.started,
         "slurm_job_id": environment.slurm_job.id if environment.slurm_job else None,
-        "dataset": environment.dataset.name,
-        "dataset_sha256": environment.dataset.sha256,
+        "dataset": environment.dataset.name if environment.dataset else None,
+        "dataset_sha256": environment.dataset.sha256 if environment.dataset else None,
         "unchecked": SEPARATOR.join(environment.unchecked) or None,
     }
 

@@ -46,7 +46,7 @@ class Training(NamedTuple):
     """What gives the same model, whatever the platform; the last fields are seldom published."""
 
     model: str
-    dataset: str
+    dataset: str | None
     optimizer: str
     learning_rate: float | None
     epochs: int

@@ -186,7 +186,7 @@ def time_to_accuracy_s(record: RunRecord, target: float) -> float | None:
     for number, epoch in enumerate(epochs, 1):
         evaluations_s += epoch.evaluation_time_s or 0.0
         if (epoch.test_accuracy or 0.0) >= target:
-            later_s = sum(after.duration_s for after in epochs[number:])
+            later_s = sum(after.duration_s or 0.0 for after in epochs[number:])
             return record.phases.execution_time_s - later_s + evaluations_s
     return None
 

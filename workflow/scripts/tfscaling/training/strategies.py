@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tfscaling.study.config import OWN_STRATEGY
 from tfscaling.study.geometry import Geometry
 
 
@@ -25,7 +26,7 @@ class Strategy:
     one_device_only: bool = False
     #: A coordinator drives parameter servers and workers; only workers train.
     coordinated: bool = False
-    #: With a coordinator: one update from the gradients of all workers.
+    #: One update from the gradients of all workers, as far as is known.
     synchronous: bool = True
 
     def jobs(self, geometry: Geometry, parameter_servers: int) -> dict[str, int]:
@@ -98,6 +99,10 @@ def _local_devices(devices: Sequence[str]) -> Iterator[None]:
         CollectiveAllReduceExtended._initialize_local_devices = original
 
 
+def _own(devices: Sequence[str], communication: str) -> Any:
+    raise ValueError("a program makes its own strategy")
+
+
 def _parameter_server(devices: Sequence[str], communication: str) -> Any:
     import tensorflow as tf
 
@@ -134,5 +139,10 @@ STRATEGIES: dict[str, Strategy] = {
         _parameter_server,
         one_device_only=True,
         coordinated=True,
+    ),
+    OWN_STRATEGY: Strategy(
+        "The program's own: every rank is a worker in TF_CONFIG.",
+        _own,
+        synchronous=False,
     ),
 }

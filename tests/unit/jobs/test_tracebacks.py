@@ -1,0 +1,81 @@
+"""The line of a user's code that failed, from outputs of Python, faulthandler and torch."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+import pytest
+from tfscaling.jobs import tracebacks
+
+FOLDER = Path("/project")
+LIBRARY = sysconfig.get_path("stdlib")
+PLAIN = f"""
+starting
+Traceback (most recent call last):
+  File "/project/train.py", line 40, in <module>
+    main()
+  File "/project/steps/loop.py", line 12, in fit
+    strategy.run(step)
+    ~~~~~~~~~~~~^^^^^^
+  File "/venv/lib/python3.11/site-packages/tensorflow/ops.py", line 7, in run
+    raise errors.UnavailableError("gone")
+  File "{LIBRARY}/threading.py", line 9, in wait
+tensorflow.python.framework.errors_impl.UnavailableError: gone
+bye
+"""
+CHAINED = """
+Traceback (most recent call last):
+  File "/project/train.py", line 1, in <module>
+KeyError: 'a'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/project/train.py", line 3, in main
+ValueError: b
+"""
+RANKED = """
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/project/ddp.py", line 5, in <module>
+[rank1]:     main()
+[rank1]: RuntimeError: no peer
+"""
+FATAL = """
+Fatal Python error: Segmentation fault
+
+Current thread 0x00007f (most recent call first):
+  File "/venv/lib/python3.11/site-packages/numpy/core.py", line 2 in dot
+  File "/project/train.py", line 8 in step
+  File "/project/train.py", line 20 in <module>
+"""
+SYNTAX = """
+Traceback (most recent call last):
+  File "/project/train.py", line 2, in <module>
+    import model
+  File "/project/model.py", line 3
+    def f(
+         ^
+SyntaxError: '(' was never closed
+"""
+CASES = {
+    "plain": (PLAIN, "UnavailableError", "steps/loop.py line 12 in fit"),
+    "chained": (CHAINED, "ValueError", "train.py line 3 in main"),
+    "ranked": (RANKED, "RuntimeError", "ddp.py line 5"),
+    "fatal": (FATAL, "Segmentation fault", "train.py line 8 in step"),
+    "syntax": (SYNTAX, "SyntaxError", "model.py line 3"),
+    "elsewhere": (PLAIN.replace("/project", "/other"), "UnavailableError",
+                  "/other/steps/loop.py line 12 in fit"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("output", "name", "where"), CASES.values(), ids=list(CASES))
+def test_the_innermost_line_of_the_users_is_named(output: str, name: str, where: str) -> None:
+    blamed = tracebacks.last(output.splitlines(), FOLDER)
+    assert blamed is not None
+    assert (blamed.name, blamed.where) == (name, where)
+
+
+@pytest.mark.parametrize("output", ["", "all well", "Traceback (most recent call last):\n  cut"])
+def test_without_a_traceback_no_line_is_blamed(output: str) -> None:
+    assert tracebacks.last(output.splitlines(), FOLDER) is None

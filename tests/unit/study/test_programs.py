@@ -1,0 +1,123 @@
+"""A user's program in a recipe: what is refused before a job starts, and how it is told values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import REGISTRIES, manifest_of, raw_config
+from tfscaling.study import configuration, grid, run_spec
+from tfscaling.study.config import OWN_STRATEGY, PROGRAM
+from tfscaling.study.configuration import ConfigError
+from tfscaling.study.manifest import OF_PROGRAM, Grid
+from tfscaling.study.run_spec import PLACEHOLDERS
+
+RECIPE = {"per_replica_batch_size": 8, "epochs": 2, "program": ["python3", "x.py"]}
+BLOCK = {"platform": "cluster", "recipe": "script", "strategy": "own", "nodes": [1, 2]}
+
+
+def expand(keys: dict[str, Any], **block: Any) -> Grid:
+    raw = raw_config((("recipes", "script"), {**RECIPE, **keys}), (("grid",), [BLOCK | block]))
+    sources = [("config.yaml", raw)]
+    return grid.expand(configuration.validate(raw, sources), REGISTRIES, sources)
+
+
+def test_a_program_has_a_point_without_model_and_dataset() -> None:
+    runs = expand({}, nodes=2, tasks_per_node=2).runs
+    spec = runs[0].spec
+    assert (spec.point.model, spec.point.strategy) == (PROGRAM, OWN_STRATEGY)
+    assert (spec.jobs, spec.replicas, spec.global_batch_size) == ({"worker": 4}, 4, 32)
+    assert spec.dataset is None
+    assert spec.parameters["program"] == ["python3", "x.py"]
+    assert {"observe", "patterns", "log_folder"}.isdisjoint(spec.parameters)
+
+
+def test_its_model_may_be_any_name() -> None:
+    exclude = [{"model": "mnist_cnn", "nodes": 2}]
+    (run,) = expand({}, model="mnist_cnn", exclude=exclude).runs
+    assert run.spec.point.model == "mnist_cnn"
+
+
+def test_placeholders_are_filled_in() -> None:
+    words = [*(f"--{name}={{{name}}}" for name in PLACEHOLDERS), "{{x}}", "{parameters.depth}"]
+    run = expand({"program": words, "parameters": {"depth": [18, True]}}, nodes=2).runs[1]
+    filled = [run.spec.filled(word, Path("/own")) for word in run.spec.recipe.program]
+    assert filled == [
+        "--epochs=2", "--per_replica_batch_size=8", "--global_batch_size=16", "--seed=1",
+        "--replicas=2", "--folder=/own", "{x}", "true",
+    ]  # fmt: skip
+    assert run.spec.point.recipe == "script+depth=true"
+
+
+#: What is wrong with a recipe: its keys → the key that the message names, and its words.
+WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
+    "placeholder": (
+        {"program": ["x", "--epochs={epoch}"]}, "program[1]: \"--epochs={epoch}\"",
+        "unknown placeholder {epoch}; did you mean 'epochs'? allowed: epochs, folder"),
+    "parameter": (
+        {"program": ["{parameters.x}"], "parameters": {"xs": 1}}, "program[0]",
+        "unknown placeholder {parameters.x}; did you mean 'parameters.xs'?"),
+    "unused_parameter": (
+        {"parameters": {"depth": 3}}, "parameters.depth",
+        "no word of `program` names {parameters.depth}"),
+    "format": ({"program": ["{epochs:3}"]}, "program[0]", "{epochs} alone"),
+    "brace": ({"program": ["}"]}, "program[0]", "{{ or }} for a brace itself"),
+    "a_text": ({"program": "a b"}, "program", 'write a list: ["a", "b"]'),
+    "a_line": ({"program": ["a 'b c'"]}, "program[0]", "a list of words, ['a', 'b c']"),
+    "a_number": ({"program": ["a", 8]}, "program[1]", "write the text in quotes"),
+    "key_of_the_trainer": ({"learning_rate": 0.1}, "learning_rate", "say it in `program`"),
+    "dataset": ({"dataset": "mnist"}, "dataset", "say it in `program`"),
+    "observe": ({"observe": "fits"}, "observe", "allowed: nothing, fit, events"),
+    "no_patterns": ({"observe": "output"}, "patterns", "`observe: output` needs patterns"),
+    "patterns": ({"patterns": {"loss": "(a)"}}, "patterns", "`observe: output`"),
+    "broken_pattern": (
+        {"observe": "output", "patterns": {"loss": "a(b"}}, "patterns.loss",
+        "no regular expression: missing )"),
+    "no_group": (
+        {"observe": "output", "patterns": {"loss": "ab"}}, "patterns.loss", "one group"),
+    "no_log_folder": ({"observe": "tensorboard"}, "log_folder", "needs the folder"),
+    "hidden_fit": (
+        {"observe": "fit", "program": ["python3", "-Iu", "x.py"]}, "program: \"-Iu\"",
+        "does not find the observer"),
+    "without_program": ({"program": [], "observe": "fit"}, "observe", "only a recipe with"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("recipe", "key", "words"), WRONG.values(), ids=list(WRONG))
+def test_a_wrong_recipe_is_named_with_key_value_and_what_is_allowed(
+    recipe: dict[str, Any], key: str, words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        expand(recipe)
+    assert str(caught.value).startswith(f"config.yaml: recipes.script.{key}")
+    assert words in str(caught.value)
+
+
+WRONG_BLOCKS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "strategy": ({"strategy": "mirrored"}, "strategy", "names a program; allowed: own"),
+    "mixed": ({"recipe": ["script", "weak"]}, "recipe", "weak names no program"),
+    "no_program": ({"recipe": "weak", "model": "mnist_cnn"}, "strategy", "names no program"),
+    "no_model": ({"recipe": "weak", "strategy": "single"}, "model", "allowed: a model"),
+    "logical": ({"platform": "laptop", "gpus_per_node": 1}, "gpus_per_node", "logical devices"),
+}
+
+
+@pytest.mark.parametrize(("axes", "key", "words"), WRONG_BLOCKS.values(), ids=list(WRONG_BLOCKS))
+def test_a_wrong_block_is_named(axes: dict[str, Any], key: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        expand({}, **axes)
+    assert str(caught.value).startswith(f"config.yaml: grid[0].{key}: ")
+    assert words in str(caught.value)
+
+
+def test_a_run_of_the_workflows_own_models_keeps_its_text() -> None:
+    (run, _) = grid.expand(configuration.validate(raw_config()), REGISTRIES).runs
+    assert "program" not in run_spec.encode(run.spec)
+
+
+def test_no_all_reduce_is_timed_for_a_program() -> None:
+    raw = raw_config((("recipes", "script"), RECIPE), (("grid",), [BLOCK]))
+    raw["all_reduce_benchmark"] = {"enabled": True}
+    planned = manifest_of(configuration.validate(raw)).all_reduce_benchmarks
+    assert [each.refusal for each in planned] == [OF_PROGRAM, OF_PROGRAM]

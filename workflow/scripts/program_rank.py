@@ -1,0 +1,25 @@
+#!/usr/bin/env python3
+"""Run a user's program as one rank of a run: cluster from the environment, start, end, report.
+
+INPUTS   the run's specification (--spec)
+OUTPUTS  in --folder: rank-<n>.events.jsonl (start and end), rank-<n>.json (the report),
+         rank-<n>.files (a folder for the program)
+"""
+
+import time
+
+STARTED_S = time.monotonic()
+
+from tfscaling.jobs import rank_process  # noqa: E402
+from tfscaling.jobs.user_program import UserProgram  # noqa: E402
+from tfscaling.study.run_spec import RunSpec  # noqa: E402
+
+
+def main() -> None:
+    args = rank_process.parser(__doc__, RunSpec).parse_args()
+    program = UserProgram(args.spec)
+    rank_process.process(args.spec, args.folder, STARTED_S, program.run, program.usage)
+
+
+if __name__ == "__main__":
+    main()

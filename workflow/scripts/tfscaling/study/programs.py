@@ -1,0 +1,145 @@
+"""A user's program in a recipe: the words of its command, and what else the recipe may say.
+
+Everything is checked before a job starts; `RunSpec.filled` fills in the placeholders on the rank.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+import string
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tfscaling.study.config import OWN_STRATEGY, Block, Recipe
+from tfscaling.study.configuration import known
+from tfscaling.study.run_spec import PLACEHOLDERS
+
+#: Keys of a recipe that only the workflow's own trainer reads.
+TRAINER_KEYS = (
+    *("dataset", "loss", "optimizer", "learning_rate", "learning_rate_scaling", "momentum"),
+    *("train_examples_max", "test_examples_max", "evaluation_interval_epochs"),
+    *("steps_per_execution", "precision", "communication", "parameter_servers"),
+)
+#: Keys that only mean something with a program.
+PROGRAM_KEYS = ("observe", "train_examples", "patterns", "log_folder")
+_DEFAULTS = Recipe(epochs=1)
+#: Key → the ways to observe that read it.
+_READ_BY = {"patterns": ("output",), "log_folder": ("tensorboard", "mllog")}
+
+
+class Problem(NamedTuple):
+    """A value of a recipe that is not allowed: where it stands in the recipe, and what is."""
+
+    path: tuple[str | int, ...]
+    value: object
+    allowed: str
+
+
+def problems(recipe: Recipe) -> Iterator[Problem]:
+    """What is wrong with the keys of a recipe that have to do with programs."""
+    keys = TRAINER_KEYS if recipe.program else PROGRAM_KEYS
+    for key in keys:
+        if (value := getattr(recipe, key)) != getattr(_DEFAULTS, key):
+            yield Problem((key,), value, _only_with(key, bool(recipe.program)))
+    if recipe.program:
+        yield from _wrong_words(recipe)
+        yield from _wrong_observation(recipe)
+
+
+def block_problem(block: Block, with_program: Sequence[str]) -> Problem | None:
+    """Why a block cannot have these recipes, of which `with_program` name a program."""
+    recipes = block.values("recipe")
+    if with_program and len(with_program) < len(recipes):
+        others = ", ".join(name for name in recipes if name not in with_program)
+        rule = f"{others} names no program; allowed: blocks of their own for recipes that name one"
+        return Problem(("recipe",), list(recipes), rule)
+    if with_program and block.values("strategy") != (OWN_STRATEGY,):
+        rule = f"recipe {with_program[0]} names a program; allowed: {OWN_STRATEGY}"
+        return Problem(("strategy",), block.strategy, rule)
+    if not with_program and OWN_STRATEGY in block.values("strategy"):
+        rule = f"recipe {recipes[0]} names no program; allowed: other strategies"
+        return Problem(("strategy",), block.strategy, rule)
+    if not with_program and block.model is None:
+        rule = "allowed: a model; only a block whose recipes name a program may leave it out"
+        return Problem(("model",), None, rule)
+    return None
+
+
+def placeholders(recipe: Recipe) -> list[str]:
+    """What the recipe's words may name in braces."""
+    return [*PLACEHOLDERS, *(f"parameters.{key}" for key in recipe.parameters)]
+
+
+def word_problem(word: str, names: Sequence[str]) -> str | None:
+    """What is wrong with a word that may name `names` in braces, or None."""
+    try:
+        parts = list(string.Formatter().parse(word))
+    except ValueError:
+        return "a brace has no partner; allowed: {NAME}, and {{ or }} for a brace itself"
+    for _, name, form, conversion in parts:
+        if name is not None and (form or conversion):
+            return f"allowed: {{{name}}} alone, without a format"
+        if name is not None and name not in names:
+            unknown = f"unknown placeholder {{{name}}}"
+            return f"{unknown}; {known(names, name)}; {{{{ and }}}} stand for braces"
+    return None
+
+
+def _only_with(key: str, has_program: bool) -> str:
+    if not has_program:
+        return "only a recipe with `program` has this key; allowed: leave it out"
+    return f"the program is not told its {key}; allowed: leave it out, and say it in `program`"
+
+
+def _hiding_option(words: Sequence[str]) -> str | None:
+    """Python's option that lets it pass over PYTHONPATH or sitecustomize, or None."""
+    if not words[0].rpartition("/")[2].startswith("python"):
+        return None
+    options = itertools.takewhile(lambda word: re.match("-[A-Za-z]", word), words[1:])
+    before = itertools.takewhile(lambda word: word[:2] not in ("-m", "-c"), options)
+    return next((word for word in before if set("EIS") & set(word)), None)
+
+
+def _wrong_words(recipe: Recipe) -> Iterator[Problem]:
+    names = placeholders(recipe)
+    for number, word in enumerate(recipe.program):
+        if wrong := word_problem(word, names):
+            yield Problem(("program", number), word, wrong)
+    first = recipe.program[0]
+    if len(recipe.program) == 1 and len(words := shlex.split(first)) > 1:
+        yield Problem(
+            ("program", 0), first, f"no shell reads it; allowed: a list of words, {words}"
+        )
+
+    text = " ".join([*recipe.program, recipe.log_folder or ""])
+    for key, value in recipe.parameters.items():
+        if (named := f"{{parameters.{key}}}") not in text:
+            yield Problem(("parameters", key), value, f"no word of `program` names {named}")
+
+
+def _wrong_observation(recipe: Recipe) -> Iterator[Problem]:
+    for key, ways in _READ_BY.items():
+        if getattr(recipe, key) and recipe.observe not in ways:
+            allowed = f"allowed: leave it out, or `observe: {' or '.join(ways)}`"
+            yield Problem((key,), getattr(recipe, key), allowed)
+    if recipe.observe == "output" and not recipe.patterns:
+        yield Problem(
+            ("patterns",), {}, "`observe: output` needs patterns, as {loss: 'loss: (.+)'}"
+        )
+    if recipe.observe == "tensorboard" and not recipe.log_folder:
+        yield Problem(("log_folder",), None, "`observe: tensorboard` needs the folder of the logs")
+    if recipe.observe == "fit" and (option := _hiding_option(recipe.program)):
+        rule = "Python does not find the observer of `fit` with it; allowed: other options"
+        yield Problem(("program",), option, rule)
+    for name, pattern in recipe.patterns.items():
+        try:
+            groups = re.compile(pattern).groups
+        except re.error as error:
+            yield Problem(("patterns", name), pattern, f"no regular expression: {error}")
+            continue
+        if groups != 1:
+            yield Problem(("patterns", name), pattern, "allowed: one group (…), around the number")
+    if recipe.log_folder and (wrong := word_problem(recipe.log_folder, placeholders(recipe))):
+        yield Problem(("log_folder",), recipe.log_folder, wrong)
