@@ -63,8 +63,8 @@ def finish(
 ) -> Cause | None:
     """Check what the ranks left and write the record; the cause if the run does not count.
 
-    `data` is what the ranks were to read, None for a user's program; `code` has the checksums of the user's code that they
-    were to load.
+    `data` is what the ranks were to read, None for a user's program; `code` has the checksums of
+    the user's code that they were to load.
     """
     reports = rank_files.training_reports(attempt.scratch)
     if wrong := checks.violations(spec, data, reports):
