@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +13,34 @@ from virtual_cluster import Cluster
 PARAMETER_SERVERS = ("parameter_server", "synchronous_parameter_server")
 #: Two nodes with two tasks each, and with two and one.
 LAYOUTS = (2, "2+1")
+#: A user's program: says its place, and that it trained two steps.
+PROGRAM = """
+import json
+import os
+import pathlib
+import sys
+
+import observe
+
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
+said = {name: os.environ[name] for name in names}
+said["is_first"] = os.environ["MASTER_ADDR"] == os.uname().nodename
+pathlib.Path(sys.argv[1], "said.json").write_text(json.dumps(said))
+for batch in observe.steps([[1] * 8, [2] * 8]):
+    pass
+observe.epoch(loss=0.5)
+"""
+#: Two nodes of two tasks with a GPU each.
+GPUS = {
+    "launcher": "srun", "partition": "gpu", "nodes_max": 6, "cpus_per_node": 2,
+    "gpus_per_node_max": 2,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def swept(new_project: Callable[[str], Project], submit: Callable[..., Any]) -> Project:
     project = new_project("strategies")
+    (project.folder / "user.py").write_text(PROGRAM)
     point = {"model": "mnist_cnn", "nodes": 2}
     project.overlay(
         {
@@ -25,10 +49,17 @@ def swept(new_project: Callable[[str], Project], submit: Callable[..., Any]) -> 
                 # a coordinator, a parameter server and two workers
                 {**point, "platform": "gpu", "recipe": "evaluated", "nodes": 4,
                  "strategy": list(PARAMETER_SERVERS)},
+                {"platform": "gpus", "recipe": "program", "strategy": "own", "nodes": 2,
+                 "tasks_per_node": 2, "gpus_per_node": 2},
             ],
+            "platforms": {"gpus": GPUS},
             "recipes": {
                 "tiny": TINY,
                 "evaluated": {**TINY, "epochs": 3, "evaluation_interval_epochs": 2},
+                "program": {
+                    "program": ["python3", "user.py", "{folder}"], "observe": "events",
+                    "per_replica_batch_size": 8, "epochs": 1, "train_examples": 64,
+                },
             },
         }
     )  # fmt: skip
@@ -49,6 +80,22 @@ def test_tasks_are_where_they_were_asked(swept: Project) -> None:
         layout[record["axes"]["tasks_per_node"]] = counts
         assert record["derived"]["replicas"] == len(hosts)
     assert layout == {2: [2, 2], "2+1": [2, 1]}
+
+
+def test_a_program_has_its_place_its_gpu_and_its_record(swept: Project) -> None:
+    (record,) = records(swept, "own")
+    assert record["metrics"]["examples_trained"] == 64
+    assert record["phases"]["program_time_s"] > 0
+    ranks = record["ranks"]
+    assert [rank["gpus_given"] for rank in ranks] == [2] * 4
+    assert len({rank["host"] for rank in ranks}) == 2
+    folder = next((swept.folder / "results/runs").glob("**/strategy=own/**/attempt=1"))
+    said = [json.loads(file.read_text()) for file in sorted(folder.glob("*.files/said.json"))]
+    assert said == [
+        {"RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank % 2),
+         "LOCAL_WORLD_SIZE": "2", "CUDA_VISIBLE_DEVICES": str(rank % 2), "is_first": rank < 2}
+        for rank in range(4)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("strategy", PARAMETER_SERVERS)

@@ -14,9 +14,11 @@ from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS
+from tfscaling.records import prepared_data
 from tfscaling.records.metrics import METRICS
-from tfscaling.study import configuration, grid
-from tfscaling.study.config import CROSS_ENTROPY
+from tfscaling.records.run_record import PreparedData
+from tfscaling.study import configuration, grid, user_code
+from tfscaling.study.config import CROSS_ENTROPY, Recipe
 from tfscaling.study.configuration import ConfigError
 from tfscaling.training import models, user_model
 
@@ -239,3 +241,93 @@ def test_what_is_no_dataset_is_refused(
     assert not list(project.glob("*.npz"))
     if function == "broken":
         assert 'mine.py", line' in capsys.readouterr().err
+
+
+RECIPE = Recipe(epochs=1)
+PIPELINES = """
+import pathlib
+
+def data(context, size=3):
+    return context.folder, size
+
+
+def prepare(folder, size=3):
+    (folder / "part").mkdir()
+    (folder / "part" / "numbers").write_bytes(bytes(size))
+"""
+
+
+def prepared_pipeline(text: str = PIPELINES, **parameters: Any) -> PreparedData:
+    """What a run reads of the pipeline of this source."""
+    Path("piped.py").write_text(text)
+    sys.modules.pop("piped", None)
+    user_code._definition.cache_clear()
+    output = Path("piped:data.npz")
+    source = catalogue.fetch("piped:data", None, output, output.with_suffix(".json"), parameters)
+    assert source.startswith("pipeline piped:data")
+    return prepared_data.describe(output, RECIPE)
+
+
+def test_the_files_of_a_pipeline_are_made_once_and_its_function_is_not_called() -> None:
+    data = prepared_pipeline(size=5)
+    assert data.source == "pipeline piped:data, files by piped:prepare"
+    assert (data.train_examples, data.test_examples) == (None, None)
+    assert Path("piped:data.files/part/numbers").stat().st_size == 5
+
+
+def test_the_checksum_of_a_pipeline_is_of_its_code_and_of_names_and_sizes_of_files() -> None:
+    usual = prepared_pipeline()
+    assert prepared_pipeline(f"# a remark\n{PIPELINES}").sha256 == usual.sha256
+    assert prepared_pipeline(PIPELINES.replace("part", "other")).sha256 != usual.sha256
+    file = Path("piped:data.files/part/numbers")
+    usual = prepared_pipeline()
+    file.write_bytes(b"abc")
+    assert prepared_data.describe(Path("piped:data.npz"), RECIPE).sha256 == usual.sha256
+    file.write_bytes(b"abcd")
+    other = prepared_data.describe(Path("piped:data.npz"), RECIPE)
+    assert other.sha256 != usual.sha256
+    assert [bool(r) for r in prepared_data.other_data([usual, other], Path())] == [True, False]
+
+
+def test_a_pipeline_without_files_needs_no_prepare() -> None:
+    data = prepared_pipeline("def data(context): ...\n")
+    assert data.source == "pipeline piped:data"
+    assert not Path("piped:data.files").exists()
+
+
+def test_files_that_could_not_be_made_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    broken = PIPELINES + "    raise OSError('disk is full')\n"
+    with pytest.raises(catalogue.DatasetError, match="files of piped:data: OSError: disk is full"):
+        prepared_pipeline(broken)
+    assert not list(Path().glob("piped:data.np*"))
+    assert not Path("piped:data.files").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "reason"),
+    [
+        ({"steps_per_execution": 2}, "steps_per_execution: 2", "wait for input"),
+        ({"train_examples_max": 5}, "train_examples_max: 5", "take fewer"),
+        ({"dataset": "mine:data", "steps_per_epoch": 3}, "steps_per_epoch: 3", "`context`"),
+        ({"strategy": "parameter_server"}, 'dataset: "piped:data"', "multi_worker_mirrored"),
+        ({"steps_per_epoch": 3}, None, None),
+    ],
+)
+def test_what_a_pipeline_cannot_do_is_refused(
+    changes: dict[str, Any], key: str | None, reason: str | None
+) -> None:
+    Path("piped.py").write_text(PIPELINES)
+    recipe = {"dataset": "piped:data", "steps_per_execution": 1, **changes}
+    strategy = recipe.pop("strategy", "multi_worker_mirrored")
+    raw = raw_config(
+        (("grid", 0, "strategy"), strategy),
+        *((("recipes", "weak", name), value) for name, value in recipe.items()),
+    )
+    if key is None:
+        runs = grid.expand(configuration.validate(raw), REGISTRIES).runs
+        assert runs[0].spec.parameters["steps_per_epoch"] == 3
+        return
+    with pytest.raises(ConfigError) as caught:
+        grid.expand(configuration.validate(raw), REGISTRIES)
+    assert f"recipes.weak.{key}" in str(caught.value)
+    assert str(reason) in str(caught.value)

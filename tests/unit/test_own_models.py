@@ -19,7 +19,15 @@ import numpy as np
 import own_models_rank
 import pytest
 from builders import SCRIPTS
-from own_models_rank import CASES, EPOCHS, TRAIN_EXAMPLES
+from own_models_rank import (
+    CASES,
+    ENDLESS_STEPS,
+    EPOCHS,
+    TEST_EXAMPLES,
+    TRAIN_EXAMPLES,
+    UNEVEN_TEST,
+    UNEVEN_TRAIN,
+)
 from tfscaling.jobs.launchers import LAUNCHERS, Request
 from tfscaling.jobs.ports import ReservedPorts
 from tfscaling.study.geometry import Geometry
@@ -118,6 +126,57 @@ def test_two_workers_train_as_two_devices(one_process: Found, two_workers: list[
     first, second = (found["two workers"]["two_outputs"] for found in two_workers)
     assert first == second
     assert_equal(first, expected, 1e-5, ())
+
+
+def test_a_pipeline_on_one_replica_trains_as_fit_does_with_its_batches(one_process: Found) -> None:
+    found, fit = one_process["pipelines"]["one replica"], one_process["pipelines"]["fit"]
+    # of the test data `fit` has several batches: see above
+    assert_equal(found, fit, TOLERANCE["float32"], ("kind_loss", "value_loss"))
+    assert (found["tested"], found["steps"]) == (TEST_EXAMPLES, 10 * EPOCHS)
+
+
+def test_a_pipeline_trains_two_devices_as_one(one_process: Found) -> None:
+    pipelines = one_process["pipelines"]
+    assert_equal(
+        pipelines["two devices"], pipelines["one replica"], 1e-4, ("kind_loss", "value_loss")
+    )
+
+
+def test_two_workers_train_from_files_as_two_devices_from_arrays(
+    one_process: Found, two_workers: list[Found]
+) -> None:
+    first, second = (found["two workers"]["from files"] for found in two_workers)
+    assert first == second
+    expected = one_process["pipelines"]["two devices"]
+    # means over batches: the last batches are split in another way
+    assert_equal(first, expected, 1e-4, ("kind_loss", "value_loss"))
+
+
+def test_workers_whose_part_ends_earlier_neither_drop_nor_repeat_examples(
+    one_process: Found, two_workers: list[Found]
+) -> None:
+    first, second = (found["two workers"]["uneven"] for found in two_workers)
+    assert first == second
+    assert first["examples"] == sum(UNEVEN_TRAIN) * EPOCHS
+    assert first["tested"] == sum(UNEVEN_TEST)
+    assert first["steps"] == 5 * EPOCHS
+    assert_learned_as_fit(first, one_process["pipelines"]["uneven fit"])
+
+
+def test_an_endless_pipeline_has_epochs_of_the_steps_that_are_asked_for(one_process: Found) -> None:
+    found = one_process["pipelines"]["endless"]
+    assert found["steps"] == ENDLESS_STEPS * EPOCHS
+    assert_learned_as_fit(found, one_process["pipelines"]["endless fit"])
+
+
+def assert_learned_as_fit(found: Found, fit: Found) -> None:
+    """Of a classifier that is not compiled, and one that is."""
+    losses = [[epoch["loss"] for epoch in each["metrics"]] for each in (found, fit)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert found["accuracy"] == pytest.approx(fit["metrics"][-1]["accuracy"])
+    assert found["test"]["loss"] == pytest.approx(fit["test"]["loss"], rel=1e-4)
+    for own, other in zip(found["weights"], fit["weights"], strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-3, atol=1e-4)
 
 
 def test_a_sum_over_a_batch_cannot_be_split() -> None:

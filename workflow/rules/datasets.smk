@@ -5,6 +5,7 @@ INPUTS   a local copy named in the configuration, a download, an npm or Debian p
 OUTPUTS  results/datasets/{dataset}.npz    arrays that every rank reads; the parameters of a
                                            function are in the name
          results/datasets/{dataset}.json   source, checksum, numbers of examples
+         results/datasets/{dataset}.files  files of a pipeline, of which the first has only a checksum
 """
 
 

@@ -85,6 +85,7 @@ def finish(
         *checks.unchecked(spec, reports),
         *(f"which code the ranks loaded: {name} was changed during the run" for name in changed),
     )
+    data = run_results.counted(data, reports) if data else None
     environment = Environment(**asdict(origin), dataset=data, unchecked=unchecked)
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
     events.write(path.with_name(run_record.EVENTS), merged)

@@ -38,6 +38,7 @@ def start(
 ) -> subprocess.Popen[str]:
     """Start a run of a program with this code, on processes, in the folder."""
     (folder / "user.py").write_text(code)
+    stall_timeout_s = how.pop("stall_timeout_s", 300)
     program = how.pop("program", [sys.executable, "user.py", *words])
     recipe = {"per_replica_batch_size": 8, "epochs": 2, "program": program}
     recipe |= how.pop("recipe", {})
@@ -47,7 +48,7 @@ def start(
     (run,) = grid.expand(configuration.validate(raw), REGISTRIES).runs
     spec = folder / "spec.json"
     spec.write_text(run_spec.encode(run.spec))
-    limits = ["--stall-timeout-s", "2", "--latency-wait-s", "5"]
+    limits = ["--stall-timeout-s", str(stall_timeout_s), "--latency-wait-s", "5"]
     files = ["--spec", str(spec), "--record", "run/run.json", "--dataset-file"]
     return subprocess.Popen(
         [sys.executable, str(SCRIPTS / "train.py"), *limits, *files],
@@ -192,14 +193,20 @@ def test_an_executable_that_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     code = (
-        "import os, subprocess, sys, time\n"
+        "import os, subprocess, sys, time\n\n\n"
+        "def wait():\n"
+        "    time.sleep(600)\n\n\n"
         "child = subprocess.Popen(['sleep', '600'])\n"
         "open('child', 'w').write(str(child.pid))\n"
         "print('waiting')\n"
-        "time.sleep(600)\n"
+        "wait()\n"
     )
-    cause = cause_of(tmp_path, code)
-    assert (cause["kind"], cause["rank"], cause["reached"]) == ("stalled", 0, "program_start")
+    cause = cause_of(tmp_path, code, nodes=2, stall_timeout_s=8)
+    assert (cause["kind"], cause["reached"]) == ("stalled", "program_start")
+    assert cause["message"] == (
+        "no rank made progress for 8 s; ranks 0, 1 hung at user.py line 5 in wait; "
+        f"log: run/attempt=1/rank-{cause['rank']}.log"
+    )
     assert "waiting" in cause["last_lines"]
     assert not is_alive(int((tmp_path / "child").read_text()))
 

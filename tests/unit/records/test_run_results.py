@@ -219,25 +219,46 @@ def computing(*seconds: float) -> list[TrainingReport]:
 
 
 def test_a_step_is_computation_of_the_median_rank_and_the_rest() -> None:
-    found = run_results.computation(computing(0.02, 0.03, 0.08), step_time_s=0.1)
+    found = run_results.computation(computing(0.02, 0.03, 0.08), fed_step_time_s=0.1)
     assert found.compute_time_s == pytest.approx(0.03)
     assert found.synchronisation_time_s == pytest.approx(0.07)
 
 
 def test_the_slowest_rank_is_named_with_its_host() -> None:
-    found = run_results.computation(computing(0.02, 0.08, 0.02), step_time_s=0.1)
+    found = run_results.computation(computing(0.02, 0.08, 0.02), fed_step_time_s=0.1)
     assert (found.slowest_rank, found.slowest_host) == (1, "node1")
     assert found.straggler_ratio == pytest.approx(4.0)
 
 
 def test_computation_is_never_more_than_the_step() -> None:
-    found = run_results.computation(computing(0.02), step_time_s=0.019)
+    found = run_results.computation(computing(0.02), fed_step_time_s=0.019)
     assert found.synchronisation_time_s == 0.0
 
 
 def test_ranks_that_measured_no_computation_have_none() -> None:
-    found = run_results.computation([report(compute_steps=[])], step_time_s=0.1)
+    found = run_results.computation([report(compute_steps=[])], fed_step_time_s=0.1)
     assert set(msgspec.structs.asdict(found).values()) == {None}
+
+
+def test_input_is_what_the_rank_that_waits_longest_waits_in_each_step() -> None:
+    waits = ([0.9, 0.01, 0.03, 0.0], [0.9, 0.02, 0.01, 0.0])
+    reports = [
+        report(
+            rank,
+            steps=[(1, step, 1, 0.1, wait_s) for step, wait_s in enumerate(of_rank)],
+            compute_steps=[0.05] * 3,
+        )
+        for rank, of_rank in enumerate(waits)
+    ]
+    found = run_results.metrics(reports, train_time_s=0.3)
+    assert found.input_wait_s == pytest.approx((0.02 + 0.03 + 0.0) / 3)
+    assert found.step_time_s == pytest.approx(0.1)
+    # steps without it take 0.08, 0.07 and 0.1 s
+    assert found.synchronisation_time_s == pytest.approx(0.08 - 0.05)
+
+
+def test_arrays_in_memory_are_not_waited_for() -> None:
+    assert run_results.metrics([report()], train_time_s=2.0).input_wait_s is None
 
 
 def test_a_training_in_one_execution_has_no_steady_state() -> None:
@@ -270,11 +291,11 @@ def test_steps_of_every_rank_are_written_as_csv(tmp_path: Path) -> None:
     reports = [report(rank, steps=[(1, 0, 2, 0.5), (1, 2, 1, 0.25)]) for rank in range(2)]
     run_results.write_steps(tmp_path, reports)
     assert (tmp_path / "steps.csv").read_text().splitlines() == [
-        "rank,epoch,first_step,steps,duration_s",
-        "0,1,0,2,0.500000",
-        "0,1,2,1,0.250000",
-        "1,1,0,2,0.500000",
-        "1,1,2,1,0.250000",
+        "rank,epoch,first_step,steps,duration_s,input_wait_s",
+        "0,1,0,2,0.500000,0.000000",
+        "0,1,2,1,0.250000,0.000000",
+        "1,1,0,2,0.500000,0.000000",
+        "1,1,2,1,0.250000,0.000000",
     ]
     compute = (tmp_path / "compute_steps.csv").read_text().splitlines()
     assert compute[:3] == ["rank,step,duration_s", "0,1,0.080000", "0,2,0.060000"]

@@ -24,7 +24,8 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records import events
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Epoch
-from tfscaling.training.all_reduce import COMPUTE_STEPS, Trainer
+from tfscaling.training.all_reduce import Trainer
+from tfscaling.training.all_reduce_loop import COMPUTE_STEPS
 from tfscaling.training.loop import Result, order_of_epoch
 
 #: The last one is incomplete.
@@ -158,7 +159,7 @@ def test_padding_weighs_nothing(tmp_path: Path) -> None:
         order = np.full((1, GLOBAL_BATCH), padding, np.int32)
         order[0, :7] = np.arange(10, 17)
         trainer.train_examples = 7
-        trainer._train_epoch(1, order, Result(), EventLog(tmp_path / str(padding), 0))
+        trainer._train_order(1, order, Result(), EventLog(tmp_path / str(padding), 0))
         weights.append(trainer.model.get_weights())
     for one, other in zip(*weights, strict=True):
         np.testing.assert_array_equal(one, other)

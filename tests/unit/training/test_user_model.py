@@ -159,7 +159,7 @@ def test_what_the_cross_entropy_cannot_train_is_refused(
     function: Callable[[], Any], arrays: Arrays, wrong: str
 ) -> None:
     with pytest.raises(ModelError) as caught:
-        user_model.check_classifier(function(), arrays)
+        user_model.check_classifier(function(), user_model.problem_of_labels(arrays))
     assert wrong in str(caught.value)
     assert "ompile" in str(caught.value)
 
@@ -253,7 +253,7 @@ GOOD: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("function", GOOD.values(), ids=list(GOOD))
 def test_what_the_training_follows_passes_without_a_warning(function: Callable[[], Any]) -> None:
     model = user_model.build("mine:model", function)
-    user_model.check_classifier(model, DATA)
+    user_model.check_classifier(model, None)
     assert user_model.warnings(model, recipe()) == []
 
 
@@ -261,7 +261,7 @@ def test_what_the_training_follows_passes_without_a_warning(function: Callable[[
 def test_the_workflows_own_models_pass(name: str) -> None:
     model = models.MODELS[name].build()
     assert user_model.problem(model) is None
-    user_model.check_classifier(model, DATA)
+    user_model.check_classifier(model, None)
     assert user_model.warnings(model, recipe()) == []
 
 

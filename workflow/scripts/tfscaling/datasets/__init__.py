@@ -3,4 +3,5 @@
 #: Modules that other packages may import.
 __all__ = [
     "catalogue",
+    "pipelines",
 ]

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
-from tfscaling.datasets import cifar10, downloads, idx, npz, synthetic
+from tfscaling.datasets import cifar10, downloads, idx, npz, pipelines, synthetic
 from tfscaling.datasets.npz import Nest as Nest
 from tfscaling.files import atomic
 from tfscaling.records.prepared_data import SHA256, DatasetFacts, Examples
@@ -184,7 +185,10 @@ def get(name: str, parameters: Given = NOTHING) -> Dataset:
 def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
     """What the user's function returns, checked; one label for each example becomes int32."""
     try:
-        train, test = user_code.call(name, parameters)
+        train, test = (
+            pipelines.arrays_of(part) if hasattr(part, "as_numpy_iterator") else part
+            for part in user_code.call(name, parameters)
+        )
     except Exception:
         traceback.print_exc()  # the way through the user's code is for the log
         raise
@@ -242,8 +246,11 @@ def fetch(
     What is prepared has the name of the file, for with other `parameters` it is other data. The
     first source whose arrays have the checksum of the published ones is taken. Returns its name;
     raises DatasetError if there is none. With a configured `path` only that is read: data that the
-    user chose must not be replaced by other data without a word.
+    user chose must not be replaced by other data without a word. Of a pipeline the file has nothing
+    but a checksum: what there is to prepare lies in a folder beside it.
     """
+    if user_code.is_pipeline(name):
+        return _prepare_pipeline(name, output, provenance, parameters)
     dataset, failures = get(name, parameters), []
     code = user_source.of_names(name).checksums()  # as it is before it is loaded
     for source, read in _readers(dataset, path).items():
@@ -266,10 +273,26 @@ def fetch(
             user_code=code,
         )
         write_json(provenance, facts)
-        with atomic.whole(output) as temporary, temporary.open("wb") as opened:
-            np.savez(opened, **arrays, **{SHA256: np.array(checksum)})  # type: ignore[arg-type]
+        _write(output, arrays, checksum)
         return source
     raise DatasetError(f"dataset {name} is available from no source:\n  " + "\n  ".join(failures))
+
+
+def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Given) -> str:
+    code = user_source.of_names(name).checksums()
+    try:
+        facts = pipelines.prepare(name, output.stem, output, parameters)
+    except Exception as error:
+        traceback.print_exc()
+        raise DatasetError(f"files of {name}: {type(error).__name__}: {error}") from error
+    write_json(provenance, msgspec.structs.replace(facts, user_code=code))
+    _write(output, {}, facts.sha256)
+    return facts.source
+
+
+def _write(output: Path, arrays: Mapping[str, np.ndarray], checksum: str) -> None:
+    with atomic.whole(output) as temporary, temporary.open("wb") as opened:
+        np.savez(opened, **arrays, **{SHA256: np.array(checksum)})  # type: ignore[arg-type]
 
 
 def _readers(dataset: Dataset, path: Path | None) -> dict[str, Callable[[], dict[str, np.ndarray]]]:

@@ -106,14 +106,18 @@ class Heart:
 
 def tree_usage(pid: int) -> Usage:
     """That of a process and all its descendants, those that ended and were waited for included."""
-    cpu_s, io_bytes, waiting = 0.0, 0, [pid]
-    while waiting:
-        process = waiting.pop()
-        cpu_s, io_bytes = cpu_s + _cpu_s(process), io_bytes + _io_bytes(process)
+    processes = tree(pid)
+    return Usage(sum(map(_cpu_s, processes)), sum(map(_io_bytes, processes)))
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all its descendants, each after its parent."""
+    found = [pid]
+    for process in found:  # which grows meanwhile
         for children in Path(f"/proc/{process}/task").glob("*/children"):
             with contextlib.suppress(OSError):  # a thread that just ended
-                waiting += map(int, children.read_text().split())
-    return Usage(cpu_s, io_bytes)
+                found += map(int, children.read_text().split())
+    return found
 
 
 def _cpu_s(pid: int) -> float:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfscaling.jobs import failures, heartbeat
+from tfscaling.jobs import failures, hangs, heartbeat
 from tfscaling.jobs.launchers import Command
 from tfscaling.jobs.process_control import ending_with_parent
 from tfscaling.records.failure_report import Cause
@@ -82,7 +82,8 @@ class Supervisor:
             if all(code == 0 for code in codes):
                 return None
             if stall := watch.stall(self._ended):
-                return failures.stalled(self.folder, stall.message, stall.rank)
+                cause = failures.stalled(self.folder, stall.message, stall.rank)
+                return hangs.with_places(cause, self.folder)
             time.sleep(_POLL_S)
 
     def _progress(self) -> int:

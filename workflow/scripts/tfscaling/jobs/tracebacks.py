@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sysconfig
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ def last(lines: Sequence[str], folder: Path) -> Blame | None:
     block = plain[begins[-1] :]
     frames = [(n, frame) for n, line in enumerate(block) if (frame := _frame(line))]
     if block[0].startswith(_FATAL):
-        error, inner_first = block[0], [frame for _, frame in frames]
+        error, inner_first = block[0], _of_current_thread(block)
     else:
         after = block[(frames[-1][0] if frames else 0) + 1 :]
         error = next((line for line in after if line and not line.startswith(" ")), "")
@@ -53,6 +54,13 @@ def last(lines: Sequence[str], folder: Path) -> Blame | None:
         return None
     name = error.removeprefix(_FATAL).partition(":")[0].rpartition(".")[2]
     return Blame(name.strip(), error[:500], _where(_of_user(inner_first, folder), folder))
+
+
+def _of_current_thread(block: Sequence[str]) -> list[_Frame]:
+    """The frames of the thread that got the signal, the innermost first."""
+    begin = next((n for n, line in enumerate(block) if line.startswith("Current thread")), 0)
+    within = itertools.takewhile(str.strip, block[begin + 1 :])
+    return [frame for line in within if (frame := _frame(line))]
 
 
 def _frame(line: str) -> _Frame | None:

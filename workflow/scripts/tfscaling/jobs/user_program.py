@@ -20,7 +20,7 @@ from typing import IO
 from msgspec.structs import asdict, replace
 
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_here
-from tfscaling.jobs import failures, heartbeat, rank_files, tracebacks
+from tfscaling.jobs import failures, hangs, heartbeat, rank_files, tracebacks
 from tfscaling.jobs.heartbeat import Usage
 from tfscaling.jobs.launchers import rank_log
 from tfscaling.jobs.process_control import ending_with_parent
@@ -51,6 +51,7 @@ _TAIL_LINES = 500
 _DRAIN_S = 2.0
 #: Signs of life are events at this interval, if there are any.
 _SIGNS_INTERVAL_S = 30.0
+_STACKS_INTERVAL_S = 1.0
 
 
 class UserProgram:
@@ -62,6 +63,7 @@ class UserProgram:
         self._output_bytes = 0
         self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
         self._report: Path | None = None
+        self._hung = False
 
     def usage(self) -> Usage:
         """CPU time and bytes of the program and all that it started."""
@@ -85,8 +87,11 @@ class UserProgram:
         assert child.stdout is not None
         reader = threading.Thread(target=self._copy, args=(child.stdout,), daemon=True)
         signs = threading.Thread(target=self._tell_signs, args=(events, done), daemon=True)
-        reader.start()
-        signs.start()
+        stacks = threading.Thread(
+            target=self._show_stacks, args=(context.folder, done), daemon=True
+        )
+        for thread in (reader, signs, stacks):
+            thread.start()
         code = child.wait()
         ended_s = events.add(program_results.ENDED, exit_code=code)
         done.set()
@@ -134,6 +139,17 @@ class UserProgram:
                 seen = now
                 events.add("working", cpu_s=round(used.cpu_s, 2), output_bytes=self._output_bytes)
 
+    def _show_stacks(self, folder: Path, done: threading.Event) -> None:
+        """End the program once the launcher has given it up: Python says first where it is."""
+        while not done.wait(_STACKS_INTERVAL_S):
+            if hangs.is_given_up(folder) and self._child is not None:
+                self._hung = True
+                child, *others = heartbeat.tree(self._child.pid)
+                for pid in (*reversed(others), child):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGABRT)
+                return
+
     def _report_bytes(self) -> int:
         try:
             return self._report.stat().st_size if self._report else 0
@@ -170,8 +186,11 @@ class UserProgram:
         lines = [line.decode(errors="replace").rstrip() for line in self._tail]
         ended = failures.exit_text(code)
         text = f"the program was {ended}" if code < 0 else f"the program ended with {ended}"
-        name = ended
-        if (blamed := tracebacks.last(lines, Path.cwd())) is not None:
+        name, blamed = ended, tracebacks.last(lines, Path.cwd())
+        if self._hung:
+            place = blamed.where if blamed and blamed.error.startswith("Fatal") else ""
+            return WorkFailedError(hangs.HUNG, place, 1)
+        if blamed is not None:
             name, text = blamed.name, f"{text}, {blamed.where}: {blamed.error}"
         elif said := next((line for line in reversed(lines) if line), ""):
             text = f"{text}; its last line: {said[:300]}"

@@ -251,18 +251,27 @@ def _train_examples(
     _: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]
 ) -> str | None:
     examples = {r.rank: r.train_examples for r in reports}
+    if data.train_examples is None:
+        return _disagreement("train_examples", examples)
     return _differing("train_examples", data.train_examples, examples)
 
 
 def _test_examples(_: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
     examples = {r.rank: r.test_examples for r in reports}
+    if data.test_examples is None:
+        return _disagreement("test_examples", examples)
     return _differing("test_examples", data.test_examples, examples)
 
 
 def _examples_trained(
     _: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]
 ) -> str | None:
-    """Counted while they were trained: every example once in each epoch, however it ended."""
+    """Counted while they were trained: every example once in each epoch, however it ended.
+
+    How many a pipeline has in an epoch only the pipeline knows: there the ranks have to agree.
+    """
+    if data.train_examples is None:
+        return _disagreement("examples_trained", {r.rank: r.examples_trained for r in reports})
     wrong = {
         r.rank: r.examples_trained
         for r in reports
@@ -416,7 +425,7 @@ TRAINING_CHECKS: dict[str, TrainingCheck] = {
     "examples_per_step": TrainingCheck(
         "All ranks that train agree on the number of examples of a step.", _examples_per_step
     ),
-    "data": TrainingCheck("Every rank that trains read the prepared data, by its checksum.", _data),
+    "data": TrainingCheck("Every rank that trains had the prepared data, by its checksum.", _data),
     "train_examples": TrainingCheck(
         "Every rank that trains had the planned number of training examples.", _train_examples
     ),
@@ -424,7 +433,8 @@ TRAINING_CHECKS: dict[str, TrainingCheck] = {
         "Every rank that trains had the planned number of held-out examples.", _test_examples
     ),
     "examples_trained": TrainingCheck(
-        "Every example was trained once in each epoch.", _examples_trained
+        "Every example was trained once in each epoch; of a pipeline the ranks agree how many.",
+        _examples_trained,
     ),
     "model": TrainingCheck(
         "All ranks that train agree on the number of the model's parameters.", _model

@@ -3,10 +3,13 @@
 `datasets.fetch` writes the checksum into the prepared file and into the JSON file beside it. Every
 rank reports that of the file which it read, so that a run whose ranks read other data than the
 launcher knows of does not count, and runs of other data are told apart wherever results are merged.
+A pipeline has a checksum as well, of its code and its files: see `pipeline_sha256`.
 """
 
 from __future__ import annotations
 
+import ast
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +20,7 @@ from tfscaling.records import run_record
 from tfscaling.records.rank_report import Positive, Sha256
 from tfscaling.records.run_record import PreparedData, UserCode
 from tfscaling.records.run_states import RERUN_STALE
+from tfscaling.study import user_code
 from tfscaling.study.config import Recipe
 
 #: The name of the checksum in the prepared file.
@@ -41,7 +45,9 @@ class DatasetFacts(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     path: str | None = None
     sha256: Sha256
-    examples: Examples
+    examples: Examples | None
+    #: The function that each rank calls for its part of the data; None for prepared arrays.
+    pipeline: str | None = None
     user_code: UserCode = {}
 
 
@@ -60,6 +66,16 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
             f"{dataset_file} or {_beside(dataset_file).name} is missing, or was made by an earlier "
             f"version, without a checksum: delete both, and rule `dataset` makes them"
         )
+    if found.pipeline is not None:
+        checksum = pipeline_sha256(found.pipeline, files_folder(dataset_file))
+        return PreparedData(
+            name=found.dataset,
+            source=found.source,
+            sha256=checksum,
+            train_examples=None,
+            test_examples=None,
+        )
+    assert found.examples is not None, "prepared arrays have examples"
     return PreparedData(
         name=found.dataset,
         source=found.source,
@@ -78,6 +94,36 @@ def facts(dataset_file: Path) -> DatasetFacts | None:
         return None
 
 
+def pipeline_sha256(function: str, folder: Path) -> str:
+    """SHA-256 of the code of the function's module, and of the names and sizes of its files.
+
+    Comments and blank lines are no code. Contents are not read: files may be larger than a checksum
+    is worth. The files are those in `folder`, which `prepare` made; none if it is not there.
+    Raises user_code.UserCodeError if there is no such module.
+    """
+    source = user_code.source_of(function.partition(":")[0], Path.cwd())
+    digest = hashlib.sha256(ast.unparse(user_code.parsed(source)).encode() if source else b"")
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"\n{file.relative_to(folder)} {file.stat().st_size}".encode())
+    return digest.hexdigest()
+
+
+def files_folder(dataset_file: Path) -> Path:
+    """Where the files lie that a pipeline's `prepare` made."""
+    return dataset_file.with_suffix(".files")
+
+
+def _checksum_here(dataset_file: Path) -> str | None:
+    """The checksum of what is prepared here; of a pipeline as its code is now."""
+    found = facts(dataset_file)
+    if found is None or found.pipeline is None:
+        return found.sha256 if found else None
+    try:
+        return pipeline_sha256(found.pipeline, files_folder(dataset_file))
+    except user_code.UserCodeError:
+        return None
+
+
 def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[str]:
     """For what each run read (None: it has no record) why it is not what the others read, or "".
 
@@ -86,14 +132,14 @@ def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[
     reasons = {}
     for name in dict.fromkeys(data.name for data in used if data):
         counts = Counter(data.sha256 for data in used if data and data.name == name)
-        here = facts(datasets_dir / f"{name}.npz")
-        usual = here.sha256 if here else counts.most_common(1)[0][0]
+        here = _checksum_here(datasets_dir / f"{name}.npz")
+        usual = here or counts.most_common(1)[0][0]
         whose = "the file prepared here" if here else "most runs"
         for found in set(counts) - {usual}:
             reasons[name, found] = (
-                f"made of other data: the arrays of {name} have the checksum {found[:_SHOWN]}, "
-                f"those of {whose} {usual[:_SHOWN]}; "
-                f"make the run again with {RERUN_STALE}"
+                f"made of other data: the data of {name} have the checksum {found[:_SHOWN]}, "
+                f"those of {whose} {usual[:_SHOWN]}; make it "
+                f"again with {RERUN_STALE}"
             )
     return [reasons.get((data.name, data.sha256), "") if data else "" for data in used]
 

@@ -145,6 +145,7 @@ def metrics(reports: Sequence[RankReport]) -> Metrics:
         test_loss=held_out.get("loss"),
         test_accuracy=_fraction(_accuracy(held_out)),
         step_time_s=_step_time_s(seen),
+        input_wait_s=_input_wait_s(reports),
         throughput_examples_per_s=_examples_per_s(reports),
         examples_trained=examples(reports) or None,
         epochs=epochs,
@@ -154,6 +155,17 @@ def metrics(reports: Sequence[RankReport]) -> Metrics:
         slowest_rank=None,
         slowest_host=None,
     )
+
+
+def _input_wait_s(reports: Sequence[RankReport]) -> float | None:
+    """Mean wait for input in a step of the rank that waits longest, as far as ranks report it."""
+    seen = (report.observed for report in of_programs(reports))
+    found = [
+        each.input_wait_s / each.steps
+        for each in seen
+        if each is not None and each.steps and each.input_wait_s is not None
+    ]
+    return max(found, default=None)
 
 
 def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:

@@ -104,6 +104,13 @@ class TrainedRank(Rank, frozen=True, kw_only=True):
     examples_trained: Annotated[
         int, Meta(description="Over all epochs and replicas, without padding.")
     ]
+    input_wait_s: Annotated[
+        float | None,
+        Meta(
+            description="Mean wait of this rank for its pipeline in a step after the first; null "
+            "for arrays."
+        ),
+    ] = None
     diverged: Annotated[str, Meta(description="How the loss is not finite, or empty.")]
     test_loss: float | None
     test_accuracy: float | None
@@ -155,12 +162,16 @@ class Epoch(
 
 
 class Execution(msgspec.Struct, frozen=True, array_like=True):
-    """Consecutive steps of an epoch in one call of a compiled function."""
+    """Consecutive steps of an epoch in one call of a compiled function.
+
+    `duration_s` includes `input_wait_s`, how long this rank waited for a pipeline's batch.
+    """
 
     epoch: int
     first_step: int
     steps: int
     duration_s: float
+    input_wait_s: float = 0.0
 
 
 class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag_field="kind"):

@@ -88,8 +88,8 @@ class Computation(Part, frozen=True, kw_only=True):
     synchronisation_time_s: Annotated[
         float | None,
         Meta(
-            description="step_time_s less compute_time_s - communication, waiting for slower "
-            "ranks, and the update."
+            description="step_time_s less input_wait_s and compute_time_s, each step by itself - "
+            "communication, waiting for slower ranks, and the update."
         ),
     ]
     straggler_ratio: Annotated[
@@ -136,6 +136,13 @@ class Metrics(Computation, frozen=True, kw_only=True):
             "was no other."
         ),
     ]
+    input_wait_s: Annotated[
+        float | None,
+        Meta(
+            description="Part of a step in which the rank that waits longest waits for its "
+            "pipeline - mean over the steps after the first; null for arrays, which are in memory."
+        ),
+    ] = None
     throughput_examples_per_s: Annotated[
         float | None,
         Meta(
@@ -174,12 +181,24 @@ class PreparedData(Part, frozen=True, kw_only=True):
     sha256: Annotated[
         Sha256,
         Meta(
-            description="Of the whole prepared arrays; every rank that trained read a file with "
-            "this checksum."
+            description="Of the whole prepared arrays, or of a pipeline's code and of the names "
+            "and sizes of its files; every rank that trained found this checksum."
         ),
     ]
-    train_examples: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
-    test_examples: Annotated[int, Meta(ge=1, extra_json_schema={"unit": "examples"})]
+    train_examples: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="Of a pipeline those of its first epoch.",
+            extra_json_schema={"unit": "examples"},
+        ),
+    ]
+    test_examples: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="Of a pipeline those that were evaluated; null if the run diverged before.",
+            extra_json_schema={"unit": "examples"},
+        ),
+    ]
     user_code: UserCode = {}
 
 

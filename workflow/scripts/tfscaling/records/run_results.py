@@ -27,6 +27,7 @@ from tfscaling.records.run_record import (
     Derived,
     Environment,
     Metrics,
+    PreparedData,
     RunAxes,
     RunRecord,
     SlurmJob,
@@ -130,11 +131,22 @@ def impossible(
     return wrong
 
 
-def computation(reports: Sequence[RankReport], step_time_s: float | None) -> Computation:
+def waits(reports: Sequence[RankReport]) -> list[float]:
+    """The longest wait of any rank for its pipeline, in seconds a step, for each execution.
+
+    Ranks begin a step together, where the one before it ended with the all-reduce: so this is what
+    input adds to the step.
+    """
+    of_ranks = [[e.input_wait_s / e.steps for e in report.steps] for report in trained(reports)]
+    return [max(of_step) for of_step in zip(*of_ranks, strict=True)]
+
+
+def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) -> Computation:
     """A step's computation and the rest of it, and the slowest rank, from the ranks' own steps.
 
-    `compute_time_s` is that of the median rank; the rest of a step is `synchronisation_time_s`:
-    communication, waiting for slower ranks, the update. `straggler_ratio` is the slowest rank's
+    `fed_step_time_s` is the duration of a step without the wait for input. `compute_time_s` is that
+    of the median rank; the rest of a step is `synchronisation_time_s`: communication, waiting for
+    slower ranks, the update. `straggler_ratio` is the slowest rank's
     computation over the median rank's.
     """
     medians = {
@@ -152,7 +164,7 @@ def computation(reports: Sequence[RankReport], step_time_s: float | None) -> Com
         )
     middle_s, slowest = statistics.median(medians.values()), max(medians, key=lambda k: medians[k])
     # the medians come from different samples, so the difference may be slightly negative
-    rest_s = None if step_time_s is None else max(0.0, step_time_s - middle_s)
+    rest_s = None if fed_step_time_s is None else max(0.0, fed_step_time_s - middle_s)
     return Computation(
         compute_time_s=middle_s,
         synchronisation_time_s=rest_s,
@@ -176,6 +188,8 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None) -> Metric
     # the first execution compiles; if it was the only one, there is no steady state to report
     per_step = [execution.duration_s / execution.steps for execution in chief.steps[1:]]
     step_time_s = statistics.median(per_step) if per_step else None
+    waited = waits(reports)[1:]
+    fed_s = [max(0.0, step_s - wait_s) for step_s, wait_s in zip(per_step, waited, strict=True)]
     # an epoch's last step may be padded: no more examples than the epoch has
     of_epoch = chief.examples_trained / len(chief.epochs)
     first = min(chief.steps[0].steps * chief.examples_per_step, of_epoch)
@@ -187,10 +201,21 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None) -> Metric
         test_loss=chief.test_loss,
         test_accuracy=chief.test_accuracy,
         step_time_s=step_time_s,
+        input_wait_s=statistics.fmean(waited) if any(waited) else None,
         throughput_examples_per_s=examples / train_time_s if examples and train_time_s else None,
         examples_trained=chief.examples_trained,
         epochs=chief.epochs,
-        **msgspec.structs.asdict(computation(reports, step_time_s)),
+        **msgspec.structs.asdict(computation(reports, statistics.median(fed_s) if fed_s else None)),
+    )
+
+
+def counted(data: PreparedData, reports: Sequence[RankReport]) -> PreparedData:
+    """The data with the numbers of examples; a pipeline's are those that the ranks found."""
+    chief = trained(reports)[0]
+    return msgspec.structs.replace(
+        data,
+        train_examples=data.train_examples or chief.train_examples or None,
+        test_examples=data.test_examples or chief.test_examples or None,
     )
 
 
@@ -262,12 +287,13 @@ def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
 def write_steps(folder: Path, reports: Sequence[RankReport]) -> None:
     """Raw step times of every rank as CSV, of the training and of computation alone."""
     steps = [
-        f"{report.rank},{each.epoch},{each.first_step},{each.steps},{each.duration_s:.6f}"
+        f"{report.rank},{each.epoch},{each.first_step},{each.steps},{each.duration_s:.6f},"
+        f"{each.input_wait_s:.6f}"
         for report in trained(reports)
         for each in report.steps
     ]
     run_record.write_lines(
-        folder / run_record.STEPS, ["rank,epoch,first_step,steps,duration_s", *steps]
+        folder / run_record.STEPS, ["rank,epoch,first_step,steps,duration_s,input_wait_s", *steps]
     )
     compute = [
         f"{report.rank},{number},{duration:.6f}"

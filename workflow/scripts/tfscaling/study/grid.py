@@ -6,7 +6,7 @@ Pure: the registries of models, strategies and datasets are an argument.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,11 +16,13 @@ from tfscaling.study import programs, user_code, variants
 from tfscaling.study.config import (
     BATCH_SIZE_KEYS,
     CROSS_ENTROPY,
+    OF_CLASSIFIERS,
     POINT_AXES,
     Block,
     Config,
     Exclusion,
     Platform,
+    Quality,
     Recipe,
 )
 from tfscaling.study.configuration import ConfigError, Sources, check_function, known, problem
@@ -229,6 +231,35 @@ def _check_recipes(config: Config, sources: Sources) -> None:
             if len({variants.named(name, {key: value}) for value in values}) < len(values):
                 rule = "allowed: each value once, as it is written in names"
                 raise ConfigError(problem(path, values, rule, sources))
+    _check_qualities(config, sources)
+
+
+def _check_qualities(config: Config, sources: Sources) -> None:
+    """Each has a direction, and recipes of one metric compare it in the same way."""
+    first: dict[str, tuple[str, Quality]] = {}
+    for name, recipe in config.recipes.items():
+        quality = recipe.quality
+        place = ["recipes", name, "quality"]
+        if quality.better is None:
+            rule = f"allowed: higher or lower, which the name {quality.metric} does not tell"
+            raise ConfigError(problem([*place, "direction"], quality.direction, rule, sources))
+        other_name, other = first.setdefault(quality.metric, (name, quality))
+        for key in ("better", "unit"):
+            if getattr(other, key) != (value := getattr(quality, key)):
+                rule = (
+                    f"recipe {other_name} has {getattr(other, key)} for the same metric, "
+                    f"{quality.metric}"
+                )
+                key = {"better": "direction"}.get(key, key)
+                raise ConfigError(problem([*place, key], value, rule, sources))
+    for metric, target in config.comparison.targets.items():
+        where = ["comparison", "targets", metric]
+        if metric not in first:
+            rule = f"the quality of no recipe; {known(first, metric)}"
+            raise ConfigError(problem(where, target, rule, sources))
+        if first[metric][1].is_accuracy and not 0 < target < 1:
+            rule = "allowed: more than 0 and less than 1, a fraction of the examples"
+            raise ConfigError(problem(where, target, rule, sources))
 
 
 def _check_block(number: int, block: Block, sources: Sources) -> None:
@@ -289,11 +320,46 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
         if user_code.is_reference(model) and config.recipes[recipe].dataset is None:
             reason = f"model {model} of grid[{number}] needs the name of a dataset"
             raise ConfigError(problem(["recipes", recipe, "dataset"], None, reason, sources))
+        metric = config.recipes[recipe].quality.metric
+        if not user_code.is_reference(model) and metric not in OF_CLASSIFIERS:
+            reason = f"model {model} of grid[{number}]: {known(OF_CLASSIFIERS, metric)}"
+            where = ["recipes", recipe, "quality", "metric"]
+            raise ConfigError(problem(where, metric, reason, sources))
         asked = _recipe_for(model, config.recipes[recipe])
         if asked.optimizer != "model" and asked.learning_rate is None:
             reason = f"optimizer {asked.optimizer} of model {model} of grid[{number}] needs one"
             raise ConfigError(problem(["recipes", recipe, "learning_rate"], None, reason, sources))
         _check_parameters(model, recipe, config.recipes[recipe], sources)
+    coordinated = [n for n in block.values("strategy") if registries.strategies[n].coordinated]
+    for name in dict.fromkeys(map(variants.base, names)):
+        _check_pipeline(name, config.recipes[name], coordinated, sources)
+
+
+def _check_pipeline(
+    name: str, recipe: Recipe, coordinated: Sequence[str], sources: Sources
+) -> None:
+    """What a pipeline's recipe cannot ask for; `coordinated` strategies have parameter servers."""
+
+    def refuse(key: str, reason: str) -> None:
+        value = getattr(recipe, key)
+        raise ConfigError(problem(["recipes", name, key], value, reason, sources))
+
+    if recipe.dataset is None or not user_code.is_pipeline(recipe.dataset):
+        if recipe.steps_per_epoch is not None:
+            refuse("steps_per_epoch", "only of a dataset whose function has an argument `context`")
+        return
+    if coordinated:
+        refuse(
+            "dataset",
+            f"strategy {coordinated[0]} deals out examples of arrays by their number, which a "
+            "pipeline has not; allowed: single, mirrored, multi_worker_mirrored, or a function "
+            "without the argument `context`",
+        )
+    if recipe.steps_per_execution > 1:
+        refuse("steps_per_execution", "allowed: 1, because each step's wait for input is measured")
+    for key in ("train_examples_max", "test_examples_max"):
+        if getattr(recipe, key) is not None:
+            refuse(key, "a pipeline gives its own examples; let its function take fewer")
 
 
 def _check_parameters(model: str, name: str, recipe: Recipe, sources: Sources) -> None:
@@ -317,8 +383,9 @@ def _check_parameters(model: str, name: str, recipe: Recipe, sources: Sources) -
         missing = set(arguments.required) - given.keys() - set(user_code.PROVIDED)
         missing |= set(arguments.required) - set(arguments.names)
         for key in (each for each in arguments.required if each in missing):
-            reason = "has no default" if key in arguments.names else "can be given by place only"
-            rule = f"argument {key} of {function} {reason}"
+            by_name = key in arguments.names
+            why = "has no default: give it here" if by_name else "can be given by place only"
+            rule = f"argument {key} of {function} {why}"
             raise ConfigError(problem(path, given, rule, sources))
 
 

@@ -26,8 +26,10 @@ Given = Mapping[str, ParameterValue]
 NOTHING: Given = MappingProxyType({})
 #: How a function is named, for messages.
 FORM = "package.module:function"
+#: The argument of a dataset's function that makes it a pipeline.
+CONTEXT = "context"
 #: Arguments of a dataset's function that the workflow gives itself.
-PROVIDED = ("context",)
+PROVIDED = (CONTEXT,)
 
 
 class UserCodeError(ValueError):
@@ -47,6 +49,15 @@ class Arguments(NamedTuple):
 def is_reference(name: str) -> bool:
     """Whether `name` is meant as a function of the user's and not as a registered name."""
     return ":" in name
+
+
+def is_pipeline(dataset: str) -> bool:
+    """Whether each rank calls the function for its own part of the data, by the source alone.
+
+    Raises UserCodeError as `check` does.
+    """
+    found = arguments(dataset) if is_reference(dataset) else None
+    return found is not None and CONTEXT in found.names
 
 
 def check(name: str) -> None:

@@ -273,7 +273,7 @@ def batch_problem(
         name = variants.data_name(spec.dataset, recipe)
         if name not in known:
             facts = prepared_data.facts(datasets_dir / f"{name}.npz")
-            known[name] = facts.examples.x_train if facts else None
+            known[name] = facts.examples.x_train if facts and facts.examples else None
         why = grid.beyond_dataset(spec.global_batch_size, name, recipe, known[name])
         if why is not None:
             shape = f"nodes {point.nodes}, gpus_per_node {point.gpus_per_node}"

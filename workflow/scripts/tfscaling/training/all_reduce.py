@@ -1,9 +1,11 @@
-"""Data-parallel training by all-reduce: the same numbers on every rank."""
+"""Data-parallel training by all-reduce on arrays: the same numbers on every rank."""
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,24 +14,13 @@ from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Execution
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training import replica_state, user_model
-from tfscaling.training.loop import (
-    Measured,
-    Result,
-    TrainingLoop,
-    make_optimizer,
-    measured_by_itself,
-    measured_by_sums,
-    order_of_epoch,
-)
-from tfscaling.training.own_step import OwnStep
-
-#: Steps of computation alone that each rank measures after the training.
-COMPUTE_STEPS = 20
+from tfscaling.training import user_model
+from tfscaling.training.all_reduce_loop import AllReduceLoop
+from tfscaling.training.loop import ExampleOrder, Result
 
 
-class Trainer(TrainingLoop):
-    """One rank's part of the training of a model: a classifier, or one that trains itself.
+class Trainer(AllReduceLoop):
+    """One rank's part of the training of a model on arrays, which lie on the devices as a whole.
 
     `strategy` is a tf.distribute.Strategy, `build_model` makes the Keras model, `arrays` are the
     dataset.
@@ -38,41 +29,20 @@ class Trainer(TrainingLoop):
     def __init__(
         self, strategy: Any, build_model: Callable[[], Any], arrays: Arrays, spec: RunSpec
     ) -> None:
-        super().__init__(strategy, arrays, strategy.num_replicas_in_sync, spec)
-        import keras
-
+        super().__init__(strategy, spec)
         tf = self.tf
+        self.order = ExampleOrder(arrays, self.global_batch, self.replicas)
+        self.train_examples, self.test_examples = arrays.train_examples, arrays.test_examples
         self.train_data = self._resident(arrays.train)
         self.test_data = self._resident(arrays.test)
-        keras.utils.set_random_seed(self.seed)
-        with strategy.scope():
-            self.model = build_model()
-            self.own: OwnStep | None = None
-            if user_model.trains_itself(self.model, self.recipe):
-                user_model.compile_as_asked(self.model, self.recipe, self.replicas)
-                sample = self._gather(tf.range(self.batch), *arrays.train)
-                self.own = OwnStep(self.model, sample, self.replicas)
-                self.optimizer = self.model.optimizer
-            else:
-                user_model.check_classifier(self.model, arrays)
-                self.optimizer = make_optimizer(self.recipe, self.replicas)
-                self.optimizer.build(self.model.trainable_variables)
-            # loss, correct answers and examples of this replica since the start of the epoch
-            self.totals = tf.Variable(
-                [0.0, 0.0, 0.0],
-                trainable=False,
-                dtype=tf.float64,
-                synchronization=tf.VariableSynchronization.ON_READ,
-                aggregation=tf.VariableAggregation.SUM,
-            )
-        tf.function(self._seed_replicas)()
+        self.make_model(
+            build_model,
+            lambda: self._gather(tf.range(self.batch), *arrays.train),
+            lambda: user_model.problem_of_labels(arrays),
+        )
         self._execute = tf.function(self._steps)
-        self._compute_call = tf.function(self._compute)
-        self._average_call = tf.function(self._average_statistics)
+        self._computation = tf.function(self._compute)
         self._evaluate_call = tf.function(self._evaluation)
-        self._sum_call = tf.function(self._sum_totals)
-        self._states_call = tf.function(self._own_states)
-        self._reset_call = tf.function(self._zero_totals)
 
     def _resident(self, arrays: tuple[Nest, ...]) -> Any:
         """The same with each array as a value of every local device."""
@@ -99,71 +69,9 @@ class Trainer(TrainingLoop):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return tf.cast(replica * size + tf.range(size) < examples, tf.float32)
 
-    def _seed_replicas(self) -> None:
-        """Give each replica random numbers of its own, by its number: dropout draws other masks."""
-        states = replica_state.seeds(self.model)
-
-        def replica() -> None:
-            number = self.tf.distribute.get_replica_context().replica_id_in_sync_group
-            for state in states:
-                state.assign(replica_state.stream(state.value, number))
-
-        if states:
-            self.strategy.run(replica)
-
-    def _gradients(self, indices: Any, examples: Any, *data: Any) -> tuple[Any, list[Any]]:
-        """This replica's part of the loss, and the gradients of it.
-
-        The first `examples` of the global batch count, the rest is padding.
-        """
-        batch, answers = self._gather(self._own(indices, self.batch), *data)
-        weights = self._weights(self.batch, examples)
-        with self.tf.GradientTape() as tape:
-            sums = self._forward(batch, answers, weights, training=True)
-            # gradients are summed over the replicas by the optimizer: divide by all examples
-            loss = sums[0] / self.tf.cast(examples, self.tf.float32)
-            scaled = self.optimizer.scale_loss(loss)
-        self._count(sums)
-        return loss, tape.gradient(scaled, self.model.trainable_variables)
-
-    def _agreed(self, gradients: list[Any]) -> list[Any]:
-        """The gradients, made not finite on every replica where they are not on one of them.
-
-        A scaled loss can overflow on one replica alone. Keras's optimizer looks at each replica's
-        own gradients to decide whether it skips the update: replicas would train on with
-        different weights, or wait for ever for one that skips the all-reduce.
-        """
-        tf = self.tf
-        own = tf.where(self.optimizer.check_finite(gradients), 0.0, 1.0)
-        context = tf.distribute.get_replica_context()
-        overflows = context.all_reduce(tf.distribute.ReduceOp.SUM, own)
-        spoilt = tf.where(overflows > 0.0, float("nan"), 0.0)
-        # one gradient is enough: the optimizer skips the whole update
-        place = next(place for place, gradient in enumerate(gradients) if gradient is not None)
-        first = gradients[place]
-        if isinstance(first, tf.IndexedSlices):
-            values = first.values + tf.cast(spoilt, first.dtype)
-            first = tf.IndexedSlices(values, first.indices, first.dense_shape)
-        else:
-            first += tf.cast(spoilt, first.dtype)
-        return [*gradients[:place], first, *gradients[place + 1 :]]
-
     def _replica_step(self, indices: Any, examples: Any, *data: Any) -> Any:
-        if self.own is not None:
-            own = self.tf.cast(self.tf.reduce_sum(self._weights(self.batch, examples)), "int32")
-            self.own.train(self._gather(self._own(indices, self.batch), *data), own, examples)
-            return self._progress()
-        loss, gradients = self._gradients(indices, examples, *data)
-        if self.replicas > 1 and self.recipe.precision == "mixed_float16":
-            gradients = self._agreed(gradients)
-        self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
-        return loss
-
-    def _progress(self) -> Any:
-        """A value that is there once the optimizer has updated the weights."""
-        tf = self.tf
-        first = tf.convert_to_tensor(self.model.trainable_variables[0].value)
-        return tf.cast(tf.reshape(first, [-1])[0], tf.float32)
+        batch = self._gather(self._own(indices, self.batch), *data)
+        return self.train_on(batch, self._weights(self.batch, examples), examples)
 
     def _step(self, order: Any, step: Any, *data: Any) -> Any:
         tf = self.tf
@@ -182,108 +90,54 @@ class Trainer(TrainingLoop):
     def _evaluation(self, indices: Any, *data: Any) -> None:
         def replica(indices: Any, *data: Any) -> None:
             tf = self.tf
-            own = self._own(indices, self.evaluation_batch)
-            examples = self._gather(tf.maximum(own, 0), *data)
-            if self.own is not None:
-                self.own.test(examples, tf.reduce_sum(tf.cast(own >= 0, tf.int32)))
-                return
-            batch, answers = examples
-            weights = tf.cast(own >= 0, tf.float32)
-            self._count(self._forward(batch, answers, weights, training=False))
+            own = self._own(indices, self.order.evaluation_batch)
+            batch = self._gather(tf.maximum(own, 0), *data)
+            self.test_on(batch, tf.cast(own >= 0, tf.float32))
 
         self.strategy.run(replica, args=(indices, *data))
 
-    def _average_statistics(self) -> None:
-        """Give all replicas the mean of what each gathered, such as batch normalization's moments.
+    def _compute(self, order: Any, *data: Any) -> Any:
+        def replica(indices: Any, *data: Any) -> Any:
+            batch = self._gather(self._own(indices, self.batch), *data)
+            return self.compute_on(batch, self._weights(self.batch, self.global_batch))
 
-        Keras leaves each replica its own while training; the model that is evaluated must be one.
-        """
-        tf = self.tf
-        own = [v for v in self.model.non_trainable_variables if v.dtype.startswith("float")]
+        return self.strategy.run(replica, args=(order[0], *data))
 
-        def replica() -> None:
-            context = tf.distribute.get_replica_context()
-            values = [tf.identity(variable.value) for variable in own]
-            means = context.all_reduce(tf.distribute.ReduceOp.MEAN, values)
-            for variable, mean in zip(own, means, strict=True):
-                variable.assign(mean)
+    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+        self._train_order(epoch, self.order.of_epoch(self.seed, epoch), result, events)
 
-        if own:
-            self.strategy.run(replica)
-
-    def _sum_totals(self) -> Any:
-        totals = self.strategy.run(self.totals.read_value)
-        return self.strategy.reduce("SUM", totals, axis=None)
-
-    def _own_states(self) -> Any:
-        return self.strategy.run(self.own.states) if self.own else []
-
-    def _zero_totals(self) -> None:
-        if self.own is not None:
-            self.strategy.run(self.own.reset)
-        self.strategy.run(lambda: self.totals.assign(self.tf.zeros_like(self.totals)))
-
-    def _reset(self) -> None:
-        self._reset_call()
-
-    def _measured(self) -> Measured:
-        if self.own is not None:
-            states = [self.strategy.experimental_local_results(s)[0] for s in self._states_call()]
-            return measured_by_itself(*self.own.results(states))
-        return measured_by_sums(*self._sum_call().numpy().tolist())
-
-    def _train_epoch(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:
+    def _train_order(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:
+        """Train on `order`, indices of shape (steps, global batch)."""
         tf = self.tf
         steps, chunk = len(order), self.recipe.steps_per_execution
         indices = tf.constant(order)
         for start in range(0, steps, chunk):
             end = min(start + chunk, steps)
             start_s = time.perf_counter()
-            loss = self._execute(indices, tf.constant(start), tf.constant(end), *self.train_data)
-            # the value is fetched so that a step that a GPU has not finished is not counted as done
-            for value in self.strategy.experimental_local_results(loss):
-                value.numpy()
+            self._fetch(
+                self._execute(indices, tf.constant(start), tf.constant(end), *self.train_data)
+            )
             duration_s = time.perf_counter() - start_s
             result.steps.append(Execution(epoch, start, end - start, duration_s))
             self._note(events, result, epoch, end)
 
-    def compute_steps(self) -> list[float]:
-        """Forward and backward pass of this rank without any other: no all-reduce, no update.
+    def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:
+        return nullcontext(self._batches_without_input())
 
-        A step of the training less this is communication, waiting for slower ranks, and the update.
-        The ranks compute at the same time, as they do when they train; the first is not counted.
-        """
-        order = order_of_epoch(self.seed, 0, self.train_examples, self.global_batch)
-        durations = []
-        for number in range(COMPUTE_STEPS + 1):
-            if number == 1:
-                self._sum_call()  # all ranks have compiled: they go on together
-            indices = self.tf.constant(order[number % len(order)])
-            start_s = time.perf_counter()
-            touched = self._compute_call(indices, *self.train_data)
-            for value in self.strategy.experimental_local_results(touched):
-                value.numpy()
-            durations.append(time.perf_counter() - start_s)
-        return durations[1:]
+    def _batches_without_input(self) -> Iterator[Any]:
+        """Indices of global batches, each of shape (1, global batch): the data are there."""
+        rows = self.order.of_epoch(self.seed, 0)
+        return itertools.cycle(self.tf.constant(row[None]) for row in rows)
 
-    def _compute(self, indices: Any, *data: Any) -> Any:
-        def replica(indices: Any, *data: Any) -> Any:
-            tf = self.tf
-            if self.own is not None:
-                gradients = self.own.gradients(
-                    self._gather(self._own(indices, self.batch), *data)
-                ) or [self._progress()]
-            else:
-                _, gradients = self._gradients(indices, self.global_batch, *data)
-            # a number of each gradient, so that none is left out as unused
-            dense = [tf.convert_to_tensor(g) for g in gradients if g is not None]
-            return tf.add_n([tf.cast(tf.reshape(g, [-1])[0], tf.float32) for g in dense])
+    def _train_call(self, batch: Any) -> Any:
+        return self._execute(batch, self.tf.constant(0), self.tf.constant(1), *self.train_data)
 
-        return self.strategy.run(replica, args=(indices, *data))
+    def _compute_call(self, batch: Any) -> Any:
+        return self._computation(batch, *self.train_data)
 
-    def _evaluate(self, indices: np.ndarray) -> None:
+    def _evaluate(self) -> None:
         self._average_call()
-        for batch in indices:
+        for batch in self.order.of_evaluation():
             self._evaluate_call(self.tf.constant(batch), *self.test_data)
 
 

@@ -1,7 +1,7 @@
 """What all ways of training share: order of examples, optimizer, epochs, results.
 
 A loop of our own, because Keras 3's `fit` fails under
-MultiWorkerMirroredStrategy (keras-team/keras#20585). The order of the examples depends on the seed
+MultiWorkerMirroredStrategy (keras-team/keras#20585). The order of arrays depends on the seed
 and the global batch only, never on how replicas are spread over workers and devices, so that the
 same replicas give the same model wherever they run.
 """
@@ -46,6 +46,13 @@ class Result:
     test_accuracy: float | None = None
     examples_trained: int = 0
     diverged: str = ""
+
+    @property
+    def input_wait_s(self) -> float | None:
+        """Mean wait for input in a step after the first execution; None if there was none."""
+        later = self.steps[1:]
+        waited_s = sum(execution.input_wait_s for execution in later)
+        return waited_s / sum(execution.steps for execution in later) if waited_s else None
 
     def finite(self, name: str, value: float, epoch: int) -> float | None:
         """The value if it is a number; else None, and the training has diverged."""
@@ -135,28 +142,54 @@ def make_optimizer(recipe: Recipe, replicas: int) -> Any:
     return optimizer
 
 
+class ExampleOrder:
+    """Which examples of arrays are in each step and in each call of an evaluation.
+
+    `evaluation_batch` is the number of held-out examples of a replica in a call. Raises ValueError
+    if there are fewer training examples than a global batch has.
+    """
+
+    def __init__(self, arrays: Arrays, global_batch: int, replicas: int) -> None:
+        self.global_batch, self.replicas = global_batch, replicas
+        self.train_examples, self.test_examples = arrays.train_examples, arrays.test_examples
+        if self.train_examples < global_batch:
+            raise ValueError(
+                f"{self.train_examples} training examples are fewer than the global batch of "
+                f"{global_batch}"
+            )
+        # padding is computed as well: no more than a small test set needs
+        self.evaluation_batch = min(EVALUATION_BATCH, -(-self.test_examples // replicas))
+
+    def of_epoch(self, seed: int, epoch: int) -> np.ndarray:
+        """Indices of shape (steps, global batch); the last step may end with padding."""
+        return order_of_epoch(seed, epoch, self.train_examples, self.global_batch)
+
+    def of_evaluation(self) -> np.ndarray:
+        """Indices of shape (calls, replicas x evaluation_batch), each once; -1 is padding."""
+        width = self.evaluation_batch * self.replicas
+        indices = np.full(-(-self.test_examples // width) * width, -1, np.int32)
+        indices[: self.test_examples] = np.arange(self.test_examples)
+        return indices.reshape(-1, width)
+
+
 class TrainingLoop(ABC):
-    """One rank's epochs of training a model on arrays.
+    """One rank's epochs of training a model.
 
     `batch` is the number of examples per replica and step, `examples_per_step` that of one update
     of the variables; `replicas` is what TensorFlow has, which need not be what was requested.
+    `train_examples` are those of an epoch, `test_examples` those of an evaluation.
     """
 
-    def __init__(self, strategy: Any, arrays: Arrays, replicas: int, spec: RunSpec) -> None:
+    train_examples: int
+    test_examples: int
+
+    def __init__(self, strategy: Any, replicas: int, spec: RunSpec) -> None:
         import keras
         import tensorflow as tf
 
         self.tf, self.strategy, self.recipe, self.seed = tf, strategy, spec.recipe, spec.seed
         self.batch, self.replicas = spec.per_replica_batch_size, replicas
         self.global_batch = self.examples_per_step = self.batch * replicas
-        self.train_examples, self.test_examples = arrays.train_examples, arrays.test_examples
-        if self.train_examples < self.global_batch:
-            raise ValueError(
-                f"{self.train_examples} training examples are fewer than the global batch of "
-                f"{self.global_batch}"
-            )
-        # padding is computed as well: no more than a small test set needs
-        self.evaluation_batch = min(EVALUATION_BATCH, -(-self.test_examples // replicas))
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
         self.model: Any = None
         self.totals: Any = None
@@ -171,18 +204,12 @@ class TrainingLoop(ABC):
         """What was found since `_reset`, over all replicas."""
 
     @abstractmethod
-    def _train_epoch(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:
-        """Train on `order`, indices of shape (steps, global batch); append to result.steps.
-
-        The last step ends with padding if the epoch has no whole number of batches.
-        """
+    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+        """Train on each example of the epoch once; append to result.steps."""
 
     @abstractmethod
-    def _evaluate(self, indices: np.ndarray) -> None:
-        """Add loss and correct answers of held-out examples; index -1 is padding.
-
-        `indices` has the shape (calls, replicas x evaluation_batch).
-        """
+    def _evaluate(self) -> None:
+        """Add loss and correct answers of the held-out examples, each once."""
 
     def compute_steps(self) -> list[float]:
         """Durations in seconds of steps of this rank's computation alone; [] if it has none."""
@@ -200,9 +227,8 @@ class TrainingLoop(ABC):
         interval = self.recipe.evaluation_interval_epochs or epochs
         for epoch in range(1, epochs + 1):
             epoch_start_s = self._reported_s = time.perf_counter()
-            order = order_of_epoch(self.seed, epoch, self.train_examples, self.global_batch)
             self._reset()
-            self._train_epoch(epoch, order, result, events)
+            self._train_epoch(epoch, result, events)
             found = self._measured()
             result.examples_trained += round(found.examples)
             end_s = time.perf_counter()
@@ -234,12 +260,8 @@ class TrainingLoop(ABC):
         They are the result's, and those of its last epoch; `event` tells them. Returns a line.
         """
         start_s = time.perf_counter()
-        width = self.evaluation_batch * self.replicas
-        count = -(-self.test_examples // width) * width
-        indices = np.full(count, -1, np.int32)
-        indices[: self.test_examples] = np.arange(self.test_examples)
         self._reset()
-        self._evaluate(indices.reshape(-1, width))
+        self._evaluate()
         found = self._measured()
         epoch = result.epochs[-1].epoch
         result.test_loss = result.finite("held-out loss", found.loss, epoch)

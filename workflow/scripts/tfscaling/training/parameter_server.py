@@ -25,6 +25,7 @@ from tfscaling.records.rank_report import Execution
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.training import user_model
 from tfscaling.training.loop import (
+    ExampleOrder,
     Measured,
     Result,
     TrainingLoop,
@@ -103,12 +104,14 @@ class ParameterServerTrainer(TrainingLoop):
         spec: RunSpec,
         synchronous: bool,
     ) -> None:
-        super().__init__(strategy, arrays, spec.replicas, spec)
+        super().__init__(strategy, spec.replicas, spec)
         import keras
 
         tf = self.tf
         self.synchronous = synchronous
         self.examples_per_step = self.global_batch if synchronous else self.batch
+        self.order = ExampleOrder(arrays, self.global_batch, self.replicas)
+        self.train_examples, self.test_examples = arrays.train_examples, arrays.test_examples
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self.train_data = self._resident(arrays.train)
         self.test_data = self._resident(arrays.test)
@@ -117,7 +120,7 @@ class ParameterServerTrainer(TrainingLoop):
             self.model = build_model()
             if user_model.trains_itself(self.model, self.recipe):
                 raise user_model.ModelError(NO_OWN_STEP)
-            user_model.check_classifier(self.model, arrays)
+            user_model.check_classifier(self.model, user_model.problem_of_labels(arrays))
             variables = self.model.trainable_variables
             self.optimizer = make_optimizer(self.recipe, self.replicas)
             self.optimizer.build(variables)
@@ -280,7 +283,8 @@ class ParameterServerTrainer(TrainingLoop):
         arguments = (batch, tf.constant(update, tf.int64), self.train_data)
         self.coordinator.schedule(self._worker_step, args=arguments)
 
-    def _train_epoch(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:
+    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+        order = self.order.of_epoch(self.seed, epoch)
         if self.synchronous:
             self._train_synchronously(epoch, order, result, events)
         else:
@@ -325,9 +329,9 @@ class ParameterServerTrainer(TrainingLoop):
                 result.steps.append(Execution(epoch, start, end - start, duration_s))
                 self._note(events, result, epoch, end)
 
-    def _evaluate(self, indices: np.ndarray) -> None:
+    def _evaluate(self) -> None:
         self.states.average()
-        for batch in indices.reshape(-1, self.evaluation_batch):
+        for batch in self.order.of_evaluation().reshape(-1, self.order.evaluation_batch):
             arguments = (self.tf.constant(batch), self.test_data)
             self.coordinator.schedule(self._evaluation_step, args=arguments)
         self.coordinator.join()

@@ -13,12 +13,18 @@ from msgspec.structs import asdict as fields_of
 from msgspec.structs import replace
 
 from tfscaling.datasets import catalogue
+from tfscaling.datasets.catalogue import Arrays
+from tfscaling.datasets.pipelines import PipelineContext
 from tfscaling.jobs.rank_process import RankContext, on_gpus
+from tfscaling.records import prepared_data
 from tfscaling.records.rank_report import Rank, RankReport, ServerReport, TrainingReport
+from tfscaling.study import user_code, variants
 from tfscaling.study.run_spec import JobSpec, RunSpec
 from tfscaling.training import devices, models, parameter_server, user_model
 from tfscaling.training.all_reduce import Trainer
+from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.parameter_server import ParameterServerTrainer
+from tfscaling.training.pipeline import Datasets, PipelineTrainer, datasets_of
 from tfscaling.training.strategies import STRATEGIES
 
 
@@ -93,16 +99,18 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     worker_devices = devices.of_workers() if kind.coordinated else None
     used = names if kind.coordinated else devices.in_use(strategy)
     events.add("rendezvous", replicas=spec.replicas)
-    arrays = catalogue.load(
-        dataset_file, spec.recipe.train_examples_max, spec.recipe.test_examples_max
-    )
-    events.add("data", train_examples=arrays.train_examples, test_examples=arrays.test_examples)
+    data = _data_of(context, spec, dataset_file)
     build = models.get(spec.point.model, spec.recipe.constants).build
-    trainer: Trainer | ParameterServerTrainer
-    if kind.coordinated:
-        trainer = ParameterServerTrainer(strategy, build, arrays, spec, kind.synchronous)
+    trainer: AllReduceLoop | ParameterServerTrainer
+    if isinstance(data, Datasets):
+        events.add("data")
+        trainer = PipelineTrainer(strategy, build, data, spec)
     else:
-        trainer = Trainer(strategy, build, arrays, spec)
+        events.add("data", train_examples=data.train_examples, test_examples=data.test_examples)
+        if kind.coordinated:
+            trainer = ParameterServerTrainer(strategy, build, data, spec, kind.synchronous)
+        else:
+            trainer = Trainer(strategy, build, data, spec)
     parameters = int(trainer.model.count_params())
     events.add("built", model_parameters=parameters)
     chatty = cluster.rank == 0  # the chief's log has the progress
@@ -119,6 +127,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         report_line(trainer.evaluate(result, events, "evaluated"))
         compute_steps = trainer.compute_steps()
     events.add("probed", steps=len(compute_steps))
+    files = prepared_data.files_folder(dataset_file)
     return TrainingReport(
         **fields_of(place_of(context, spec, used)),
         replicas=trainer.replicas if worker_devices is None else len(worker_devices),
@@ -127,7 +136,12 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         per_replica_batch_size=trainer.batch,
         examples_per_step=trainer.examples_per_step,
         model_parameters=parameters,
-        data_sha256=arrays.sha256,
+        data_sha256=(
+            data.sha256
+            if isinstance(data, Arrays)
+            else prepared_data.pipeline_sha256(str(spec.dataset), files)
+        ),
+        input_wait_s=result.input_wait_s,
         warnings=tuple(user_model.warnings(trainer.model, spec.recipe)),
         train_examples=trainer.train_examples,
         test_examples=trainer.test_examples,
@@ -139,3 +153,27 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         test_loss=result.test_loss,
         test_accuracy=result.test_accuracy,
     )
+
+
+def _data_of(context: RankContext, spec: RunSpec, dataset_file: Path) -> Arrays | Datasets:
+    """The prepared arrays, or this worker's part of a pipeline."""
+    recipe, dataset = spec.recipe, spec.dataset
+    if dataset is None or not user_code.is_pipeline(dataset):
+        return catalogue.load(dataset_file, recipe.train_examples_max, recipe.test_examples_max)
+    import keras
+
+    place = PipelineContext(
+        workers=spec.jobs["worker"],
+        worker=context.cluster.index,
+        replicas=spec.replicas,
+        per_replica_batch_size=spec.per_replica_batch_size,
+        per_worker_batch_size=spec.global_batch_size // spec.jobs["worker"],
+        global_batch_size=spec.global_batch_size,
+        seed=spec.seed,
+        folder=prepared_data.files_folder(dataset_file).absolute(),
+    )
+    # shuffles without a seed of their own are in the same order on all workers, and in each attempt
+    keras.utils.set_random_seed(spec.seed)
+    given = variants.data_parameters(dataset, recipe)
+    returned = user_code.call(dataset, {**given, user_code.CONTEXT: place})
+    return datasets_of(dataset, returned)

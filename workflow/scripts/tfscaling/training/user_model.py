@@ -65,14 +65,17 @@ def trains_itself(model: Any, recipe: Recipe) -> bool:
     return recipe.loss == "model" and bool(own)
 
 
-def check_classifier(model: Any, arrays: Arrays) -> None:
-    """Raise ModelError unless the cross-entropy of one output with the labels trains the model."""
+def check_classifier(model: Any, of_labels: str | None) -> None:
+    """Raise ModelError unless the cross-entropy of one output with the labels trains the model.
+
+    `of_labels` is what is wrong with the labels, None if nothing is.
+    """
     if overridden := [name for name in OWN_TRAINING if has_own(model, name)]:
         raise ModelError(
             f"the model has its own {', '.join(overridden)}, which would not be called: its loss "
             "is the cross-entropy. Compile the model, or leave `loss` out of the recipe"
         )
-    wrong = _problem_of_shape(model) or _problem_of_labels(arrays)
+    wrong = _problem_of_shape(model) or of_labels
     if wrong is not None:
         raise ModelError(
             f"{wrong}. Without a loss of the model's own, the cross-entropy trains it; "
@@ -103,8 +106,8 @@ def _problem_of_shape(model: Any) -> str | None:
     return None
 
 
-def _problem_of_labels(arrays: Arrays) -> str | None:
-    """One whole number from 0 on for each example."""
+def problem_of_labels(arrays: Arrays) -> str | None:
+    """Why labels are not one whole number from 0 on for each example, or None."""
     if arrays.weights_train is not None:
         return "the dataset gives weights of examples"
     for part, labels in (("y_train", arrays.y_train), ("y_test", arrays.y_test)):

@@ -1,0 +1,101 @@
+"""A user's pipelines: what their functions are told, the files that they read, their arrays.
+
+A dataset's function with the argument `context` is called on each rank and returns that worker's
+part of the data; here it is not called. What it reads may be made once, by a function
+`prepare(folder)` of the same module.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfscaling.records import prepared_data
+from tfscaling.records.prepared_data import DatasetFacts
+from tfscaling.study import user_code
+from tfscaling.study.user_code import Given
+
+#: The function of a pipeline's module that makes files once, and its argument.
+PREPARE, FOLDER = "prepare", "folder"
+
+
+@dataclass(frozen=True)
+class PipelineContext:
+    """What a dataset's function gets as `context`: the training, and this worker's place in it.
+
+    Batch sizes are in examples; a worker's batch is split over its replicas. `folder` has the files
+    that `prepare` made; it is not there if the module has no such function.
+    """
+
+    workers: int
+    worker: int
+    replicas: int
+    per_replica_batch_size: int
+    per_worker_batch_size: int
+    global_batch_size: int
+    seed: int
+    folder: Path
+
+
+def prepare(function: str, name: str, output: Path, parameters: Given) -> DatasetFacts:
+    """Let the module make the files of a pipeline beside `output`, whole or not at all.
+
+    `name` is that of what is prepared. Whatever the module's function raises is passed on.
+    """
+    preparing = f"{function.partition(':')[0]}:{PREPARE}"
+    folder = prepared_data.files_folder(output)
+    source = f"pipeline {function}"
+    if _prepares(preparing):
+        new = folder.with_name(f"{folder.name}.new")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        user_code.call(preparing, {**parameters, FOLDER: new})
+        shutil.rmtree(folder, ignore_errors=True)
+        new.rename(folder)
+        source += f", files by {preparing}"
+    return DatasetFacts(
+        dataset=name,
+        source=source,
+        sha256=prepared_data.pipeline_sha256(function, folder),
+        examples=None,
+        pipeline=function,
+    )
+
+
+def _prepares(function: str) -> bool:
+    """Whether the module has a function that takes the folder."""
+    try:
+        found = user_code.arguments(function)
+    except user_code.UserCodeError:
+        return False
+    return found is not None and FOLDER in found.names
+
+
+def arrays_of(dataset: Any) -> Any:
+    """The examples of a tf.data.Dataset of batches as arrays, structured as its elements are.
+
+    Raises ValueError if it never ends.
+    """
+    if int(dataset.cardinality()) == -1:  # tf.data.INFINITE_CARDINALITY
+        raise ValueError(
+            "the dataset never ends; a function with the argument `context` is called on each "
+            "rank, and its recipe may have steps_per_epoch"
+        )
+    batches = list(dataset.as_numpy_iterator())
+    if not batches:
+        raise ValueError("the dataset has no examples")
+    return _joined(batches)
+
+
+def _joined(batches: list[Any]) -> Any:
+    """Batches one after the other, in the structure of the first."""
+    first = batches[0]
+    if isinstance(first, dict):
+        return {key: _joined([batch[key] for batch in batches]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(_joined([batch[place] for batch in batches]) for place in range(len(first)))
+    return np.concatenate([np.atleast_1d(batch) for batch in batches])

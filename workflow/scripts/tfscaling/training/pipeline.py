@@ -1,0 +1,215 @@
+"""Data-parallel training by all-reduce on a user's pipeline: tf.data.Datasets, never resident.
+
+Each worker reads its own part, and waits for its own input only: how many examples it has in a
+step, and whether it has more, goes with its batch and is summed over the replicas in the step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import Any, NamedTuple
+
+from tfscaling.records.events import EventLog
+from tfscaling.records.rank_report import Execution
+from tfscaling.study.run_spec import RunSpec
+from tfscaling.training.all_reduce_loop import AllReduceLoop
+from tfscaling.training.feed import Fed, Feed, PipelineError
+from tfscaling.training.loop import Result
+
+
+class Datasets(NamedTuple):
+    """This worker's part of the data, as batches: tf.data.Datasets."""
+
+    train: Any
+    test: Any
+
+
+def datasets_of(name: str, returned: Any) -> Datasets:
+    """What the user's function returned, checked. Raises PipelineError."""
+    import tensorflow as tf
+
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
+        raise PipelineError(f"{name} returns {type(returned).__name__}, not (train, test)")
+    for part, dataset in zip(Datasets._fields, returned, strict=True):
+        if not isinstance(dataset, tf.data.Dataset):
+            kind = type(dataset).__name__
+            raise PipelineError(f"the {part} data of {name} is {kind}, not a tf.data.Dataset")
+        for spec in tf.nest.flatten(dataset.element_spec):
+            if not isinstance(spec, tf.TensorSpec):
+                kind = type(spec).__name__.removesuffix("Spec")
+                raise PipelineError(f"the {part} data of {name} has a {kind}, not tensors")
+            if spec.shape.rank == 0:
+                raise PipelineError(
+                    f"the {part} data of {name} is not batched; end it with "
+                    "batch(context.per_worker_batch_size)"
+                )
+    return Datasets(*returned)
+
+
+class PipelineTrainer(AllReduceLoop):
+    """One rank's part of the training of a model on this worker's part of a pipeline."""
+
+    def __init__(
+        self, strategy: Any, build_model: Callable[[], Any], datasets: Datasets, spec: RunSpec
+    ) -> None:
+        super().__init__(strategy, spec)
+        tf = self.tf
+        self.train_examples = self.test_examples = 0  # known after an epoch, and an evaluation
+        self._check_ends(datasets, self.recipe.steps_per_epoch)
+        element = datasets.train.element_spec
+        self.make_model(
+            build_model,
+            lambda: tf.nest.map_structure(lambda spec: _zeros(spec, self.batch), element),
+            lambda: _problem_of_labels(element),
+        )
+        self.data = datasets
+        self._execute = tf.function(self._step, reduce_retracing=True)
+        self._computation = tf.function(self._compute, reduce_retracing=True)
+        self._evaluate_call = tf.function(self._evaluation, reduce_retracing=True)
+        self._endless: Iterator[Any] | None = None
+        #: A batch that stays on the devices.
+        self._kept: Any = None
+
+    def _check_ends(self, datasets: Datasets, steps_per_epoch: int | None) -> None:
+        infinite = self.tf.data.INFINITE_CARDINALITY
+        if steps_per_epoch is None and datasets.train.cardinality() == infinite:
+            raise PipelineError("the training data never ends; give the recipe steps_per_epoch")
+        if datasets.test.cardinality() == infinite:
+            raise PipelineError("the held-out data never ends; let it be each example once")
+
+    @contextmanager
+    def _fed(self, dataset: Any) -> Iterator[Iterator[Any]]:
+        """The worker's batches, each as a `Fed` on every replica."""
+        feed = Feed(dataset, self.batch, self.strategy.extended.worker_devices)
+
+        def of_replicas(parts: list[Fed]) -> Any:
+            return self.strategy.experimental_distribute_values_from_function(
+                lambda context: parts[context.replica_id_in_sync_group % len(parts)]
+            )
+
+        with closing(feed):
+            yield map(of_replicas, feed)
+
+    def _weights(self, fed: Fed) -> Any:
+        tf = self.tf
+        return tf.cast(tf.cast(tf.range(self.batch), tf.float32) < fed.examples, tf.float32)
+
+    def _summed(self, fed: Fed) -> Any:
+        """Examples of this step over all replicas, and how many replicas have more; float32."""
+        sums = self.tf.stack([fed.examples, fed.more])
+        if self.replicas == 1:
+            return sums
+        context = self.tf.distribute.get_replica_context()
+        return context.all_reduce(self.tf.distribute.ReduceOp.SUM, sums)
+
+    def _taken(self, batch: Any) -> Any:
+        """The batch as its model has it: a classifier one label for each example, in a row."""
+        if self.own is not None:
+            return batch
+        x, answers = batch
+        return x, self.tf.reshape(answers, [-1])
+
+    def _step(self, fed: Fed) -> Any:
+        def replica(fed: Fed) -> Any:
+            sums = self._summed(fed)
+            examples = self.tf.maximum(sums[0], 1.0)
+            return self.train_on(self._taken(fed.batch), self._weights(fed), examples), sums
+
+        return self.strategy.run(replica, args=(fed,))
+
+    def _compute(self, fed: Fed) -> Any:
+        def replica(fed: Fed) -> Any:
+            return self.compute_on(self._taken(fed.batch), self._weights(fed))
+
+        return self.strategy.run(replica, args=(fed,))
+
+    def _evaluation(self, fed: Fed) -> Any:
+        def replica(fed: Fed) -> Any:
+            self.test_on(self._taken(fed.batch), self._weights(fed))
+            return self._summed(fed)
+
+        return self.strategy.run(replica, args=(fed,))
+
+    def train(self, events: EventLog, report: Callable[[str], None]) -> Result:
+        if self.recipe.steps_per_epoch is None:
+            return super().train(events, report)
+        # as with `fit`, an epoch goes on where the one before it ended
+        with self._fed(self.data.train.repeat()) as self._endless:
+            return super().train(events, report)
+
+    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+        if self._endless is not None:
+            self._train_steps(epoch, self._endless, result, events)
+        else:
+            with self._fed(self.data.train) as batches:
+                self._train_steps(epoch, batches, result, events)
+
+    def _train_steps(
+        self, epoch: int, batches: Iterator[Any], result: Result, events: EventLog
+    ) -> None:
+        steps, examples = self.recipe.steps_per_epoch, 0
+        for step in itertools.count():
+            start_s = time.perf_counter()
+            batch = next(batches)
+            waited_s = time.perf_counter() - start_s
+            self._kept = batch if self._kept is None else self._kept
+            done, sums = self._execute(batch)
+            self._fetch(done)
+            count, more = self._fetch(sums)[0].tolist()
+            duration_s = time.perf_counter() - start_s
+            examples += round(count)
+            if not examples:
+                raise PipelineError("the pipeline gives no training examples")
+            result.steps.append(Execution(epoch, step, 1, duration_s, waited_s))
+            self._note(events, result, epoch, step)
+            if (not more) if steps is None else step + 1 == steps:
+                break
+        self.train_examples = self.train_examples or examples
+
+    def _evaluate(self) -> None:
+        self._average_call()
+        examples, more = 0, True
+        with self._fed(self.data.test) as batches:
+            while more:
+                count, more = self._fetch(self._evaluate_call(next(batches)))[0].tolist()
+                examples += round(count)
+        if not examples:
+            raise PipelineError("the pipeline gives no held-out examples")
+        self.test_examples = examples
+
+    def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:
+        return self._fed(self.data.train.repeat())
+
+    def _batches_without_input(self) -> Iterator[Any]:
+        return itertools.repeat(self._kept)
+
+    def _train_call(self, batch: Any) -> Any:
+        return self._execute(batch)[0]
+
+    def _compute_call(self, batch: Any) -> Any:
+        return self._computation(batch)
+
+
+def _problem_of_labels(element: Any) -> str | None:
+    """Why the labels of batches like `element` are not one whole number each, or None."""
+    if not isinstance(element, tuple) or len(element) != 2:
+        return "the pipeline gives something else than (inputs, labels)"
+    labels = element[1]
+    if isinstance(labels, dict | tuple):
+        return f"the labels have {len(labels)} tensors, and not one"
+    if not labels.dtype.is_integer or labels.shape.rank not in (1, 2):
+        return (
+            f"the labels have the type {labels.dtype.name} and the shape {labels.shape}, and not "
+            "one whole number for each example"
+        )
+    return None
+
+
+def _zeros(spec: Any, examples: int) -> Any:
+    """A batch of this many examples like `spec`; dimensions that may vary are 1."""
+    import tensorflow as tf
+
+    return tf.zeros([examples, *(size or 1 for size in spec.shape[1:])], spec.dtype)
