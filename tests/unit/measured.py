@@ -13,6 +13,7 @@ from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import device_kind
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.table_rows import quality_columns
 
 PRICE = {"price_date": "2026", "price_source": "a price list"}
 PLATFORMS = {
@@ -22,7 +23,7 @@ PLATFORMS = {
 #: What is planned where it does not matter.
 NOTHING_PLANNED = Manifest(
     order_seed=1,
-    target_accuracy=None,
+    targets={},
     platforms={},
     synchronous_strategies=(),
     runs=(),
@@ -53,6 +54,7 @@ def measured(
         point, number = (spec.point.platform, spec.point.nodes), spec.repeat - 1
         row = {**spec.axes, "tasks_per_node": "1"}
         row |= {size: getattr(spec, size) for size in runs_table.SIZES}
+        row |= quality_columns(spec.recipe.quality)
         row["devices"] = device_kind(spec.point.gpus_per_node, spec.measured.devices)
         row["parameters_hash"] = spec.parameters_hash
         if number < len(times.get(point, ())):
@@ -62,7 +64,8 @@ def measured(
             row |= {
                 "examples_trained": 60_000,
                 "accuracy": accuracy,
-                "test_accuracy": accuracy - 0.01,
+                "test_accuracy": accuracy,
+                "quality": accuracy,
             }
             row["cost_usd"] = costs.run_cost_usd(run.usd_per_node_hour, spec.point.nodes, time)
         else:
@@ -102,5 +105,5 @@ def runs_of(
 def nothing_measured() -> tuple[pd.DataFrame, pd.DataFrame]:
     comparison, runs, _ = measured({("east", 1): [1.0], ("east", 2): [1.0]})
     runs["status"] = comparison["status"] = "missing"
-    comparison[["runs", "execution_time_s", "cost_usd", "test_accuracy"]] = 0, None, None, None
+    comparison[["runs", "execution_time_s", "cost_usd", "quality"]] = 0, None, None, None
     return comparison, runs

@@ -20,7 +20,7 @@ COLUMNS = ["execution_time_s", "speedup", "accuracy"]
 NASTY = "first </script><script>alert(1)</script>\nsecond & last"
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 3"><path d="M0 0L4 3"/></svg>'
 FINDINGS = [
-    ("accuracy", "cluster", "The fastest errs more.", "too few runs"),
+    ("quality", "cluster", "The fastest errs more.", "too few runs"),
     ("scaling", "cluster", "More nodes pay.", "inconclusive"),
     ("scaling", "laptop", "More nodes do not pay.", "supported"),
 ]

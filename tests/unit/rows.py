@@ -30,7 +30,7 @@ def planned_of(*blocks: dict[str, Any], **platform: Any) -> Manifest:
 
 def tables_of(planned: Manifest, runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The tables of runs and epochs."""
-    return runs_table.run_tables(planned.runs, runs_dir, planned.target_accuracy)
+    return runs_table.run_tables(planned.runs, runs_dir, planned.targets)
 
 
 def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:

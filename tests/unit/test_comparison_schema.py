@@ -40,8 +40,9 @@ def planned_runs(repeats: int) -> Manifest:
     raw = raw_config((("grid",), blocks))
     raw["platforms"]["cluster"].update(PRICE, cloud="gcp", published_as="gcp", title="A cluster")
     # the larger the batch, the less accurate: not every point reaches this
-    raw["comparison"] = {"target_accuracy": 0.98}
+    raw["comparison"] = {"targets": {"test_accuracy": 0.98}}
     raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
+    raw["recipes"]["strong"]["quality"] = {"metric": "test_loss", "unit": "nats"}
     return manifest_of(configuration.validate(raw))
 
 
@@ -96,11 +97,13 @@ def test_points_that_reach_the_target_and_points_that_do_not_follow_the_schema(
     rows: list[dict[str, Any]],
 ) -> None:
     measured = [row for row in rows if row["runs"]]
-    assert all(row["target_accuracy"] == 0.98 for row in measured)
-    all_reached = {row["runs_at_target"] == row["runs"] for row in measured}
+    with_target = [row for row in measured if row["quality_metric"] == "test_accuracy"]
+    assert all(row["target"] == 0.98 for row in with_target)
+    assert {row["target"] for row in measured if row not in with_target} == {None}
+    all_reached = {row["runs_at_target"] == row["runs"] for row in with_target}
     assert all_reached == {True, False}
-    for row in measured:
-        is_known = row["time_to_accuracy_s"] is not None
+    for row in with_target:
+        is_known = row["time_to_target_s"] is not None
         assert is_known == (row["runs_at_target"] == row["runs"])
     excluded = [row for row in rows if row["status"] == "excluded"]
     assert {row["runs_at_target"] for row in excluded} == {None}
@@ -112,9 +115,9 @@ def test_every_column_has_a_value_somewhere(tmp_path: Path) -> None:
     generator.write_records(planned.runs, tmp_path)
     runs, _ = tables_of(planned, tmp_path)
     table = comparison_table(runs, planned, {"nodes": 1}, [PUBLISHED])
-    # arrays are in memory; no ratio of the table has a zero below it
+    # no program ran, arrays are in memory; no ratio of the table has a zero below it
     empty = [name for name in table if table[name].isna().all()]
-    assert empty == ["input_wait_s", "undefined_ratios"]
+    assert empty == ["program_time_s", "input_wait_s", "undefined_ratios"]
 
 
 def test_the_properties_are_exactly_the_columns_in_their_order() -> None:
@@ -130,7 +133,7 @@ def test_every_column_has_a_description_and_a_unit() -> None:
         name: metric.unit for name, metric in METRICS.items()
     }
     for name, rule in SCHEMA["properties"].items():
-        is_time = any(part in name for part in ("time_s", "time_to_accuracy_s", "wait_s"))
+        is_time = any(part in name for part in ("time_s", "time_to_target_s", "wait_s"))
         assert (rule["unit"] == "s") == is_time, name
 
 
@@ -149,8 +152,8 @@ GOOD: dict[str, Any] = dict.fromkeys(comparison.COLUMNS) | {
         ("status", "done"), ("status", None),
         ("runs", None), ("runs_asked", 0), ("batch_scaling", "linear"), ("accuracy", 1.01),
         ("execution_time_s", 0), ("execution_time_s_low", "60"), ("speedup", -1.0),
-        ("cost_usd", -0.1), ("target_accuracy", 1), ("runs_at_target", 1.5),
-        ("time_to_accuracy_s", "never"), ("cost_to_accuracy_usd_low", -1),
+        ("cost_usd", -0.1), ("target", "all"), ("runs_at_target", 1.5),
+        ("time_to_target_s", "never"), ("cost_to_target_usd_low", -1),
         ("reason", None), ("loss", "low"), ("published_accuracy", 99.9),
     ],
 )  # fmt: skip

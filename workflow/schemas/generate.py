@@ -18,7 +18,7 @@ FOLDER = Path(__file__).resolve().parent
 README = FOLDER.parents[1] / "config/README.md"
 sys.path.insert(0, str(FOLDER.parent / "scripts"))
 
-from tfscaling.plots.plot_registry import PLOTS  # noqa: E402
+from tfscaling.plots.plot_registry import PLOTS, titles  # noqa: E402
 from tfscaling.records import record_schemas  # noqa: E402
 from tfscaling.records.metrics import METRICS  # noqa: E402
 from tfscaling.study import config, schemas  # noqa: E402
@@ -97,7 +97,8 @@ def table_of_metrics() -> str:
 
 def table_of_plots() -> str:
     """The plots that `plots` may name."""
-    rows = [(f"`{name}`", plot.title) for name, plot in PLOTS.items()]
+    shown = titles(dict.fromkeys(PLOTS, config.PlotOptions()), ())
+    rows = [(f"`{name}`", title) for name, title in shown.items()]
     return _table(("plot", "title"), rows)
 
 

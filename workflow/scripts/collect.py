@@ -26,7 +26,7 @@ def main() -> None:
 
 def collect(manifest: Manifest, runs_dir: Path, csv: Path, parquet: Path, epochs_csv: Path) -> None:
     """Write the tables of runs and epochs and say what is not valid."""
-    runs, epochs = runs_table.run_tables(manifest.runs, runs_dir, manifest.target_accuracy)
+    runs, epochs = runs_table.run_tables(manifest.runs, runs_dir, manifest.targets)
     runs.to_csv(csv, index=False)
     runs.to_parquet(parquet, index=False)
     epochs.to_csv(epochs_csv, index=False)

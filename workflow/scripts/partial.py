@@ -78,7 +78,7 @@ def tabulate(config: Config, manifest: Manifest, runs_dir: Path, folder: Path) -
 def draw(config: Config, manifest: Manifest, folder: Path) -> None:
     """All plots and the report, from the tables in `folder`."""
     (folder / "plots").mkdir(parents=True, exist_ok=True)
-    titles = plot_registry.titles(config.plots)
+    titles = plot_registry.titles(config.plots, manifest.qualities.values())
     files = [folder / "plots" / f"{name}.svg" for name in titles]
     names = ["runs", "comparison", "epochs", *CONCLUSIONS]
     csv = {name: folder / "tables" / f"{name}.csv" for name in names}

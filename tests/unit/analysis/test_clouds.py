@@ -32,7 +32,7 @@ def test_the_faster_cloud_wins_with_its_margin_and_interval() -> None:
 def test_the_more_accurate_cloud_wins_by_its_error() -> None:
     times = {("east", 1): [1.0], ("west", 1): [1.0]}
     table = clouds.table(Study(*measured(times, {("east", 1): [0.96], ("west", 1): [0.99]})))
-    (row,) = rows_of(table, metric="accuracy")
+    (row,) = rows_of(table, metric="test_accuracy")
     assert (row["winner"], row["verdict"]) == ("aws", "too few runs")
     assert row["margin"] == pytest.approx(4.0)
 
@@ -48,19 +48,19 @@ def test_a_value_of_zero_has_a_difference_instead_of_a_ratio() -> None:
     accuracies = {("east", 1): [1.0] * 6, ("west", 1): around(0.9, 0.001)}
     comparison, runs, planned = measured(times, accuracies)
     table = clouds.table(Study(comparison, runs, planned))
-    for metric in ("accuracy", "loss"):
+    for metric in ("test_accuracy", "loss"):
         (row,) = rows_of(table, metric=metric)
         assert (row["winner"], row["verdict"]) == ("gcp", "supported")
         assert (row["margin_kind"], row["margin"]) == ("difference", pytest.approx(0.1))
         assert 0.09 < row["low"] < 0.1 < row["high"] < 0.11
     (shown,) = clouds.text_tables(table)
-    assert shown.cells["accuracy"].tolist()[0].startswith("gcp (by 0.1000, 0.")
+    assert shown.cells["test_accuracy"].tolist()[0].startswith("gcp (by 0.1000, 0.")
 
 
 def test_some_zeros_give_no_interval_without_an_end() -> None:
     times = {("east", 1): around(10.0), ("west", 1): around(10.0)}
     accuracies = {("east", 1): [1.0, 1.0, 1.0, 0.999, 0.999, 0.999], ("west", 1): [0.9] * 6}
-    (row,) = rows_of(clouds.table(Study(*measured(times, accuracies))), metric="accuracy")
+    (row,) = rows_of(clouds.table(Study(*measured(times, accuracies))), metric="test_accuracy")
     assert math.isfinite(row["low"]) and math.isfinite(row["high"])
 
 

@@ -43,7 +43,7 @@ def test_an_empty_comparison_is_no_crash() -> None:
 def points(*rows: tuple[int, float, float | None, float]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Comparison and runs of points of six runs: nodes, time, cost, test accuracy."""
     comparison, runs = tables_of({("east", nodes): around(1.0) for nodes, *_ in rows})
-    for name, number in (("execution_time_s", 1), ("cost_usd", 2), ("test_accuracy", 3)):
+    for name, number in (("execution_time_s", 1), ("cost_usd", 2), ("quality", 3)):
         comparison[name] = [row[number] for row in sorted(rows)]
     return comparison, runs
 

@@ -52,9 +52,9 @@ def test_up_to_the_largest_number_measured_nothing_is_said_of_what_lies_beyond()
 def test_accuracy_lost_at_the_fastest_point() -> None:
     times = {("east", 1): around(40.0), ("east", 2): around(20.0)}
     accuracies = {("east", 1): around(0.99, 0.0001), ("east", 2): around(0.95, 0.0001)}
-    text, support = one(find(times, accuracies), "accuracy", "The fastest, 2 nodes,")
+    text, support = one(find(times, accuracies), "quality", "The fastest, 2 nodes,")
     assert support == "supported"
-    assert "with training accuracy 0.9500" in text and "against 0.9900" in text
+    assert "with test accuracy 0.9500" in text and "against 0.9900" in text
     assert "a global batch of 128 against 64" in text
 
 
@@ -62,7 +62,7 @@ def test_accuracy_lost_from_no_error_at_all_is_found() -> None:
     """An error of zero has no ratio."""
     times = {("east", 1): around(40.0), ("east", 2): around(20.0)}
     accuracies = {("east", 1): [1.0] * 6, ("east", 2): around(0.9, 0.001)}
-    text, support = one(find(times, accuracies), "accuracy", "The fastest, 2 nodes,")
+    text, support = one(find(times, accuracies), "quality", "The fastest, 2 nodes,")
     assert support == "supported"
     assert "0.1000 (" in text and "more error" in text and "times" not in text
 

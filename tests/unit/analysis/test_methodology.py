@@ -51,7 +51,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     place = runs["repeat"] * 100 + runs["nodes"] * (-1) ** runs["repeat"]
     runs["started"] = [(day + pd.Timedelta(minutes=int(m))).isoformat() for m in place]
     runs["slurm_settings"] = "{}"
-    runs = runs.assign(**GPUS, test_accuracy=0.97 + 0.001 * runs["repeat"])
+    runs = runs.assign(**GPUS, quality=0.97 + 0.001 * runs["repeat"])
     # asked for: by itself no speed-up compares GPUs with CPUs
     return runs, comparison_table(runs, planned, {"gpus_per_node": 0}), planned
 
@@ -102,7 +102,7 @@ def by_nodes(runs: pd.DataFrame, _: pd.DataFrame) -> None:
 
 def worse(runs: pd.DataFrame, comparison: pd.DataFrame) -> None:
     for table in (runs, comparison):
-        table.loc[table["nodes"] == 4, "test_accuracy"] = 0.5
+        table.loc[table["nodes"] == 4, "quality"] = 0.5
 
 
 TWO_NODES = Point(
@@ -135,11 +135,11 @@ BROKEN: list[tuple[str, Change, str]] = [
     ("bounds", in_points(scaling_efficiency=None), "3 of 4 points have their ideal"),
     ("clock", in_runs(first, data_time_s=9999.0), "23 of 24 runs have reading the data"),
     ("clock", in_runs(first, rendezvous_time_s=None), "do not tell rendezvous_time_s"),
-    ("target", worse, "2 of 3 points are not shown to err more"),
+    ("target", worse, "2 of 3 points are not shown to be worse in test accuracy"),
     ("seeds", in_points(runs=4), "3 of 4 points have 5 or more runs; 1 have fewer: cluster (1)"),
     ("seeds", in_points(runs=5), "3 of 4 points count all planned runs"),
     ("stated", in_runs(first, parameters_hash="0" * 16), "23 of 24 runs were made"),
-    ("held_out", in_runs(first, test_accuracy=None), "23 of 24 runs have its accuracy"),
+    ("held_out", in_runs(first, quality=None), "23 of 24 runs have a test accuracy"),
     ("system", in_runs(first, cpu_model=None), "1 do not tell cpu_model: cluster (1)"),
     ("system", in_runs(lambda runs: runs["gpus_per_node"] > 0, gpus=None), "0 of 6 runs tell gpus"),
 ]

@@ -16,7 +16,7 @@ from tfscaling.plots import plot_figure
 from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.plots.plot_series import Tables
 from tfscaling.study import configuration
-from tfscaling.study.config import PlotOptions
+from tfscaling.study.config import PlotOptions, Quality
 from tfscaling.tables import comparison, data_warnings, runs_table
 
 FILES = ("comparison.csv", "epochs.csv", "warnings.json")
@@ -47,7 +47,8 @@ def tables_in(paths: tuple[Path, ...]) -> Tables:
 
 
 def own_titles(outputs: Sequence[Path]) -> dict[Path, str]:
-    return {path: PLOTS[path.stem].title for path in outputs}
+    shown = titles(dict.fromkeys(PLOTS, PlotOptions()), [Quality()])
+    return {path: shown[path.stem] for path in outputs}
 
 
 @pytest.mark.parametrize("times", [{}, {4: 20.0}, TIMES], ids=["nothing", "no_baseline", "all"])
@@ -59,7 +60,7 @@ def test_every_plot_is_written_as_svg_whatever_is_missing(
     for path in outputs:
         text = path.read_text()
         assert text.rstrip().endswith("</svg>")
-        assert f">{PLOTS[path.stem].title}</text>" in text
+        assert f">{own_titles([path])[path]}</text>" in text
         assert (plot_figure.NOTHING in text) == (not times)
         number = len({4, 1, 2, 9} - times.keys())
         assert f"{number} point{'s' if number > 1 else ''} {plot_figure.ABSENT}" in text
@@ -115,5 +116,16 @@ def test_the_script_names_the_known_plots_if_one_is_unknown(tmp_path: Path) -> N
 
 
 def test_a_plot_without_a_title_in_the_configuration_has_its_own() -> None:
-    options = {"speedup": PlotOptions(title="Mine"), "epochs": PlotOptions()}
-    assert titles(options) == {"speedup": "Mine", "epochs": PLOTS["epochs"].title}
+    options = {"speedup": PlotOptions(title="Mine"), "cost_time": PlotOptions()}
+    assert titles(options, []) == {"speedup": "Mine", "cost_time": PLOTS["cost_time"].title}
+
+
+def test_a_title_names_the_quality_where_there_is_one() -> None:
+    options = {"quality_time": PlotOptions()}
+    error = Quality(metric="test_mean_absolute_error", direction="lower")
+    for qualities, title in (
+        ([Quality(), Quality(metric="accuracy")], "Accuracy against execution time"),
+        ([error, error], "Mean absolute error against execution time"),
+        ([Quality(), error], "Quality against execution time"),
+    ):
+        assert titles(options, qualities) == {"quality_time": title}

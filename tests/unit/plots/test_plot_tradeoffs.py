@@ -22,7 +22,7 @@ POINTS = [
 
 
 def test_accuracy_is_drawn_over_time_and_points_are_labelled_with_their_nodes() -> None:
-    figure = plot_tradeoffs.accuracy_time(tables_of(*POINTS), "My title")
+    figure = plot_tradeoffs.quality_time(tables_of(*POINTS), "My title")
     assert figure.axes[0].get_title() == "My title"
     assert points_of(figure)["cluster"] == [(60.0, 0.99), (40.0, 0.97), (50.0, 0.96)]
     labels = {text: tuple(map(float, at)) for text, at in labels_in(figure).items()}
@@ -39,7 +39,7 @@ def test_labels_name_the_gpus_where_they_vary() -> None:
 @pytest.mark.parametrize(
     ("draw", "entries"),
     [
-        (plot_tradeoffs.accuracy_time, ["2 cluster: 40.0 s, 0.9700", "1 cluster: 60.0 s, 0.9900"]),
+        (plot_tradeoffs.quality_time, ["2 cluster: 40.0 s, 0.9700", "1 cluster: 60.0 s, 0.9900"]),
         (plot_tradeoffs.cost_time, ["2 cluster: 40.0 s, $0.0400", "1 cluster: 60.0 s, $0.0100"]),
     ],
 )
@@ -66,8 +66,8 @@ def test_a_long_pareto_set_is_cut_with_a_word() -> None:
 
 def test_intervals_are_drawn_in_both_directions() -> None:
     spreads = {"execution_time_s_min": 50.0, "execution_time_s_max": 90.0}
-    spreads |= {"test_accuracy_min": 0.97, "test_accuracy_max": 0.99}
-    (axes,) = plot_tradeoffs.accuracy_time(tables_of(point(1, runs=3, **spreads)), "T").axes
+    spreads |= {"quality_min": 0.97, "quality_max": 0.99}
+    (axes,) = plot_tradeoffs.quality_time(tables_of(point(1, runs=3, **spreads)), "T").axes
     across, upright = [bar.get_segments()[0] for bar in axes.collections]
     assert across[:, 0].tolist() == [50.0, 90.0] and upright[:, 1].tolist() == [0.97, 0.99]
 
@@ -91,7 +91,7 @@ def test_a_price_of_nothing_is_drawn() -> None:
 
 
 def test_points_without_a_run_are_counted_in_the_legend() -> None:
-    figure = plot_tradeoffs.accuracy_time(tables_of(*POINTS, failed(6), failed(8)), "T")
+    figure = plot_tradeoffs.quality_time(tables_of(*POINTS, failed(6), failed(8)), "T")
     assert f"2 points {plot_figure.ABSENT}" in points_of(figure)
 
 
@@ -103,7 +103,7 @@ def test_labels_of_crowded_points_do_not_hide_each_other() -> None:
         for nodes in range(1, 9)
         for name in ("a", "b")
     ]
-    figure = plot_tradeoffs.accuracy_time(tables_of(*points), "T")
+    figure = plot_tradeoffs.quality_time(tables_of(*points), "T")
     figure.draw_without_rendering()
     texts = figure.axes[0].texts
     boxes = [text.get_window_extent() for text in texts]
@@ -113,7 +113,7 @@ def test_labels_of_crowded_points_do_not_hide_each_other() -> None:
 
 def test_a_point_of_other_work_is_shown_but_in_no_pareto_set() -> None:
     rows = [point(1, same_work=True), point(2, same_work=False, test_accuracy=0.99)]
-    figure = plot_tradeoffs.accuracy_time(tables_of(*rows), "T")
+    figure = plot_tradeoffs.quality_time(tables_of(*rows), "T")
     (pareto,) = [text for text in legend_of(figure) if text.startswith("Pareto set")]
     assert "60.0 s" in pareto and "30.0 s" not in pareto
     assert sum(len(found) for found in points_of(figure).values()) >= 2

@@ -28,7 +28,7 @@ def epochs_of(
 
 def test_loss_and_accuracy_are_drawn_over_the_global_batch() -> None:
     rows = [point(4, loss=0.4, accuracy=0.8), point(1, loss=0.1, accuracy=0.9)]
-    figure = plot_training.loss_accuracy(tables_of(*rows), "My title")
+    figure = plot_training.loss_quality(tables_of(*rows), "My title")
     assert figure.axes[0].get_title() == "My title"
     assert points_of(figure, 0)["cluster"] == [(64, 0.1), (256, 0.4)]
     assert points_of(figure, 1)["cluster"] == [(64, 0.9), (256, 0.8)]
@@ -40,12 +40,12 @@ def test_loss_and_accuracy_are_drawn_over_the_global_batch() -> None:
 def test_recipes_of_one_batch_each_are_one_line() -> None:
     """As in the accuracy study: the batch is the axis, so the recipe need not be a line's name."""
     rows = [point(1, recipe=f"batch-{n}", global_batch_size=n, loss=n / 1e3) for n in (256, 64)]
-    figure = plot_training.loss_accuracy(tables_of(*rows), "T")
+    figure = plot_training.loss_quality(tables_of(*rows), "T")
     assert points_of(figure, 0) == {"cluster": [(64, 0.064), (256, 0.256)]}
 
 
 def test_published_values_are_hollow_markers_of_their_own() -> None:
-    figure = plot_training.loss_accuracy(tables_of(point(1), published=PUBLISHED), "T")
+    figure = plot_training.loss_quality(tables_of(point(1), published=PUBLISHED), "T")
     assert points_of(figure, 0)["published"] == [(64, 0.08), (640, 0.2)]
     assert points_of(figure, 1)["published"] == [(64, 0.97)]
     (line,) = [line for line in figure.axes[0].lines if line.get_label() == "published"]
@@ -54,39 +54,39 @@ def test_published_values_are_hollow_markers_of_their_own() -> None:
 
 
 def test_published_values_are_drawn_when_nothing_is_measured() -> None:
-    figure = plot_training.loss_accuracy(tables_of(failed(2), published=PUBLISHED), "T")
+    figure = plot_training.loss_quality(tables_of(failed(2), published=PUBLISHED), "T")
     assert points_of(figure)["published"] == [(64, 0.08), (640, 0.2)]
     assert plot_figure.NOTHING in legend_of(figure)[-1]
 
 
 def test_points_that_failed_are_crosses_at_their_batch() -> None:
-    figure = plot_training.loss_accuracy(tables_of(point(1), failed(8)), "T")
+    figure = plot_training.loss_quality(tables_of(point(1), failed(8)), "T")
     for axes in figure.axes:
         assert [x for x, _, _ in crosses(axes)] == [512]
 
 
 def test_an_excluded_point_has_no_batch_and_stands_in_the_legend() -> None:
     lost = failed(8, status="excluded", global_batch_size=None)
-    figure = plot_training.loss_accuracy(tables_of(point(1), lost), "T")
+    figure = plot_training.loss_quality(tables_of(point(1), lost), "T")
     assert crosses(figure.axes[0]) == []
     assert f"1 point {plot_figure.ABSENT}" in legend_of(figure)
 
 
 def test_the_range_of_several_runs_is_an_error_bar() -> None:
     row = point(1, runs=3, loss_min=0.05, loss_max=0.3)
-    axes = plot_training.loss_accuracy(tables_of(row), "T").axes[0]
+    axes = plot_training.loss_quality(tables_of(row), "T").axes[0]
     assert [bar.get_segments()[0][:, 1].tolist() for bar in axes.collections] == [[0.05, 0.3]]
 
 
 @pytest.mark.parametrize(("loss", "scale"), [(0.9, "log"), (0.15, "linear")])
 def test_the_loss_axis_is_logarithmic_where_values_differ_by_much(loss: float, scale: str) -> None:
     tables = tables_of(point(1, loss=0.1), point(2, loss=loss))
-    assert plot_training.loss_accuracy(tables, "T").axes[0].get_yscale() == scale
+    assert plot_training.loss_quality(tables, "T").axes[0].get_yscale() == scale
 
 
 def test_a_loss_of_zero_is_drawn() -> None:
     rows = [point(1, loss=0.0), point(2, loss=0.5)]
-    figure = plot_training.loss_accuracy(tables_of(*rows), "T")
+    figure = plot_training.loss_quality(tables_of(*rows), "T")
     assert points_of(figure)["cluster"] == [(64, 0.0), (128, 0.5)]
     assert figure.axes[0].get_yscale() == "linear"
 
@@ -121,15 +121,14 @@ def test_repeats_are_a_median_with_a_band() -> None:
     assert "range" in legend_of(figure)[-1]
 
 
-def test_many_points_are_thin_lines_in_the_colours_of_their_platforms() -> None:
+def test_many_points_are_lines_in_the_colours_of_their_platforms() -> None:
     rows = [point(n, platform=name) for name in ("a", "b") for n in range(1, 9)]
     epochs = [run for row in rows for run in epochs_of(row, 0.5, 0.3)]
     figure = plot_training.epochs(tables_of(*rows, epochs=epochs), "T")
     lines = figure.axes[0].lines
     assert len(lines) == 16
     assert {line.get_color() for line in lines} == set(plot_series.COLOURS[:2])
-    assert all(line.get_linewidth() < 1 for line in lines)
-    assert legend_of(figure)[:2] == ["a", "b"]
+    assert {"a", "b"} <= set(legend_of(figure))
 
 
 def test_what_was_held_out_is_a_hollow_mark_where_it_was_evaluated() -> None:

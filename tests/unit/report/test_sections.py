@@ -10,11 +10,12 @@ from tfscaling.analysis.findings import TOPICS
 from tfscaling.records import checks
 from tfscaling.records.metrics import METRICS
 from tfscaling.report import sections
+from tfscaling.study.config import Quality
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 
 
 def test_the_choices_come_first_and_findings_follow_by_topic() -> None:
-    answer = sections.answer(decision(), findings())
+    answer = sections.answer(decision(), findings(), "test accuracy")
     (work,) = answer.works
     assert work.title == "", "one work needs no name"
     assert [(c.subject, c.text) for c in work.choices] == [
@@ -23,14 +24,14 @@ def test_the_choices_come_first_and_findings_follow_by_topic() -> None:
     ]
     others = {topic.title: [f.text for f in topic.findings] for topic in answer.others}
     assert others == {
-        "What it costs in accuracy": ["The fastest errs more."],
+        "What it costs in test accuracy": ["The fastest errs more."],
         "How far it scales": ["More nodes pay.", "More nodes do not pay."],
     }
 
 
 def test_the_choices_of_each_work_have_its_name() -> None:
     other = ("resnet50, weak", "cost_usd", "Lowest cost", "Use 2 nodes.", "supported")
-    works = sections.answer(decision(*DECISION, other), findings()).works
+    works = sections.answer(decision(*DECISION, other), findings(), "test accuracy").works
     assert [(w.title, len(w.choices)) for w in works] == [
         ("mnist_cnn, weak", 2), ("resnet50, weak", 1),
     ]  # fmt: skip
@@ -51,7 +52,7 @@ def test_every_topic_of_findings_has_a_heading() -> None:
     ],
 )
 def test_only_what_is_supported_is_certain(support: str, is_certain: bool, tone: str) -> None:
-    answer = sections.answer(decision(("w", "cost_usd", "t", "text", support)), findings())
+    answer = sections.answer(decision(("w", "cost_usd", "t", "text", support)), findings(), "loss")
     found = answer.works[0].choices[0]
     assert (found.support, found.is_certain, found.tone) == (support, is_certain, tone)
 
@@ -104,7 +105,7 @@ def test_the_runs_of_a_point_that_share_a_reason_are_one_row(tmp_path: Path) -> 
 
 def test_every_check_and_every_metric_is_explained() -> None:
     assert all(len(description) > 15 for description in checks.CHECKS.values())
-    rows = sections.definitions().metrics.rows
+    rows = sections.definitions({"test_accuracy": Quality()}).metrics.rows
     assert [row[0].text for row in rows] == list(METRICS)
     assert all(len(row[-1].text) > 15 and row[3].text in ("lower", "higher") for row in rows)
 

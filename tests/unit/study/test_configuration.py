@@ -114,9 +114,9 @@ MALFORMED: dict[str, tuple[Sequence[str | int], Any, str, str, str]] = {
     "price_that_is_true": (
         (*PLATFORM, "usd_per_node_hour"), True, "platforms.cluster.usd_per_node_hour", "true",
         "type number or null"),
-    "accuracy_that_is_no_number": (
-        ("comparison",), {"target_accuracy": math.nan}, "comparison.target_accuracy", "NaN",
-        "finite"),
+    "target_that_is_no_number": (
+        ("comparison",), {"targets": {"test_accuracy": math.nan}},
+        "comparison.targets.test_accuracy", "NaN", "finite"),
     "tolerance_that_is_no_number": (
         ("published",), {"tolerance": math.nan}, "published.tolerance", "NaN", "finite"),
     "tolerance_in_per_cent": (("published",), {"tolerance": 25}, "published.tolerance", "25",
@@ -417,6 +417,9 @@ def test_a_renamed_key_is_told_its_new_name() -> None:
     message = error_of(raw_config((("yardstick",), {"enabled": True})))
     assert message.startswith('config.yaml: yardstick: {"enabled": true} is not allowed; ')
     assert message.endswith("all_reduce_benchmark now")
+    message = error_of(raw_config((("comparison",), {"target_accuracy": 0.9})))
+    assert message.startswith("config.yaml: comparison.target_accuracy: 0.9 is not allowed; ")
+    assert "comparison.targets" in message
 
 
 def test_without_the_files_of_the_configuration_the_message_says_where_they_were_looked_for(

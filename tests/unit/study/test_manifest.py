@@ -60,15 +60,16 @@ def test_the_dataset_is_the_models_own_unless_the_recipe_names_one() -> None:
     assert manifest_of(named).runs[0].spec.dataset == "other"
 
 
-def test_the_target_accuracy_is_passed_on_and_changes_no_run() -> None:
+def test_targets_are_passed_on_and_change_no_run() -> None:
     without = manifest_of(valid_config())
-    with_target = manifest_of(valid_config((("comparison",), {"target_accuracy": 0.97})))
-    assert (without.target_accuracy, with_target.target_accuracy) == (None, 0.97)
+    targets = {"test_accuracy": 0.97}
+    with_target = manifest_of(valid_config((("comparison",), {"targets": targets})))
+    assert (without.targets, with_target.targets) == ({}, targets)
     assert with_target.runs == without.runs
 
 
 def test_a_number_that_is_none_is_not_written(tmp_path: Path) -> None:
-    made = replace(manifest_of(valid_config()), target_accuracy=float("nan"))
+    made = replace(manifest_of(valid_config()), targets={"test_accuracy": float("nan")})
     with pytest.raises(NotFiniteError):
         made.write(tmp_path / "manifest.json")
     assert not list(tmp_path.iterdir())
@@ -76,8 +77,8 @@ def test_a_number_that_is_none_is_not_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", [0, 1, 97, -0.5, "0.97"])
 def test_a_target_that_is_no_accuracy_is_refused(target: Any) -> None:
-    with pytest.raises(configuration.ConfigError, match="target_accuracy"):
-        valid_config((("comparison",), {"target_accuracy": target}))
+    with pytest.raises(configuration.ConfigError, match="comparison.targets.test_accuracy"):
+        manifest_of(valid_config((("comparison",), {"targets": {"test_accuracy": target}})))
 
 
 def test_strategies_that_train_the_same_model_are_named() -> None:
@@ -98,9 +99,9 @@ def test_a_manifest_survives_its_way_through_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"schema_version": 1, "runs": []}, "schema_version 1, not 2"),
+        ({"schema_version": 1, "runs": []}, "schema_version 1, not 3"),
         ({"runs": []}, "missing required field `schema_version`"),
-        ({"schema_version": 2, "runs": []}, "missing required field"),
+        ({"schema_version": 3, "runs": []}, "missing required field"),
     ],
 )
 def test_a_manifest_of_another_version_is_refused(

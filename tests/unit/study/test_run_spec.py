@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from tfscaling import TRAINER_VERSION
 from tfscaling.files.strict_json import NotFiniteError
 from tfscaling.study import grid, run_spec
-from tfscaling.study.config import AXES, Recipe
+from tfscaling.study.config import AXES, Quality, Recipe
 from tfscaling.study.run_spec import Point, RunSpec, SpecError, parameters_hash, run_path
 
 Change = tuple[Sequence[str | int], Any]
@@ -72,7 +72,6 @@ class LaterRecipe(Recipe, frozen=True, kw_only=True):
 
     later: int = 3
     mapping: dict[str, int] = {}
-    quality: str = "accuracy"
 
 
 @pytest.mark.parametrize(
@@ -82,14 +81,14 @@ class LaterRecipe(Recipe, frozen=True, kw_only=True):
         ({"later": 3, "mapping": {}}, {}),
         ({"later": 4}, {"later": 4}),
         ({"mapping": {"a": 1}}, {"mapping": {"a": 1}}),
-        ({"quality": "loss"}, {}),
+        ({"quality": Quality(metric="test_loss")}, {}),
     ],
 )
 def test_a_later_key_is_a_parameter_where_it_has_another_value_than_its_default(
     given: dict[str, Any], added: dict[str, Any]
 ) -> None:
     spec = spec_of()
-    later = replace(spec, recipe=LaterRecipe(**asdict(spec.recipe), **given))
+    later = replace(spec, recipe=LaterRecipe(**{**asdict(spec.recipe), **given}))
     assert later.parameters == {**spec.parameters, **added}
     assert (run_spec.encode(later) == run_spec.encode(spec)) == (not added)
 

@@ -153,7 +153,7 @@ def test_every_metric_is_a_column_whatever_is_shown_of_it(tmp_path: Path) -> Non
     assert set(METRICS) <= set(table.columns)
     unknown = {name for name in METRICS if table[name].isna().any()}
     beside = {name for name in METRICS if "published" in METRICS[name].title}
-    target = {"time_to_accuracy_s", "cost_to_accuracy_usd"}
+    target = {"time_to_target_s", "cost_to_target_usd"}
     # there was no Slurm, no user's program, no target, and nothing was published
     assert unknown == {"queue_time_s", "boot_time_s", "program_time_s", *target, *beside}
 
@@ -163,7 +163,7 @@ def at_target(
 ) -> pd.DataFrame:
     """A point of two nodes; each run takes 20 s, its epochs 5 s each with these accuracies."""
     planned = planned_of({"nodes": 2, "repeats": len(accuracies)}, usd_per_node_hour=3.6)
-    planned = replace(planned, target_accuracy=target)
+    planned = replace(planned, targets={} if target is None else {"test_accuracy": target})
     for run, of_epochs in zip(planned.runs, accuracies, strict=True):
         path = write_record(folder, run, 20.0)
         record = json.loads(path.read_text())
@@ -179,20 +179,20 @@ def at_target(
 def test_time_and_cost_to_the_target_are_medians_if_all_runs_reached_it(tmp_path: Path) -> None:
     first, second, third = [0.9, 0.9, 0.9], [0.1, 0.95, 0.9], [0.1, 0.2, 0.9]
     row = point(at_target(tmp_path, [first, second, third, third]), nodes=2)
-    assert (row["target_accuracy"], row["runs_at_target"]) == (0.9, 4)
+    assert (row["target"], row["runs_at_target"]) == (0.9, 4)
     # of 10, 15, 20 and 20 s, and of one, two, three and three evaluations
-    assert row["time_to_accuracy_s"] == (15.5 + 20.75) / 2
-    assert row["cost_to_accuracy_usd"] == pytest.approx(0.002 * 18.125)
-    ends = [row[f"time_to_accuracy_s_{end}"] for end in ("min", "max")]
+    assert row["time_to_target_s"] == (15.5 + 20.75) / 2
+    assert row["cost_to_target_usd"] == pytest.approx(0.002 * 18.125)
+    ends = [row[f"time_to_target_s_{end}"] for end in ("min", "max")]
     assert ends == [10.25, 20.75]
-    assert pd.isna(row["time_to_accuracy_s_low"])
+    assert pd.isna(row["time_to_target_s_low"])
 
 
 def test_from_six_runs_on_the_time_to_the_target_has_an_interval(tmp_path: Path) -> None:
     row = point(at_target(tmp_path, [[0.9, 0.9]] * 3 + [[0.1, 0.9]] * 3), nodes=2)
-    ends = [row[f"time_to_accuracy_s_{end}"] for end in ("low", "high")]
+    ends = [row[f"time_to_target_s_{end}"] for end in ("low", "high")]
     assert ends == [15.25, 20.5]
-    costs = [row[f"cost_to_accuracy_usd_{end}"] for end in ("low", "high")]
+    costs = [row[f"cost_to_target_usd_{end}"] for end in ("low", "high")]
     assert costs == pytest.approx([0.0305, 0.041])
 
 
@@ -201,7 +201,7 @@ def test_a_point_of_which_only_some_runs_reached_the_target_has_no_time_to_it(
 ) -> None:
     row = point(at_target(tmp_path, [[0.9], [0.9], [0.1]]), nodes=2)
     assert (row["runs"], row["runs_at_target"], row["reason"]) == (3, 2, "")
-    names = [name for name in comparison.COLUMNS if "to_accuracy" in name]
+    names = [name for name in comparison.COLUMNS if "to_target_" in name]
     assert len(names) == 10
     assert all(pd.isna(row[name]) for name in names)
     assert row["execution_time_s"] == 20.0
@@ -209,25 +209,25 @@ def test_a_point_of_which_only_some_runs_reached_the_target_has_no_time_to_it(
 
 def test_without_a_target_nothing_is_said_of_it(tmp_path: Path) -> None:
     table = at_target(tmp_path, [[0.9]], None)
-    assert table[["target_accuracy", "runs_at_target", "time_to_accuracy_s"]].isna().all(axis=None)
-    shown = display.comparison(table, "Title", ["time_to_accuracy_s"])
-    assert not any("examples is at least" in note for note in shown.notes)
+    assert table[["target", "runs_at_target", "time_to_target_s"]].isna().all(axis=None)
+    shown = display.comparison(table, "Title", ["time_to_target_s"])
+    assert not any("is at least" in note for note in shown.notes)
 
 
 def test_a_note_says_how_many_runs_reached_the_target(tmp_path: Path) -> None:
     table = at_target(tmp_path, [[0.9], [0.9], [0.1]])
-    shown = display.comparison(table, "Title", ["execution_time_s", "time_to_accuracy_s"])
-    assert "time_to_accuracy_s" not in shown.cells  # it has no value
-    assert any("held-out examples is at least 0.9;" in note for note in shown.notes)
+    shown = display.comparison(table, "Title", ["execution_time_s", "time_to_target_s"])
+    assert "time_to_target_s" not in shown.cells  # it has no value
+    assert any("test accuracy is at least 0.9;" in note for note in shown.notes)
     end = "was not reached by every run: nodes 2: reached by 2 of 3 runs."
-    assert f"Accuracy 0.9 {end}" in shown.notes
+    assert f"Test accuracy 0.9 {end}" in shown.notes
     # it belongs to columns that are not shown here
     assert not any("0.9" in note for note in display.comparison(table, "T", ["loss"]).notes)
 
 
 def test_no_note_names_points_that_reached_the_target(tmp_path: Path) -> None:
-    shown = display.comparison(at_target(tmp_path, [[0.9]]), "T", ["cost_to_accuracy_usd"])
-    assert shown.cells["cost_to_accuracy_usd"].tolist() == ["0.0405"]
+    shown = display.comparison(at_target(tmp_path, [[0.9]]), "T", ["cost_to_target_usd"])
+    assert shown.cells["cost_to_target_usd"].tolist() == ["0.0405"]
     assert not any("not reached" in note for note in shown.notes)
 
 
@@ -564,10 +564,10 @@ def test_published_results_are_found_after_the_runs_went_through_a_file(tmp_path
 DIVERGENCE = "diverged: loss is NaN from epoch 2"
 
 
-def with_diverged(folder: Path, *repeats: int, target_accuracy: float | None = None) -> Manifest:
+def with_diverged(folder: Path, *repeats: int, **targets: float) -> Manifest:
     """Six runs of 10, 20, ... 60 s on two nodes, of which these repeats diverged."""
     made = planned_of({"nodes": 2, "repeats": 6}, usd_per_node_hour=3.6)
-    made = replace(made, target_accuracy=target_accuracy)
+    made = replace(made, targets=targets)
     for run in made.runs:
         number = run.spec.repeat
         write_record(folder, run, 10.0 * number, DIVERGENCE if number in repeats else "")
@@ -628,7 +628,7 @@ def formats_of(table: pd.DataFrame) -> dict[str, str]:
 
 
 def test_a_point_of_which_a_run_diverged_has_no_time_to_the_target(tmp_path: Path) -> None:
-    planned = with_diverged(tmp_path, 2, target_accuracy=0.8)
+    planned = with_diverged(tmp_path, 2, test_accuracy=0.8)
     for run in planned.runs:
         path = tmp_path / run.spec.path / "run.json"
         record = json.loads(path.read_text())
@@ -642,11 +642,11 @@ def test_a_point_of_which_a_run_diverged_has_no_time_to_the_target(tmp_path: Pat
     (chosen,) = [
         choice
         for choice in decision.decide(Study(table, tables_of(planned, tmp_path)[0], planned))
-        if choice.goal == "time_to_accuracy_s"
+        if choice.goal == "time_to_target_s"
     ]
     assert chosen.text == "No point reached the target in all its runs."
-    assert pd.isna(row["time_to_accuracy_s"]) and pd.isna(row["cost_to_accuracy_usd"])
-    notes = display.comparison(table, "Title", ["time_to_accuracy_s"]).notes
+    assert pd.isna(row["time_to_target_s"]) and pd.isna(row["cost_to_target_usd"])
+    notes = display.comparison(table, "Title", ["time_to_target_s"]).notes
     assert any("nodes 2: reached by 5 of 6 runs." in note for note in notes)
 
 

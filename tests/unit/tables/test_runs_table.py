@@ -85,7 +85,7 @@ def to_target(
 
     Evaluations after the epochs are no part of the 100 s, and take half a second each.
     """
-    planned = replace(planned_of({"nodes": 2}, **platform), target_accuracy=target)
+    planned = replace(planned_of({"nodes": 2}, **platform), targets={"test_accuracy": target})
     path = write_record(folder, planned.runs[0], 100.0)
     record = json.loads(path.read_text())
     record["metrics"]["epochs"] = [
@@ -109,8 +109,8 @@ def test_the_clock_to_the_target_stops_after_the_first_evaluation_that_found_it(
     tmp_path: Path, target: float, seconds: float
 ) -> None:
     row = to_target(tmp_path, target, usd_per_node_hour=3.6)
-    assert row["time_to_accuracy_s"] == pytest.approx(seconds)
-    assert row["cost_to_accuracy_usd"] == pytest.approx(3.6 * 2 * seconds / 3600)
+    assert row["time_to_target_s"] == pytest.approx(seconds)
+    assert row["cost_to_target_usd"] == pytest.approx(3.6 * 2 * seconds / 3600)
     assert row["cost_usd"] == pytest.approx(3.6 * 2 * 100.0 / 3600)
 
 
@@ -120,20 +120,20 @@ def test_a_run_that_never_reached_the_target_has_no_time_to_it(
 ) -> None:
     row = to_target(tmp_path, target, usd_per_node_hour=3.6)
     assert (row["status"], row["execution_time_s"]) == ("ok", 100.0)
-    assert pd.isna(row["time_to_accuracy_s"]) and pd.isna(row["cost_to_accuracy_usd"])
+    assert pd.isna(row["time_to_target_s"]) and pd.isna(row["cost_to_target_usd"])
 
 
 def test_a_target_counts_as_reached_when_an_evaluation_found_it(tmp_path: Path) -> None:
     """Epoch 3 would have reached it, but nobody looked before epoch 5 - or before the last."""
-    assert to_target(tmp_path / "a", 0.9, [1, 2, 3, 4])["time_to_accuracy_s"] == 100.0 - 21 + 0.5
-    assert to_target(tmp_path / "b", 0.9, range(1, 8))["time_to_accuracy_s"] == 100.5
-    assert pd.isna(to_target(tmp_path / "c", 0.9, range(1, 9))["time_to_accuracy_s"])
+    assert to_target(tmp_path / "a", 0.9, [1, 2, 3, 4])["time_to_target_s"] == 100.0 - 21 + 0.5
+    assert to_target(tmp_path / "b", 0.9, range(1, 8))["time_to_target_s"] == 100.5
+    assert pd.isna(to_target(tmp_path / "c", 0.9, range(1, 9))["time_to_target_s"])
 
 
 def test_without_a_price_there_is_a_time_to_the_target_but_no_cost(tmp_path: Path) -> None:
     row = to_target(tmp_path, 0.9)
-    assert row["time_to_accuracy_s"] == 71.5
-    assert pd.isna(row["cost_to_accuracy_usd"])
+    assert row["time_to_target_s"] == 71.5
+    assert pd.isna(row["cost_to_target_usd"])
 
 
 def test_rows_are_in_the_order_of_the_grid_with_axes_first(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_a_run_that_diverged_is_a_row_without_metrics_but_with_its_machines(
     write_record(tmp_path, planned.runs[1], 30.0, DIVERGENCE, examples_trained=512)
     row = point(runs_of(planned, tmp_path), nodes=2)
     assert (row["status"], row["reason"]) == ("diverged", DIVERGENCE)
-    for name in (*runs_table.RUN_METRICS, "cost_usd", "time_to_accuracy_s"):
+    for name in (*runs_table.RUN_METRICS, "cost_usd", "time_to_target_s"):
         assert pd.isna(row[name]), name
     assert row["examples_trained"] == 512
     assert (row["hosts"], row["attempt"]) == ("node0 node1", 1)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from tfscaling.records.metrics import METRICS, Metric, of_quality
+from tfscaling.study.config import Quality
 from tfscaling.tables.significance import SUPPORTED, Difference
 from tfscaling.tables.wording import (
     axis_text,
@@ -86,10 +88,20 @@ def test_ratios_have_their_interval_if_there_is_one() -> None:
 
 def test_without_a_ratio_the_difference_is_told() -> None:
     gap = Difference(None, (0.09, 0.11), SUPPORTED, 0.1)
-    assert worse(gap, "error", "accuracy") == "0.1000 (0.0900–0.1100) more error"
-    assert worse(Difference(1.5, None, SUPPORTED), "time", "execution_time_s") == (
-        "1.50 times the time"
-    )
+    assert worse(gap, METRICS["accuracy"]) == "0.1000 (0.0900–0.1100) more error"
+    assert worse(gap, METRICS["loss"]) == "0.1000 (0.0900–0.1100) more loss"
+    assert worse(gap, named("score", "higher")) == "0.1000 (0.0900–0.1100) less"
+
+
+def test_how_much_worse_a_value_is_depends_on_what_is_better() -> None:
+    half_more = Difference(1.5, None, SUPPORTED)
+    assert worse(half_more, METRICS["accuracy"]) == "1.50 times the error"
+    assert worse(half_more, named("test_error", "lower")) == "1.50 times the test error"
+    assert worse(half_more, named("score", "higher")) == "1.50 times less"
+
+
+def named(metric: str, direction: Literal["lower", "higher"]) -> Metric:
+    return of_quality(Quality(metric=metric, direction=direction))
 
 
 @pytest.mark.parametrize(("fraction", "text"), [(0.0, "0.0%"), (0.0201, "2.1%"), (0.05, "5.0%")])

@@ -6,20 +6,24 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import asdict
 
+import numpy as np
 import pandas as pd
 
 from tfscaling.analysis import eligibility
 from tfscaling.analysis.evidence import Study
-from tfscaling.records.metrics import METRICS
+from tfscaling.records import metrics
+from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.study import costs
 from tfscaling.study.config import POINT_AXES, Platform
-from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant
+from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant, rounded
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.published_results import PublishedResult
-from tfscaling.tables.significance import SUPPORTED, Difference, Samples, difference
-from tfscaling.tables.table_rows import Row, point_of, rows_of
+from tfscaling.tables.significance import SUPPORTED, Difference, Samples, as_costs, difference
+from tfscaling.tables.table_rows import Row, metric_of, point_of, rows_of
 
-METRICS_COMPARED = ("execution_time_s", "loss", "accuracy", "cost_usd")
+METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
+#: Published results have no other quality.
+METRICS_PUBLISHED = ("execution_time_s", "loss", "accuracy", "cost_usd")
 AXES = POINT_AXES[1:]
 COLUMNS = (
     *("source", "platform_a", "cloud_a", "platform_b", "cloud_b"),
@@ -34,6 +38,7 @@ RATIO, GAP = "ratio", "difference"
 def table(study: Study) -> pd.DataFrame:
     """One row per metric of every point that two platforms of different clouds have both.
 
+    `metric` is a name of METRICS, or that of the recipe's quality.
     `winner` is the cloud with the better median, `margin` how many times worse the other one is
     (its error, for accuracy) with the interval `low` to `high`; where one of the two is zero it is
     their difference (`margin_kind`). `verdict` says whether the runs support that, with CONFIDENCE
@@ -47,12 +52,11 @@ def table(study: Study) -> pd.DataFrame:
     by_name = {platform.published_as or name: platform for name, platform in platforms.items()}
     published = [_as_point(row, by_name.get(row.platform)) for row in study.published_results]
     for a, b in _pairs(published):
-        for metric in METRICS_COMPARED:
+        for metric in METRICS_PUBLISHED:
             if ordered := _ordered(a, b, metric):
-                values = [[row[metric]] for row in ordered]
-                if METRICS[metric].direction == "higher":
-                    values = [[1 - value for value in own] for own in values]
-                rows.append(_row(a, b, metric, "published", difference(*values), 0))
+                values = np.array([[row[metric]] for row in ordered])
+                better, other = as_costs(values, METRICS[metric]).tolist()
+                rows.append(_row(a, b, metric, "published", difference(better, other), 0))
     return pd.DataFrame([row for row in rows if row], columns=list(COLUMNS))
 
 
@@ -60,7 +64,12 @@ def _measured(points: Sequence[Row], samples: Samples) -> list[Row | None]:
     """The rows of what was measured: the metrics of a pair of points one below the other."""
     pairs = _pairs(points)
     ordered_pairs = {
-        metric: [(a, b, ordered) for a, b in pairs if (ordered := _ordered(a, b, metric))]
+        metric: [
+            (a, b, ordered)
+            for a, b in pairs
+            if metric != QUALITY or a["quality_metric"] not in METRICS_COMPARED
+            if (ordered := _ordered(a, b, metric))
+        ]
         for metric in METRICS_COMPARED
     }
     comparisons = sum(
@@ -70,11 +79,12 @@ def _measured(points: Sequence[Row], samples: Samples) -> list[Row | None]:
     )
     found: dict[tuple[int, int, str], Row | None] = {}
     for metric, pairs_of in ordered_pairs.items():
-        # estimated together: points of the same two platforms
-        platforms: dict[tuple[str, str], list[tuple[Row, Row, tuple[Row, Row]]]] = {}
+        # estimated together: points of the same two platforms, and of one quality
+        together: dict[tuple[str, ...], list[tuple[Row, Row, tuple[Row, Row]]]] = {}
         for a, b, ordered in pairs_of:
-            platforms.setdefault((a["platform"], b["platform"]), []).append((a, b, ordered))
-        for own in platforms.values():
+            quality = a["quality_metric"] if metric == QUALITY else ""
+            together.setdefault((a["platform"], b["platform"], quality), []).append((a, b, ordered))
+        for own in together.values():
             differences = samples.differences(
                 metric,
                 [(point_of(better), point_of(other)) for _, _, (better, other) in own],
@@ -114,7 +124,7 @@ def _ordered(a: Row, b: Row, metric: str) -> tuple[Row, Row] | None:
     value_a, value_b = a[metric], b[metric]
     if pd.isna(value_a) or pd.isna(value_b):
         return None
-    higher = METRICS[metric].direction == "higher"
+    higher = metric_of(metric, a).is_higher_better
     return (a, b) if (value_a > value_b) == higher else (b, a)
 
 
@@ -130,7 +140,8 @@ def _row(
         **{"platform_a": a["platform"], "cloud_a": a["cloud"]},
         **{"platform_b": b["platform"], "cloud_b": b["cloud"]},
         **{axis: a[axis] for axis in AXES},
-        **{"metric": metric, "value_a": a[metric], "value_b": b[metric]},
+        "metric": a["quality_metric"] if metric == QUALITY else metric,
+        **{"value_a": a[metric], "value_b": b[metric]},
         "winner": "equal" if a[metric] == b[metric] else ordered[0]["cloud"],
         "margin_kind": GAP if found.ratio is None else RATIO,
         "margin": found.gap if found.ratio is None else found.ratio,
@@ -150,17 +161,20 @@ def as_text(table: pd.DataFrame, source: str, first: str, second: str) -> TextTa
     for row in rows_of(own):
         axes = tuple(str(row[axis]) for axis in AXES)
         points.setdefault(axes, {})[row["metric"]] = row
+    *first_metrics, cost = [name for name in METRICS_COMPARED if name != QUALITY]
+    others = [name for name in own["metric"].unique() if name not in METRICS_COMPARED]
+    compared = [*first_metrics, *others, cost]
     rows = [
         [
             *(cell(axis, first) for axis in varying),
-            *(_winner(by_metric.get(name)) for name in METRICS_COMPARED),
+            *(_winner(by_metric.get(name)) for name in compared),
         ]
         for by_metric in points.values()
         for first in [next(iter(by_metric.values()))]
     ]
     clouds = f"{own['cloud_a'].iloc[0]} against {own['cloud_b'].iloc[0]}"
     title = f"{clouds}: {first}, {second} ({source})"
-    return TextTable.of(title, [*varying, *METRICS_COMPARED], rows)
+    return TextTable.of(title, [*varying, *compared], rows)
 
 
 def text_tables(table: pd.DataFrame) -> list[TextTable]:
@@ -176,9 +190,9 @@ def page_table(table: pd.DataFrame) -> TextTable:
     names = [*varying, "metric", "value_a", "value_b", "winner", "margin", "verdict"]
     rows = []
     for row in rows_of(table):
-        metric = row["metric"]
+        digits = metrics.named(row["metric"]).digits
         written = {
-            **{end: cell(metric, {metric: row[end], "runs": 1}) for end in ("value_a", "value_b")},
+            **{end: rounded(row[end], digits) for end in ("value_a", "value_b")},
             "margin": _margin(row),
         }
         rows.append([written.get(name) or cell(name, row) for name in names])
@@ -197,7 +211,7 @@ def _margin(row: Row) -> str:
     if pd.isna(row["margin"]):
         return MISSING
     is_gap = row["margin_kind"] == GAP
-    digits = METRICS[row["metric"]].digits if is_gap else 2
+    digits = metrics.named(row["metric"]).digits if is_gap else 2
     interval = "" if pd.isna(row["low"]) else f" ({row['low']:.{digits}f}–{row['high']:.{digits}f})"
     return Number(f"{'by ' * is_gap}{row['margin']:.{digits}f}{interval}", row["margin"])
 
@@ -206,7 +220,7 @@ def _winner(row: Row | None) -> str:
     if row is None:
         return MISSING
     is_gap = row["margin_kind"] == GAP
-    digits = METRICS[row["metric"]].digits if is_gap else 2
+    digits = metrics.named(row["metric"]).digits if is_gap else 2
     margin = f"{'by ' * is_gap}{row['margin']:.{digits}f}"
     if pd.notna(row["low"]):
         margin += f", {row['low']:.{digits}f}–{row['high']:.{digits}f}"

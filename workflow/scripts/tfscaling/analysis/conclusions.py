@@ -82,7 +82,8 @@ def _findings_text(table: pd.DataFrame, study: Study) -> str:
 CONCLUSIONS: dict[str, Conclusion] = {
     "decision": Conclusion(
         "Which point to take",
-        "Which point to take for the shortest time, the lowest cost and the best accuracy: only "
+        "Which point to take for the shortest time, the lowest cost and the best quality, which "
+        "is the test accuracy unless the recipe names another metric: only "
         "where it is shown to be within the indifference of the best, else the best estimate and "
         "how far it may be from the best.",
         lambda study: decision.table(decision.decide(study)),

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from tfscaling.records.metrics import QUALITY
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import Row, point_of
@@ -26,8 +27,8 @@ from tfscaling.tables.table_rows import Row, point_of
 #: Metric → the cost that decides between points that are equally good by it.
 COSTS = {
     "execution_time_s": "cost_usd",
-    "test_accuracy": "cost_usd",
-    "time_to_accuracy_s": "cost_to_accuracy_usd",
+    QUALITY: "cost_usd",
+    "time_to_target_s": "cost_to_target_usd",
 }
 _FEWEST = {"nodes": "the fewest nodes", "gpus_per_node": "the fewest devices per node"}
 

@@ -1,4 +1,4 @@
-"""Which point to take: for time, cost and accuracy, as far as the runs show it.
+"""Which point to take: for time, cost and quality, as far as the runs show it.
 
 A point is compared with those of the same model and recipe only: the others do other work.
 """
@@ -13,10 +13,11 @@ import pandas as pd
 from tfscaling.analysis.contest import COSTS, Contest
 from tfscaling.analysis.eligibility import ineligible_text, remark, split
 from tfscaling.analysis.evidence import Study
-from tfscaling.records.metrics import METRICS
+from tfscaling.records.metrics import QUALITY
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
+from tfscaling.tables.display import target_text
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
@@ -25,7 +26,14 @@ from tfscaling.tables.significance import (
     Samples,
     weakest,
 )
-from tfscaling.tables.table_rows import NOT_MEASURED, Row, columns_of, point_of
+from tfscaling.tables.table_rows import (
+    NOT_MEASURED,
+    Row,
+    columns_of,
+    metric_of,
+    point_of,
+    qualities_of,
+)
 from tfscaling.tables.wording import counted, listed, percent, point_name, value
 
 #: Columns that say how sure a choice is.
@@ -33,13 +41,13 @@ _SURE = ("bound", "indifference", "comparisons")
 COLUMNS = ("work", "goal", "title", "text", "support", *POINT_AXES, "alike", *_SURE)
 #: Axes that the name of a point gives only where its rivals differ in them.
 _OTHER_AXES = ("strategy", "tasks_per_node")
-#: Metric → what the choice is for.
+#: Metric → what the choice is for; the quality or the target of the work follows what ends so.
 GOALS = {
     "execution_time_s": "Shortest time",
     "cost_usd": "Lowest cost",
-    "test_accuracy": "Best accuracy on held-out examples",
-    "time_to_accuracy_s": "Shortest time to held-out accuracy",
-    "cost_to_accuracy_usd": "Lowest cost to held-out accuracy",
+    QUALITY: "Best ",
+    "time_to_target_s": "Shortest time to ",
+    "cost_to_target_usd": "Lowest cost to ",
 }
 
 
@@ -84,18 +92,28 @@ def decide(study: Study) -> list[Choice]:
     found = []
     for work, rows in study.works.items():
         measured, ineligible = split(rows, samples)
-        targets = [row["target_accuracy"] for row in rows if pd.notna(row["target_accuracy"])]
         more_axes = varying(rows)
-        for goal, title in GOALS.items() if measured or ineligible else ():
-            if goal in OF_ALL_RUNS and not targets:
+        for goal in GOALS if measured or ineligible else ():
+            title = _title(goal, rows)
+            if title is None:
                 continue
-            named = f"{title} {targets[0]:g}" if goal in OF_ALL_RUNS else title
-            choice = Choice(work, goal, named, "", NOT_MEASURED, indifference)
+            choice = Choice(work, goal, title, "", NOT_MEASURED, indifference)
             if measured:
                 choice = _chosen(choice, measured, samples, more_axes)
             text = _joined(choice.text, ineligible_text(ineligible, more_axes))
             found.append(replace(choice, text=text))
     return found
+
+
+def _title(goal: str, rows: Sequence[Row]) -> str | None:
+    """What the choice is for, in words; None if the work has no target."""
+    if goal == QUALITY:
+        (quality,) = qualities_of(rows).values()
+        return GOALS[goal] + quality.title
+    if goal not in OF_ALL_RUNS:
+        return GOALS[goal]
+    target = next((target_text(row) for row in rows if pd.notna(row["target"])), None)
+    return None if target is None else GOALS[goal] + f"{target.name} {target.value}"
 
 
 def varying(rows: Sequence[Row]) -> list[str]:
@@ -112,7 +130,7 @@ def _chosen(
     without = _without(goal, [row for row in measured if pd.isna(row[goal])], len(known), more_axes)
     if not known:
         return replace(choice, text=without)
-    sign = -1 if METRICS[goal].direction == "higher" else 1
+    sign = -1 if metric_of(goal, known[0]).is_higher_better else 1
     known.sort(key=lambda row: (sign * row[goal], row["nodes"]))
     enough = [row for row in known if samples.has_enough(goal, point_of(row))]
     few = [row for row in known if not any(row is other for other in enough)]
@@ -170,7 +188,7 @@ def _taken_text(
     held = f"({CONFIDENCE:.0%}, {contest.comparisons} comparison{'s' * (contest.comparisons > 1)})"
     if contest.is_best:
         return f"Use {named}. Every other point{among} is shown to be worse {held}."
-    of_what = "the least error" if METRICS[goal].direction == "higher" else "the best"
+    of_what = "the least error" if metric_of(goal, taken).is_accuracy else "the best"
     within = f"no bound {held}, as the best may be zero"
     if contest.bound is not None:
         within = f"within {percent(contest.bound)} of {of_what} {held}"
@@ -204,15 +222,16 @@ def _rivals_text(
 def _without(goal: str, rows: Sequence[Row], known: int, more_axes: Sequence[str]) -> str:
     """Why measured points take no part in the choice; nothing if all do."""
     short = [row for row in rows if goal in OF_ALL_RUNS and not all_at_target(row)]
-    unpriced = [row for row in rows if not any(row is other for other in short)]
-    if not known and not unpriced:
+    others = [row for row in rows if not any(row is other for other in short)]
+    lack = metric_of(goal, rows[0]).title if goal == QUALITY and rows else "price"
+    if not known and not others:
         return "No point reached the target in all its runs."
     if not known and not short:
-        return "No point has a price."
+        return f"No point has a {lack}."
     return _joined(
         f"{_points(short, more_axes, 'did', 'did')} not reach the target in all runs."
         * bool(short),
-        f"{_points(unpriced, more_axes, 'has', 'have')} no price." * bool(unpriced),
+        f"{_points(others, more_axes, 'has', 'have')} no {lack}." * bool(others),
     )
 
 

@@ -9,18 +9,19 @@ import pandas as pd
 from tfscaling.analysis.decision import varying
 from tfscaling.analysis.eligibility import ineligible_text, remark, split
 from tfscaling.analysis.evidence import Study
+from tfscaling.records.metrics import QUALITY
 from tfscaling.records.run_states import RunState
 from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import formats
 from tfscaling.tables.comparison import OF_ALL_RUNS, SPREAD
-from tfscaling.tables.display import TextTable, cell
+from tfscaling.tables.display import TextTable, cell, headed, quality_name
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.pareto import pareto_set
 from tfscaling.tables.significance import INCONCLUSIVE
-from tfscaling.tables.table_rows import Row, point_of, rows_of
+from tfscaling.tables.table_rows import QUALITY_COLUMNS, Row, point_of, rows_of
 from tfscaling.tables.wording import counted, listed, point_name
 
-_WEIGHED = ("execution_time_s", "cost_usd", "test_accuracy")
+_WEIGHED = ("execution_time_s", "cost_usd", QUALITY)
 #: Status of points without a valid run that could have one → words for one, for several.
 _ABSENT = {
     "diverged": ("diverged in all its runs", "diverged in all their runs"),
@@ -42,7 +43,7 @@ def rule(indifference: float) -> str:
 
 
 def pareto(study: Study) -> pd.DataFrame:
-    """The points that no other of the same work beats in time, cost and test accuracy together.
+    """The points that no other of the same work beats in time, cost and quality together.
 
     Points that may not be compared take no part. Medians are compared; equal points beat each other
     in nothing. Cost takes part only where every measured point of the work has a price. Columns are
@@ -56,7 +57,7 @@ def pareto(study: Study) -> pd.DataFrame:
         kept += [known[position] for position in pareto_set(known, names)]
     shown = [name for name in SPREAD if name in (*_WEIGHED, *OF_ALL_RUNS)]
     ends = [f"{name}_{end}" for name in shown for end in ("min", "max", "low", "high")]
-    columns = [*POINT_AXES, "platform_title", "runs", "runs_asked", *shown, *ends]
+    columns = [*POINT_AXES, "platform_title", "runs", "runs_asked", *shown, *QUALITY_COLUMNS, *ends]
     return pd.DataFrame(kept, columns=columns)
 
 
@@ -87,19 +88,17 @@ def _as_text(study: Study) -> TextTable:
         for row in rows
     }
     columns = [name for name in SPREAD if name in best and best[name].notna().any()]
-    rows = [
-        [names[point_of(row)], *(cell(name, row) for name in ("runs", *columns))]
-        for row in rows_of(best)
-    ]
+    heads = headed(best, ["runs", *columns])
+    rows = [[names[point_of(row)], *(cell(name, row) for name in heads)] for row in rows_of(best)]
     measured = [split(rows, samples)[0] for rows in points.values()]
     priced = all("cost_usd" in _weighed(rows) for rows in measured)
-    what = "time, cost and test accuracy" if priced else "time and test accuracy"
+    what = f"time, cost and {quality_name(best)}" if priced else f"time and {quality_name(best)}"
     notes = ["Medians are compared, so the intervals in brackets may overlap."]
     if not priced:
         notes.append("Cost takes no part where a measured point has no price.")
     notes += [ineligible_text(study.ineligible)] if study.ineligible else []
     title = f"Points that no other beats in {what} together"
-    return TextTable.of(title, ["point", "runs", *columns], rows, notes)
+    return TextTable.of(title, ["point", *heads.values()], rows, notes)
 
 
 def _open(table: pd.DataFrame, study: Study) -> str:

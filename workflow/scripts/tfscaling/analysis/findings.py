@@ -16,7 +16,8 @@ import pandas as pd
 from tfscaling.analysis import stragglers
 from tfscaling.analysis.eligibility import ineligible_text, remark, split
 from tfscaling.analysis.evidence import Study
-from tfscaling.records.metrics import METRICS
+from tfscaling.records import metrics
+from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.study.config import LINE_AXES
 from tfscaling.tables.display import TextTable
 from tfscaling.tables.estimates import Estimates
@@ -30,11 +31,11 @@ from tfscaling.tables.significance import (
     Samples,
     weakest,
 )
-from tfscaling.tables.table_rows import Row, point_of
+from tfscaling.tables.table_rows import Row, metric_of, point_of
 from tfscaling.tables.wording import axis_text, percent, point_name, times, value, worse
 
 TIME = "execution_time_s"
-TOPICS = ("accuracy", "scaling", "stragglers", "clouds")
+TOPICS = (QUALITY, "scaling", "stragglers", "clouds")
 COLUMNS = ("topic", "subject", "text", "support", "comparisons")
 
 
@@ -77,7 +78,7 @@ def find(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
         fit, ineligible = split(line, samples)
         points = sorted(fit, key=lambda row: row["nodes"])
         lines.append(Line(number, subject, tuple(points), tuple(ineligible)))
-    found = [*_scaling(lines, samples, study.indifference), *_accuracy(lines, samples)]
+    found = [*_scaling(lines, samples, study.indifference), *_quality(lines, samples)]
     by_point = {point_of(row): row for row in rows}
     fit_points = {point_of(row) for line in lines for row in line.points}
     for point, text, support, comparisons in stragglers.find(study.runs, fit_points):
@@ -149,7 +150,7 @@ def _slower(
         by_support: dict[str, list[str]] = {}
         for row, difference in against[line.number]:
             if difference.is_worse:
-                text = f"{row['nodes']}: {worse(difference, 'time', TIME)}"
+                text = f"{row['nodes']}: {worse(difference, METRICS[TIME])}"
                 by_support.setdefault(difference.support, []).append(text + remark(row, samples))
         for support, named in by_support.items():
             first = line.points[0]["nodes"]
@@ -291,24 +292,25 @@ def _together(text: str, support: str, comparisons: int) -> str:
     return f"{text.removesuffix('.')} ({CONFIDENCE:.0%}, {comparisons} {several})."
 
 
-def _accuracy(lines: Sequence[Line], samples: Samples) -> Iterator[Finding]:
-    """What the fastest point of a line costs in accuracy."""
-    against, comparisons = _against_first(lines, samples, "accuracy")
+def _quality(lines: Sequence[Line], samples: Samples) -> Iterator[Finding]:
+    """What the fastest point of a line costs in quality."""
+    against, comparisons = _against_first(lines, samples, QUALITY)
     for line in lines:
         if len(line.points) < 2:
             continue
         first, fastest = line.points[0], min(line.points, key=lambda row: row[TIME])
         for row, lost in against[line.number]:
             if row is fastest and lost.is_worse:
+                metric = metric_of(QUALITY, row)
                 text = (
-                    f"The fastest, {fastest['nodes']} nodes, ends with training accuracy "
-                    f"{value('accuracy', fastest)} against {value('accuracy', first)} on "
-                    f"{first['nodes']}: {worse(lost, 'error', 'accuracy')}, with a global batch of "
+                    f"The fastest, {fastest['nodes']} nodes, ends with {metric.title} "
+                    f"{value(QUALITY, fastest)} against {value(QUALITY, first)} on "
+                    f"{first['nodes']}: {worse(lost, metric)}, with a global batch of "
                     f"{fastest['global_batch_size']:.0f} against {first['global_batch_size']:.0f}"
                     f"{remark(fastest, samples)}."
                 )
                 text = _together(text, lost.support, comparisons)
-                yield Finding("accuracy", line.subject, text, lost.support, comparisons)
+                yield Finding(QUALITY, line.subject, text, lost.support, comparisons)
 
 
 def _clouds(clouds: pd.DataFrame) -> list[Finding]:
@@ -324,7 +326,7 @@ def _clouds(clouds: pd.DataFrame) -> list[Finding]:
             f"{_range(group.loc[group['winner'] == cloud, 'margin'])})"
             for cloud, count in wins.items()
         )
-        title = METRICS[str(metric)].title
+        title = metrics.named(str(metric)).title
         support = weakest(list(group["verdict"]))
         comparisons = int((measured["verdict"] != TOO_FEW).sum())
         text = f"Better {title}: {wins_text}; {len(sure)} of them supported."

@@ -18,15 +18,16 @@ import pandas as pd
 from scipy.special import ndtri
 
 from tfscaling.analysis.evidence import Study
+from tfscaling.records.metrics import QUALITY
 from tfscaling.records.rank_report import PACKAGES
 from tfscaling.study.config import LINE_AXES
 from tfscaling.study.manifest import NO_ALL_REDUCE, OF_PROGRAM
 from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.tables import data_warnings, environments
 from tfscaling.tables.comparison import all_at_target
-from tfscaling.tables.display import TextTable
+from tfscaling.tables.display import TextTable, quality_name, target_text
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED
+from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, Difference
 from tfscaling.tables.table_rows import points_of, rows_of
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
@@ -38,7 +39,7 @@ MLPERF_RUNS = 5
 CLOCK_ERROR_MAX = 1e-2
 #: By how much the phases of a run may miss its time: the rounding of events.
 SLACK_S = 0.05
-TIME, TEST = "execution_time_s", "test_accuracy"
+TIME = "execution_time_s"
 LOW, HIGH = f"{TIME}_low", f"{TIME}_high"
 LAUNCH, IMPORT, RENDEZVOUS = "launch_time_s", "import_time_s", "rendezvous_time_s"
 PROGRAM = "program_time_s"
@@ -254,25 +255,28 @@ def _target(data: Data) -> Iterator[Part]:
         if base is not None and base != number
     ]
     comparisons = max(1, len(pairs))
-    found = data.samples.differences(TEST, pairs, comparisons)
+    metrics = dict(zip(data.keys, data.points["quality_metric"], strict=True))
+    lost: list[Difference | None] = [None] * len(pairs)
+    for metric in dict.fromkeys(metrics.values()):  # others are not compared with each other
+        own = [n for n, pair in enumerate(pairs) if all(metrics[point] == metric for point in pair)]
+        found = data.samples.differences(QUALITY, [pairs[n] for n in own], comparisons)
+        for n, one in zip(own, found, strict=True):
+            lost[n] = one
     no_worse = [
-        lost is not None
-        and (lost.support == INCONCLUSIVE or (lost.support == SUPPORTED and not lost.is_worse))
-        for lost in found
+        one is not None
+        and (one.support == INCONCLUSIVE or (one.support == SUPPORTED and not one.is_worse))
+        for one in lost
     ]
-    target = data.points["target_accuracy"].iloc[0]
-    if pd.notna(target):
-        text = f"points reached the held-out accuracy {target:g} in all runs"
-        reached = [
-            all_at_target(row)
-            for row in rows_of(data.points, ("runs", "runs_at_target", "runs_diverged"))
-        ]
-        yield data.share(data.points, reached, text, "did not")
+    for _, points in data.points[data.points["target"].notna()].groupby("quality_metric"):
+        rows = rows_of(points)
+        target = target_text(rows[0])
+        text = f"points reached the {target.name} {target.value} in all runs"
+        yield data.share(points, [all_at_target(row) for row in rows], text, "did not")
     text = (
-        "points are not shown to err more on held-out data than their baseline "
+        f"points are not shown to be worse in {quality_name(data.points)} than their baseline "
         f"({CONFIDENCE:.0%}, {comparisons} comparisons together)"
     )
-    yield data.share(compared, no_worse, text, "err more or have too few runs to tell")
+    yield data.share(compared, no_worse, text, "are worse or have too few runs to tell")
 
 
 def _seeds(data: Data) -> Iterator[Part]:
@@ -296,10 +300,19 @@ def _stated(data: Data) -> Iterator[Part]:
     yield data.share(
         data.valid, same, f"runs were made with the stated {', '.join(STATED)}", "were not"
     )
+    recipes = [spec.recipe for spec in data.planned]
+    # of a program they are among its words
+    stated = [bool(recipe.program) or recipe.learning_rate is not None for recipe in recipes]
+    if not all(stated):
+        text, lack = "runs tell their learning rate", "leave it to the model's own compile()"
+        yield data.share(data.valid, stated, text, lack)
 
 
 def _held_out(data: Data) -> Iterator[Part]:
-    yield data.share(data.valid, known(data.valid, TEST), "runs have its accuracy", "do not")
+    is_known = known(data.valid, QUALITY)
+    is_held_out = [spec.recipe.quality.is_held_out for spec in data.planned]
+    text = f"runs have a {quality_name(data.valid)} on held-out examples"
+    yield data.share(data.valid, is_known & np.array(is_held_out), text, "do not")
 
 
 def _system(data: Data) -> Iterator[Part]:

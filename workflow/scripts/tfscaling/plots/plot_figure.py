@@ -75,12 +75,16 @@ def finish(
 ) -> None:
     """Legend at the right, the footnotes of `tables` and these notes below.
 
-    The figure becomes as large as they need. The legend has what is labelled in `axes`; `rows` is
-    the least height in inches.
+    The figure becomes as large as they need. The legend has what is labelled in `axes`, or in each
+    of several, each label once; `rows` is the least height in inches.
     """
     from matplotlib.lines import Line2D
 
-    entries = list(zip(*axes.get_legend_handles_labels(), strict=True))
+    labelled: dict[str, Any] = {}
+    for one in axes if isinstance(axes, list) else [axes]:
+        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+            labelled.setdefault(label, handle)
+    entries = [(handle, label) for label, handle in labelled.items()]
     # points with error bars and bars are tuples of artists: these first, explanations after them
     entries.sort(key=lambda entry: not isinstance(entry[0], tuple))
     handles, labels = [handle for handle, _ in entries], [wrapped(text, 60) for _, text in entries]

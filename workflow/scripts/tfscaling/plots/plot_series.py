@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from tfscaling.study.config import LINE_AXES, POINT_AXES
+from tfscaling.study.config import LINE_AXES, POINT_AXES, Quality
+from tfscaling.tables.table_rows import QUALITY_COLUMNS, qualities_of, rows_of
 from tfscaling.tables.wording import axis_text
 
 #: Okabe and Ito's colours and, after them, Tol's muted ones: colour-blind readers can distinguish
@@ -62,6 +63,11 @@ def values(rows: pd.DataFrame, name: str) -> np.ndarray:
     if name not in rows:
         return np.full(len(rows), np.nan)
     return pd.to_numeric(rows[name], errors="coerce").to_numpy(float)
+
+
+def qualities(table: pd.DataFrame) -> list[Quality]:
+    """What the points of the table are compared by, each once."""
+    return list(qualities_of(rows_of(table, QUALITY_COLUMNS)).values())
 
 
 def measured(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,7 +1,9 @@
-"""Plots of what a point gives for its time: accuracy and cost."""
+"""Plots of what a point gives for its time: quality and cost."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +11,8 @@ import pandas as pd
 
 from tfscaling.plots import plot_axes, plot_figure, plot_series
 from tfscaling.plots.plot_series import Tables, values
-from tfscaling.records.metrics import METRICS
+from tfscaling.records.metrics import METRICS, QUALITY, Metric, of_quality
+from tfscaling.study.config import Quality
 from tfscaling.study.platforms import GPU, LOGICAL
 from tfscaling.tables.pareto import pareto_set
 from tfscaling.tables.table_rows import rows_of
@@ -29,24 +32,70 @@ _AROUND = tuple((far * x, far * y) for far in (4, 8, 12, 17, 23) for x, y in _DI
 Box = tuple[float, float, float, float]
 
 
-def accuracy_time(tables: Tables, title: str) -> Figure:
-    """Accuracy on held-out examples over execution time, with the Pareto set."""
-    return _against_time(tables, title, "test_accuracy", "test accuracy")
+@dataclass(frozen=True)
+class _Panel:
+    """Points over their time by one metric: those that `table` has, of the study's `points`."""
+
+    name: str
+    metric: Metric
+    label: str
+    table: pd.DataFrame
+    points: pd.DataFrame
+
+    @property
+    def is_cost(self) -> bool:
+        return self.name == "cost_usd"
+
+
+def quality_time(tables: Tables, title: str) -> Figure:
+    """The quality over execution time, with the Pareto set: a panel for each metric."""
+    table = tables.comparison
+    panels = []
+    for quality in plot_series.qualities(table) or [Quality()]:
+        metric = of_quality(quality)
+        label = metric.title + (f" ({metric.unit})" if metric.unit else "")
+        rows = table[table["quality_metric"] == quality.metric]
+        panels.append(_Panel(QUALITY, metric, label, rows, table))
+    return _against_time(tables, title, panels)
 
 
 def cost_time(tables: Tables, title: str) -> Figure:
     """Cost of a run over execution time, with the Pareto set."""
-    return _against_time(tables, title, "cost_usd", "cost of one run (US dollars)")
+    table, metric = tables.comparison, METRICS["cost_usd"]
+    panel = _Panel("cost_usd", metric, "cost of one run (US dollars)", table, table)
+    return _against_time(tables, title, [panel])
 
 
-def _against_time(tables: Tables, title: str, name: str, y: str) -> Figure:
+def _against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> Figure:
     table = tables.comparison
-    figure, (axes,) = plot_figure.panels(title, "execution time (s)", [y])
+    labels = [panel.label for panel in panels]
+    figure, every_axes = plot_figure.panels(title, "execution time (s)", labels)
+    figure.set_figheight(5.2 * len(panels))
+    shown = [
+        _draw(axes, panel, named=len(panels) > 1)
+        for axes, panel in zip(every_axes, panels, strict=True)
+    ]
+    plot_figure.mark_absent(every_axes[0], table)
+    notes = []
+    for panel, points in zip(panels, shown, strict=True):
+        notes += _notes(panel, points) if len(points) else []
+    plot_figure.finish(figure, every_axes, tables, list(dict.fromkeys(notes)))
+    figure.draw_without_rendering()  # the layout decides where the points are
+    for axes, panel, points in zip(every_axes, panels, shown, strict=True):
+        _label_points(figure, axes, panel, points)
+    return figure
+
+
+def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
+    """Draw the points of a panel and its Pareto set; returns those that have both values.
+
+    `named`: the Pareto set is called by the metric, as there are several.
+    """
+    table, name = panel.table, panel.name
     known = np.isfinite(values(table, _TIME)) & np.isfinite(values(table, name))
     shown = table[known & (values(table, _TIME) > 0)]
     axes.set(xscale="log", xmargin=0.08, ymargin=0.08)
-    figure.set_figheight(5.2)
-    for line in plot_series.series(table):
+    for line in plot_series.series(panel.points):
         rows = line.rows[line.rows.index.isin(shown.index)]
         if len(rows):
             style = {**line.style, "linestyle": "none", "markersize": 6, "elinewidth": 0.8}
@@ -57,37 +106,33 @@ def _against_time(tables: Tables, title: str, name: str, y: str) -> Figure:
             axes.errorbar(
                 values(rows, _TIME), values(rows, name), label=line.label, **spreads, **style
             )
-    _pareto_line(axes, table, shown[~plot_series.of_other_work(shown)], name)
-    plot_figure.mark_absent(axes, table)
-    notes = []
+    _pareto_line(axes, panel, shown[~plot_series.of_other_work(shown)], named)
     if not len(shown):
         nothing = not len(plot_series.measured(table))
-        missing = NO_PRICES if name == "cost_usd" else f"no {METRICS[name].title} measured"
+        missing = NO_PRICES if panel.is_cost else f"no {panel.metric.title} measured"
         plot_figure.say(axes, plot_figure.NOTHING if nothing else missing)
         axes.set_xticks([])
     else:
-        notes = _notes(table, shown, name)
         plot_axes.plain_log(axes, "x")
-        if name == "cost_usd" and (values(shown, name) > 0).all():
+        if panel.is_cost and (values(shown, name) > 0).all():
             plot_axes.plain_log(axes, "y")
         else:
             axes.ticklabel_format(axis="y", useOffset=False, style="plain")
-    plot_figure.finish(figure, axes, tables, notes)
-    _label_points(figure, axes, table, shown, name)
-    return figure
+    return shown
 
 
-def _notes(table: pd.DataFrame, shown: pd.DataFrame, name: str) -> list[str]:
+def _notes(panel: _Panel, shown: pd.DataFrame) -> list[str]:
+    table = panel.points
     nouns = {LOGICAL: "logical devices", GPU: "GPUs"}
     kinds = " or ".join(noun for kind, noun in nouns.items() if kind in set(shown["devices"]))
     gpus = "gpus_per_node" in plot_series.varying(table)
     notes = ["labels: nodes" + f" × {kinds} per node; of CPUs the nodes alone" * gpus]
     notes.append(plot_figure.INTERVAL_OF_MEDIAN)
-    without = set(plot_series.measured(table)["platform"]) - set(shown["platform"])
+    without = set(plot_series.measured(panel.table)["platform"]) - set(shown["platform"])
     titles = plot_series.platform_titles(table)
     if without:
         names = [title for platform, title in titles.items() if platform in without]
-        reason = "no price" if name == "cost_usd" else f"no {METRICS[name].title}"
+        reason = "no price" if panel.is_cost else f"no {panel.metric.title}"
         notes.append(f"not shown, {reason}: {', '.join(names)}")
     return notes
 
@@ -98,21 +143,23 @@ def _short(row: pd.Series, gpus: bool) -> str:
     return f"{row['nodes']}×{row['gpus_per_node']}" if more else str(row["nodes"])
 
 
-def _pareto_line(axes: Any, table: pd.DataFrame, shown: pd.DataFrame, name: str) -> None:
+def _pareto_line(axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric: bool) -> None:
     """A line through the Pareto set, whose entry in the legend lists it."""
     if not len(shown):
         return
-    metric = METRICS[name]
+    table, name, metric = panel.points, panel.name, panel.metric
     times, others = values(shown, _TIME), values(shown, name)
     best = pareto_set(rows_of(shown), [_TIME, name])
     titles, vary = plot_series.platform_titles(table), plot_series.varying(table)
     named = [axis for axis in vary if axis not in ("nodes", "gpus_per_node")]
-    what = "less cost" if name == "cost_usd" else "more accuracy"
+    noun = metric.title if named_by_metric else metric.title.removeprefix("test ")
+    what = f"{'more' if metric.is_higher_better else 'less'} {noun}"
     lines = [f"Pareto set (less time, {what}):"]
     for i in best[:LISTED]:
         row = shown.iloc[i]
         texts = [titles[str(row["platform"])], *(axis_text(a, row) for a in named)]
-        value = f"{'$' * (name == 'cost_usd')}{others[i]:.{metric.digits}f}"
+        value = f"{'$' * panel.is_cost}{others[i]:.{metric.digits}f}"
+        value += f" {metric.unit}" if metric.unit and not panel.is_cost else ""
         label = _short(row, "gpus_per_node" in vary)
         lines.append(f"{label} {', '.join(texts)}: {times[i]:.1f} s, {value}")
     if len(best) > LISTED:
@@ -121,17 +168,15 @@ def _pareto_line(axes: Any, table: pd.DataFrame, shown: pd.DataFrame, name: str)
     axes.plot(times[best], others[best], label="\n".join(lines), **style)
 
 
-def _label_points(
-    figure: Figure, axes: Any, table: pd.DataFrame, shown: pd.DataFrame, name: str
-) -> None:
+def _label_points(figure: Figure, axes: Any, panel: _Panel, shown: pd.DataFrame) -> None:
     """The short label of each point, where it hides the least."""
     if not len(shown):
         return
     from matplotlib.colors import to_rgb
 
-    figure.draw_without_rendering()  # the layout decides where the points are
+    table = panel.points
     gpus, numbers = "gpus_per_node" in plot_series.varying(table), plot_series.colour_numbers(table)
-    values_of = np.stack([values(shown, _TIME), values(shown, name)], 1)
+    values_of = np.stack([values(shown, _TIME), values(shown, panel.name)], 1)
     unit = figure.dpi / 72
     points = axes.transData.transform(values_of) / unit
     inside = tuple(end / unit for end in axes.bbox.extents)

@@ -1,4 +1,4 @@
-"""Plots of how well a model learned: loss and accuracy."""
+"""Plots of how well a model learned: loss and what the points are compared by."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pandas as pd
 
 from tfscaling.plots import plot_axes, plot_figure, plot_series
 from tfscaling.plots.plot_series import Style, Tables, values
+from tfscaling.records.metrics import QUALITY
 from tfscaling.records.run_states import RunState
 from tfscaling.study.config import POINT_AXES
 from tfscaling.tables.table_rows import point_of, points_of, rows_of
@@ -18,7 +19,8 @@ from tfscaling.tables.wording import axis_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NAMES = ("loss", "accuracy")
+#: How the title of a metric of held-out examples begins.
+HELD_OUT_TITLE = "test "
 #: With more points than this the lines are thin and the legend names only the platforms.
 MANY = 12
 _BARS = {"capsize": 2, "markersize": 5, "elinewidth": 1, "linewidth": 1}
@@ -28,17 +30,57 @@ _PUBLISHED: Style = {
 }
 
 
-def loss_accuracy(tables: Tables, title: str) -> Figure:
-    """Loss and accuracy over the global batch, measured and published."""
+@dataclass(frozen=True)
+class _Learned:
+    """What a panel shows: a column of the comparison, and one or two of the epochs.
+
+    `quality` is the metric of the points that it shows, None for all points; `held_out` is the
+    column of the epochs with the same of held-out examples.
+    """
+
+    label: str
+    column: str
+    in_training: str
+    held_out: str
+    quality: str | None = None
+
+    def points(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The points that the panel shows."""
+        return table if self.quality is None else table[table["quality_metric"] == self.quality]
+
+
+LOSS = _Learned("loss", "loss", "loss", "test_loss")
+ACCURACY = _Learned("accuracy", "accuracy", "accuracy", "test_accuracy")
+
+
+def _learned(table: pd.DataFrame) -> list[_Learned]:
+    """The loss, and what the points are compared by; the accuracy where that is one, or nothing."""
+    others = [q for q in plot_series.qualities(table) if q.in_training not in ("loss", "accuracy")]
+    panels = [LOSS]
+    if np.isfinite(values(table, "accuracy")).any() or not others:
+        panels.append(ACCURACY)
+    for quality in others:
+        unit = f" ({quality.unit})" if quality.unit else ""
+        label, metric = quality.title + unit, quality.metric
+        panels.append(_Learned(label, QUALITY, quality.in_training, metric, metric))
+    return panels
+
+
+def loss_quality(tables: Tables, title: str) -> Figure:
+    """Loss and quality over the global batch, measured and published."""
     table, published, batch = tables.comparison, tables.published, "global_batch_size"
-    figure, panels = plot_figure.panels(title, "global batch (examples)", NAMES)
+    shown_of = _learned(table)
+    labels = [learned.label for learned in shown_of]
+    figure, panels = plot_figure.panels(title, "global batch (examples)", labels)
     some_absent = len(plot_series.absent(table)) > 0
     lines = plot_series.series(table)
     if all(len(line.rows) == 1 for line in lines):  # one recipe for each batch: one line of all
         lines = plot_series.series(table.assign(recipe="any"))
-    for axes, name in zip(panels, NAMES, strict=True):
+    for axes, learned in zip(panels, shown_of, strict=True):
+        name = learned.column
         for line in lines:
-            rows = line.rows[np.isfinite(values(line.rows, name) + values(line.rows, batch))]
+            own = learned.points(line.rows)
+            rows = own[np.isfinite(values(own, name) + values(own, batch))]
             rows = rows.sort_values(batch)
             if len(rows):
                 axes.errorbar(
@@ -59,7 +101,7 @@ def loss_accuracy(tables: Tables, title: str) -> Figure:
             )
         both = [values(table, batch), values(published, batch)]
         plot_axes.value_axis(axes, np.concatenate(both))
-        shown = np.isfinite(values(table, name)).any()
+        shown = np.isfinite(values(learned.points(table), name)).any()
         _value_axis(axes, bool(shown or known.any()), 0.08 * some_absent)
         plot_figure.mark_absent(axes, table, batch)
     nothing = len(plot_series.measured(table)) == 0
@@ -70,17 +112,22 @@ def loss_accuracy(tables: Tables, title: str) -> Figure:
 
 
 def epochs(tables: Tables, title: str) -> Figure:
-    """Loss and accuracy of each epoch, one line per point, and hollow marks where held out."""
+    """Loss and quality of each epoch, one line per point, and hollow marks where held out."""
     from matplotlib.ticker import MaxNLocator
 
     table = tables.comparison
     # the last epoch of a run that diverged has no loss; those before are of a model that fails
     measured = tables.epochs[tables.epochs["status"] != RunState.DIVERGED]
-    figure, panels = plot_figure.panels(title, "epoch", NAMES)
+    shown_of = _learned(table)
+    labels = [learned.label.removeprefix(HELD_OUT_TITLE) for learned in shown_of]
+    figure, panels = plot_figure.panels(title, "epoch", labels)
     lines = _lines(table, measured)
     repeated = evaluated = False
-    for axes, name in zip(panels, NAMES, strict=True):
+    for axes, learned in zip(panels, shown_of, strict=True):
+        name = learned.in_training
         for line in lines:
+            if learned.quality not in (None, line.quality):
+                continue
             style, rows = line.style, line.rows
             by_epoch = rows.assign(**{name: values(rows, name)}).groupby("epoch")[name]
             middle = by_epoch.median()
@@ -92,8 +139,8 @@ def epochs(tables: Tables, title: str) -> Figure:
                 axes.fill_between(
                     middle.index, *ends, color=style["color"], alpha=alpha, linewidth=0
                 )
-            held_out = rows.assign(value=values(rows, f"test_{name}")).groupby("epoch")["value"]
-            if not (marks := held_out.median().dropna()).empty:
+            held_out = rows.assign(value=values(rows, learned.held_out)).groupby("epoch")["value"]
+            if learned.held_out != name and not (marks := held_out.median().dropna()).empty:
                 evaluated = True
                 hollow = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
                 axes.plot(marks.index, marks, **style | hollow)
@@ -119,6 +166,7 @@ class _Line:
 
     label: str | None
     style: Style
+    quality: str | None
     rows: pd.DataFrame
 
 
@@ -144,7 +192,7 @@ def _lines(table: pd.DataFrame, measured: pd.DataFrame) -> list[_Line]:
             label = titles[name] if number == 0 else None
         else:
             style |= {"linewidth": 1.3, "markersize": 5}
-        lines.append(_Line(label, style, rows))
+        lines.append(_Line(label, style, point["quality_metric"], rows))
     return lines
 
 

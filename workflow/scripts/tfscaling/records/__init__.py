@@ -19,6 +19,7 @@ __all__ = [
     "phases",
     "prepared_data",
     "program_results",
+    "quality",
     "rank_report",
     "run_record",
     "run_results",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tfscaling.records import run_record
 from tfscaling.records.phases import PHASES
 from tfscaling.records.run_record import RunRecord
+from tfscaling.study.config import Quality
 
 
 @dataclass(frozen=True)
@@ -18,16 +19,23 @@ class Metric:
 
     `meaning` defines it for readers of the report.
 
-    A metric without `value` needs other points, prices or the configuration's target accuracy and
-    is computed with the tables.
+    A metric without `value` needs other points, prices, the recipe's quality or a target and is
+    computed with the tables. An accuracy is compared by its error, 1 - accuracy.
     """
 
     title: str
     unit: str
-    direction: str  # "lower" or "higher"
+    direction: str  # "lower" or "higher"; of the quality, that of each recipe
     digits: int
     value: Callable[[RunRecord], float | None] | None = None
     meaning: str = ""
+    is_accuracy: bool = False
+
+    @property
+    def is_higher_better(self) -> bool:
+        if self.direction not in ("lower", "higher"):
+            raise ValueError(f"{self.title}: which value is better is known of a recipe's alone")
+        return self.direction == "higher"
 
 
 def _of_phase(name: str) -> Metric:
@@ -43,7 +51,8 @@ def _measured(
     hints = typing.get_type_hints(run_record.Metrics, include_extras=True)
     described = hints[name].__metadata__[-1].description
     value = operator.attrgetter(f"metrics.{name}")
-    return Metric(title, unit, direction, digits, value, meaning or described)
+    is_accuracy = name.endswith("accuracy")
+    return Metric(title, unit, direction, digits, value, meaning or described, is_accuracy)
 
 
 def _compared(title: str, unit: str, direction: str, digits: int, meaning: str) -> Metric:
@@ -51,6 +60,8 @@ def _compared(title: str, unit: str, direction: str, digits: int, meaning: str) 
     return Metric(title, unit, direction, digits, None, meaning)
 
 
+#: The metric that a recipe says its runs are compared by, whatever that is.
+QUALITY = "quality"
 #: Every metric, by column name.
 METRICS: dict[str, Metric] = {
     "execution_time_s": _of_phase("execution_time_s"),
@@ -76,6 +87,14 @@ METRICS: dict[str, Metric] = {
     ),
     "test_loss": _measured("test_loss", "test loss", "", "lower", 4),
     "test_accuracy": _measured("test_accuracy", "test accuracy", "", "higher", 4),
+    QUALITY: _compared(
+        "quality",
+        "",
+        "as the recipe says",
+        4,
+        "The metric by which runs of a recipe are compared (quality_metric, with its unit and "
+        "direction): test_accuracy unless the recipe's key quality names another.",
+    ),
     "speedup": _compared(
         "speed-up",
         "",
@@ -106,23 +125,23 @@ METRICS: dict[str, Metric] = {
         "nodes × price of a node and hour × execution_time_s / 3600: what the training itself "
         "costs, prorated by the second, without minimum charges, queue or boot.",
     ),
-    "time_to_accuracy_s": _compared(
-        "time to target accuracy",
+    "time_to_target_s": _compared(
+        "time to target",
         "s",
         "lower",
         1,
-        "From the trainer's first line to the end of the first evaluation on held-out examples "
-        "whose accuracy is at least comparison.target_accuracy, evaluations so far included. "
+        "From the trainer's first line to the end of the first evaluation whose quality is as good "
+        "as its target in comparison.targets, evaluations so far included. "
         "Without evaluation_interval_epochs in the recipe, the only evaluation is that after "
         "the last epoch. MLPerf's clock is the same, but lets initialisation of up to 30 "
         "minutes out.",
     ),
-    "cost_to_accuracy_usd": _compared(
-        "cost to target accuracy",
+    "cost_to_target_usd": _compared(
+        "cost to target",
         "US dollars",
         "lower",
         4,
-        "nodes × price of a node and hour × time_to_accuracy_s / 3600: initialisation and "
+        "nodes × price of a node and hour × time_to_target_s / 3600: initialisation and "
         "evaluations are paid for; a point has a value only if all its valid runs reached the "
         "target.",
     ),
@@ -157,3 +176,21 @@ METRICS: dict[str, Metric] = {
         "Measured over published, if both did the same training.",
     ),
 }
+
+
+def named(name: str) -> Metric:
+    """The metric of this name: one of METRICS, or one that a recipe names as its quality."""
+    return METRICS.get(name) or of_quality(Quality(metric=name))
+
+
+def of_quality(quality: Quality) -> Metric:
+    """The metric that a recipe names as its quality; one in METRICS has its meaning and digits."""
+    known = METRICS.get(quality.metric)
+    return Metric(
+        known.title if known else quality.title,
+        quality.unit or "",
+        quality.better or "",
+        known.digits if known else METRICS[QUALITY].digits,
+        meaning=known.meaning if known else METRICS[QUALITY].meaning,
+        is_accuracy=quality.is_accuracy,
+    )

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from tfscaling.study.config import AXES
-from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, constant
+from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, constant, headed
 from tfscaling.tables.table_rows import NOT_MEASURED, rows_of
 
 #: Columns with more values than this are searched, not chosen from.
@@ -32,7 +32,7 @@ TONES = {
 }
 _JUDGED = {"status", "verdict", "support", "loss_verdict", "accuracy_verdict"}
 #: Columns by whose values rows can be chosen, if they are few.
-_CHOICES = {*AXES, "devices", *_JUDGED, "cloud", "metric", "winner", "source"}
+_CHOICES = {*AXES, "devices", *_JUDGED, "cloud", "metric", "winner", "source", "quality_metric"}
 _CHOICES |= {"platform_a", "platform_b", "cloud_a", "cloud_b"}
 _LONG = {"reason", "meaning", "what it means"}
 
@@ -110,14 +110,15 @@ def runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
     names += [m for m in metrics if m in frame and frame[m].notna().any()]
     names += ["reason"] if (frame["reason"].fillna("") != "").any() else []
     names += ["attempt", "hosts", "started"]
+    heads = headed(frame, names)
     rows, targets = [], []
     for row in rows_of(frame):
         path = row["record"]
         relative = os.path.relpath(path, folder) if isinstance(path, str) else None
-        cells = [cell(name, {**row, "runs": 1}) for name in names]
+        cells = [cell(name, {**row, "runs": 1}) for name in heads]
         rows.append([*cells, relative or MISSING])
         targets.append(quote(relative.replace(os.sep, "/"), safe="/=") if relative else None)
     note = "A record has everything a run measured; the paths are relative to this page."
-    columns = [*names, "record"]
+    columns = [*heads.values(), "record"]
     shown = TextTable.of("Runs: one row per run", columns, rows, [note], above)
     return table("runs", shown, links={"record": targets})

@@ -21,6 +21,7 @@ from tfscaling.report import interactive_tables, sections
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import display, environments
 from tfscaling.tables.data_warnings import DataWarning
+from tfscaling.tables.table_rows import QUALITY_COLUMNS, qualities_of, rows_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -68,11 +69,11 @@ def render(
         "title": title,
         "summary": sections.summary(results.manifest.platforms, runs, comparison),
         "warnings": sections.warnings(results.warnings),
-        "answer": sections.answer(decision, findings),
+        "answer": sections.answer(decision, findings, display.quality_name(comparison)),
         "tables": list(_tables(results, metrics, folder)),
         "plots": [_plot(plot) for plot in results.plots],
         "validity": sections.validity(runs, comparison),
-        "definitions": sections.definitions(),
+        "definitions": sections.definitions(qualities_of(rows_of(comparison, QUALITY_COLUMNS))),
         "environment": sections.environment(results.manifest.platforms, runs, folder),
         "style": (PAGE_DIR / STYLE).read_text(encoding="utf-8"),
         "script": (PAGE_DIR / SCRIPT).read_text(encoding="utf-8"),

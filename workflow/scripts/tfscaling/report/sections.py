@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
 from tfscaling.records import checks
-from tfscaling.records.metrics import METRICS
+from tfscaling.records.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.report.interactive_tables import TONES, Table, table
-from tfscaling.study.config import POINT_AXES, Platform
+from tfscaling.study.config import POINT_AXES, Platform, Quality
 from tfscaling.study.platforms import SHOWN
 from tfscaling.tables.data_warnings import DataWarning, placed
 from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant, one_line, rounded
@@ -21,9 +21,9 @@ from tfscaling.tables.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import SUPPORTED
 from tfscaling.tables.table_rows import Row, rows_of
 
-#: Topic of findings → its heading.
+#: Topic of findings → its heading; the name of the quality follows what ends so.
 TOPICS = {
-    "accuracy": "What it costs in accuracy",
+    QUALITY: "What it costs in ",
     "scaling": "How far it scales",
     "stragglers": "Slow ranks",
     "clouds": "Which cloud",
@@ -159,8 +159,11 @@ def warnings(found: Sequence[DataWarning]) -> Warnings:
     return Warnings(shown[: len(first)], more, shown)
 
 
-def answer(decision: pd.DataFrame, findings: pd.DataFrame) -> Answer:
-    """The choice for each goal, by work, then the findings by topic."""
+def answer(decision: pd.DataFrame, findings: pd.DataFrame, quality: str) -> Answer:
+    """The choice for each goal, by work, then the findings by topic.
+
+    `quality` is what the points are compared by, in words.
+    """
     works = {str(work): own for work, own in decision.groupby("work", sort=False)}
     by_topic = {topic: findings[findings["topic"] == topic] for topic in TOPICS}
     return Answer(
@@ -172,11 +175,18 @@ def answer(decision: pd.DataFrame, findings: pd.DataFrame) -> Answer:
             for work, own in works.items()
         ],
         [
-            Topic(TOPICS[topic], [_statement(row, str(row["subject"])) for row in rows_of(own)])
+            Topic(
+                _heading(topic, quality),
+                [_statement(row, str(row["subject"])) for row in rows_of(own)],
+            )
             for topic, own in by_topic.items()
             if len(own)
         ],
     )
+
+
+def _heading(topic: str, quality: str) -> str:
+    return TOPICS[topic] + quality if topic == QUALITY else TOPICS[topic]
 
 
 def _statement(row: Row, subject: str) -> Statement:
@@ -225,14 +235,26 @@ def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
     return table("left-out", shown)
 
 
-def definitions() -> Definitions:
-    """Every metric, and how intervals are made."""
+def definitions(qualities: Mapping[str, Quality]) -> Definitions:
+    """Every metric, and how intervals are made; `qualities` are those of the points, by name."""
     rows = [
         [name, m.title, m.unit or MISSING, m.direction, m.meaning or f"{m.title.capitalize()}."]
-        for name, m in METRICS.items()
+        for name, m in _with_qualities(qualities)
     ]
     header = ["metric", "title", "unit", "better", "meaning"]
     return Definitions(table("metrics", TextTable.of("Metrics", header, rows)))
+
+
+def _with_qualities(qualities: Mapping[str, Quality]) -> Iterator[tuple[str, Metric]]:
+    """Every metric by its name, those that only recipes name after `quality`."""
+    own = {name: of_quality(quality) for name, quality in qualities.items()}
+    for name, metric in METRICS.items():
+        if name == QUALITY and len(own) == 1:
+            (only,) = own.values()
+            metric = replace(metric, unit=only.unit, direction=only.direction)
+        yield name, metric
+        if name == QUALITY:
+            yield from ((name, each) for name, each in own.items() if name not in METRICS)
 
 
 def environment(platforms: Mapping[str, Platform], runs: pd.DataFrame, folder: Path) -> Environment:

@@ -153,6 +153,21 @@ Examples = Annotated[int, Meta(ge=1, le=2_147_483_647)]
 Usd = Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
+#: Before the name of a metric: it is of held-out examples.
+HELD_OUT = "test_"
+#: The metrics of the workflow's own models.
+OF_CLASSIFIERS = ("loss", "accuracy", "test_loss", "test_accuracy")
+#: As Keras or a program names it.
+MetricName = Annotated[
+    str,
+    text(
+        r"^[A-Za-z0-9_][A-Za-z0-9_.:/@ -]*$",
+        "letters, digits, spaces and _ . : / @ -, a letter, digit or _ first",
+        max_length=100,
+    ),
+]
+
+
 class RepeatUntil(Keys, frozen=True, kw_only=True):
     """The repeats of a point are enough when its interval is narrow."""
 
@@ -265,10 +280,60 @@ def values_of(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
+class Quality(Keys, frozen=True, kw_only=True):
+    """What the training is for: the metric by which its result is compared."""
+
+    metric: Annotated[
+        MetricName,
+        about(
+            "A metric of the run's epochs: `loss`, `accuracy`, `test_loss`, `test_accuracy`, or "
+            "one of a model or program of yours by its name, after `test_` if it is of held-out "
+            "examples."
+        ),
+    ] = "test_accuracy"
+    direction: Annotated[
+        Literal["auto", "higher", "lower"],
+        about(
+            "The better value is the `higher` or the `lower` one; `auto` is `higher` where the "
+            "name ends with accuracy and `lower` where it ends with loss, and an error for others."
+        ),
+    ] = "auto"
+    unit: Annotated[Line | None, about("Tables and plots show the values with this unit.")] = None
+
+    @property
+    def better(self) -> Literal["higher", "lower"] | None:
+        """The direction that is given, or else that of the name; None if that does not tell."""
+        if self.direction != "auto":
+            return self.direction
+        if self.is_accuracy:
+            return "higher"
+        return "lower" if self.metric.endswith("loss") else None
+
+    @property
+    def is_accuracy(self) -> bool:
+        """Whether it is a fraction of correct answers, compared by its error, 1 - accuracy."""
+        return self.metric.endswith("accuracy")
+
+    @property
+    def in_training(self) -> str:
+        """The same metric of the examples that are trained."""
+        return self.metric.removeprefix(HELD_OUT)
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether it is of held-out examples."""
+        return self.metric.startswith(HELD_OUT)
+
+    @property
+    def title(self) -> str:
+        """The metric as people read it: `test mean absolute error`."""
+        return self.metric.replace("_", " ")
+
+
 class Recipe(Keys, frozen=True, kw_only=True):
     """A recipe says how to train, or which program of yours trains.
 
-    Every key is part of a run's parameters: a change reruns the recipe's runs.
+    Every key but `quality` is part of a run's parameters: a change reruns the recipe's runs.
     """
 
     per_replica_batch_size: Annotated[
@@ -370,7 +435,7 @@ class Recipe(Keys, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=1_000_000)] | None,
         about(
             "The run evaluates on the held-out examples after every so many epochs, which a time "
-            "to a target accuracy needs; null evaluates only after the training.",
+            "to a target needs; null evaluates only after the training.",
             "epochs",
         ),
     ] = None
@@ -399,6 +464,13 @@ class Recipe(Keys, frozen=True, kw_only=True):
         Meta(ge=1, le=100_000),
         about("Strategies with parameter servers use this many of them.", "tasks"),
     ] = 1
+    quality: Annotated[
+        Quality,
+        about(
+            "Tables, plots and decisions compare the runs by this metric of their result. A change "
+            "reruns nothing."
+        ),
+    ] = Quality()
     program: Annotated[
         tuple[NoZeroByte, ...],
         about(
@@ -757,7 +829,7 @@ class Comparison(Keys, frozen=True, kw_only=True):
         "throughput_examples_per_s",
         "loss",
         "accuracy",
-        "test_accuracy",
+        "quality",
         "cost_usd",
     )
     baseline: Annotated[
@@ -777,13 +849,13 @@ class Comparison(Keys, frozen=True, kw_only=True):
             "accuracy. Only a point that is shown to be so near is a supported decision."
         ),
     ] = 0.05
-    target_accuracy: Annotated[
-        Annotated[float, Meta(gt=0, lt=1)] | None,
+    targets: Annotated[
+        dict[MetricName, float],
         about(
-            "A run reaches the target with this accuracy on held-out examples, for "
-            "`time_to_accuracy_s` and `cost_to_accuracy_usd`; null sets no target."
+            "Metrics that are the quality of a recipe, each with the value at which a run reaches "
+            "the target, for `time_to_target_s` and `cost_to_target_usd`."
         ),
-    ] = None
+    ] = {}
 
 
 class Published(Keys, frozen=True, kw_only=True):

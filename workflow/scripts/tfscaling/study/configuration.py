@@ -36,7 +36,12 @@ class ConfigError(ValueError):
 
 
 #: Keys of before → what they are called now.
-RENAMED = {"yardstick": "all_reduce_benchmark"}
+RENAMED = {
+    "yardstick": "all_reduce_benchmark",
+    "comparison.target_accuracy": "comparison.targets, as in targets: {test_accuracy: 0.97},",
+    "plots.accuracy_time": "quality_time",
+    "plots.loss_accuracy": "loss_quality",
+}
 #: Folders below results that all studies share: no study has their name.
 SHARED_FOLDERS = ("datasets", "logs", "runs", "all_reduce")
 #: Where the workflow looks for its configuration, in the folder in which snakemake runs.
@@ -137,7 +142,9 @@ def check_names(
     ]
     for path, name, registry in named:
         if name not in registry:
-            raise ConfigError(problem(path, name, known(registry, name), sources))
+            new = RENAMED.get(key_of(path))
+            allowed = f"the key is called {new} now" if new else known(registry, name)
+            raise ConfigError(problem(path, name, allowed, sources))
     for name, recipe in config.recipes.items():
         if recipe.dataset is not None:
             check_function(["recipes", name, "dataset"], recipe.dataset, datasets, sources)

@@ -16,11 +16,13 @@ from tfscaling.study import programs, user_code, variants
 from tfscaling.study.config import (
     BATCH_SIZE_KEYS,
     CROSS_ENTROPY,
+    OF_CLASSIFIERS,
     POINT_AXES,
     Block,
     Config,
     Exclusion,
     Platform,
+    Quality,
     Recipe,
 )
 from tfscaling.study.configuration import ConfigError, Sources, check_function, known, problem
@@ -229,6 +231,35 @@ def _check_recipes(config: Config, sources: Sources) -> None:
             if len({variants.named(name, {key: value}) for value in values}) < len(values):
                 rule = "allowed: each value once, as it is written in names"
                 raise ConfigError(problem(path, values, rule, sources))
+    _check_qualities(config, sources)
+
+
+def _check_qualities(config: Config, sources: Sources) -> None:
+    """Each has a direction, and recipes of one metric compare it in the same way."""
+    first: dict[str, tuple[str, Quality]] = {}
+    for name, recipe in config.recipes.items():
+        quality = recipe.quality
+        place = ["recipes", name, "quality"]
+        if quality.better is None:
+            rule = f"allowed: higher or lower, which the name {quality.metric} does not tell"
+            raise ConfigError(problem([*place, "direction"], quality.direction, rule, sources))
+        other_name, other = first.setdefault(quality.metric, (name, quality))
+        for key in ("better", "unit"):
+            if getattr(other, key) != (value := getattr(quality, key)):
+                rule = (
+                    f"recipe {other_name} has {getattr(other, key)} for the same metric, "
+                    f"{quality.metric}"
+                )
+                key = {"better": "direction"}.get(key, key)
+                raise ConfigError(problem([*place, key], value, rule, sources))
+    for metric, target in config.comparison.targets.items():
+        where = ["comparison", "targets", metric]
+        if metric not in first:
+            rule = f"the quality of no recipe; {known(first, metric)}"
+            raise ConfigError(problem(where, target, rule, sources))
+        if first[metric][1].is_accuracy and not 0 < target < 1:
+            rule = "allowed: more than 0 and less than 1, a fraction of the examples"
+            raise ConfigError(problem(where, target, rule, sources))
 
 
 def _check_block(number: int, block: Block, sources: Sources) -> None:
@@ -289,6 +320,11 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
         if user_code.is_reference(model) and config.recipes[recipe].dataset is None:
             reason = f"model {model} of grid[{number}] needs the name of a dataset"
             raise ConfigError(problem(["recipes", recipe, "dataset"], None, reason, sources))
+        metric = config.recipes[recipe].quality.metric
+        if not user_code.is_reference(model) and metric not in OF_CLASSIFIERS:
+            reason = f"model {model} of grid[{number}]: {known(OF_CLASSIFIERS, metric)}"
+            where = ["recipes", recipe, "quality", "metric"]
+            raise ConfigError(problem(where, metric, reason, sources))
         asked = _recipe_for(model, config.recipes[recipe])
         if asked.optimizer != "model" and asked.learning_rate is None:
             reason = f"optimizer {asked.optimizer} of model {model} of grid[{number}] needs one"

@@ -16,11 +16,11 @@ from msgspec import Meta
 from tfscaling import BENCHMARK_VERSION
 from tfscaling.files import atomic, strict_json
 from tfscaling.study import user_code
-from tfscaling.study.config import Config, ParameterValue, Platform
+from tfscaling.study.config import Config, ParameterValue, Platform, Quality
 from tfscaling.study.registries import Strategy
 from tfscaling.study.run_spec import BenchmarkSpec, Point, RunSpec
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 #: Why a point has no all-reduce benchmark.
 SINGLE, NO_ALL_REDUCE, OF_PROGRAM = "single replica", "no all-reduce", "program"
 
@@ -74,8 +74,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     schema_version: int = SCHEMA_VERSION
     order_seed: Annotated[int, Meta(description="Seed of the order in which runs start.")]
-    target_accuracy: Annotated[
-        float | None, Meta(description="To which time and cost are compared, or null.")
+    targets: Annotated[
+        dict[str, float],
+        Meta(description="Metric of a quality → the value to which time and cost are compared."),
     ]
     platforms: Annotated[
         dict[str, Platform], Meta(description="Those of the grid, each with its title.")
@@ -93,7 +94,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         points = [*(run.spec.point for run in grid.runs), *(out.point for out in grid.excluded)]
         return cls(
             order_seed=config.seed,
-            target_accuracy=config.comparison.target_accuracy,
+            targets=config.comparison.targets,
             platforms={
                 name: msgspec.structs.replace(platform, title=platform.title or name)
                 for name in dict.fromkeys(point.platform for point in points)
@@ -104,6 +105,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             excluded=grid.excluded,
             all_reduce_benchmarks=_benchmarks(config, grid.runs, strategies),
         )
+
+    @property
+    def qualities(self) -> dict[str, Quality]:
+        """Recipe → what its runs are compared by."""
+        return {run.spec.point.recipe: run.spec.recipe.quality for run in self.runs}
 
     def encode(self) -> bytes:
         """The content of its file; raises strict_json.NotFiniteError for NaN and infinity."""

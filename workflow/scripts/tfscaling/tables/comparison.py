@@ -8,7 +8,7 @@ from statistics import median
 
 import pandas as pd
 
-from tfscaling.records.metrics import METRICS
+from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study import platforms, variants
 from tfscaling.study.config import POINT_AXES
@@ -18,19 +18,28 @@ from tfscaling.tables import published
 from tfscaling.tables.intervals import median_interval, ratio_interval
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult, by_point
 from tfscaling.tables.runs_table import RUN_METRICS, SERIES_AXES, SIZES
-from tfscaling.tables.table_rows import Row, columns_of, point_of, points_of, rows_of
+from tfscaling.tables.table_rows import (
+    QUALITY_COLUMNS,
+    Row,
+    columns_of,
+    point_of,
+    points_of,
+    quality_columns,
+    quality_of,
+    rows_of,
+)
 
 #: Axis → value: of a baseline, those that the configuration names.
 AxisValues = Mapping[str, str | int]
 
 #: Metrics that come with minimum, maximum and the interval of the median over a point's runs.
 SPREAD = (
-    *("execution_time_s", "loss", "accuracy", "test_accuracy", "cost_usd"),
-    *("time_to_accuracy_s", "cost_to_accuracy_usd"),
+    *("execution_time_s", "loss", "accuracy", "test_accuracy", QUALITY, "cost_usd"),
+    *("time_to_target_s", "cost_to_target_usd"),
 )
 #: Metrics that a point has only if all its valid runs have and none diverged: the others did not
 #: get so far, and a median without them would make the point look better than it is.
-OF_ALL_RUNS = ("time_to_accuracy_s", "cost_to_accuracy_usd")
+OF_ALL_RUNS = ("time_to_target_s", "cost_to_target_usd")
 #: Metrics that come with a bootstrap interval.
 RATIOS = ("speedup", "scaling_efficiency", "steady_state_speedup")
 RATE = "throughput_examples_per_s"
@@ -53,7 +62,7 @@ SEPARATOR = "; "
 #: What the comparison reads of a run.
 _OF_RUNS = (
     *("repeat", "status", "reason", "examples_trained", "cost_usd", *OF_ALL_RUNS),
-    *(*SIZES, *RUN_METRICS),
+    *(*SIZES, *RUN_METRICS, QUALITY, *QUALITY_COLUMNS),
 )
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
 COLUMNS = (
@@ -71,13 +80,14 @@ COLUMNS = (
     "examples_trained_max",
     "same_work",
     *METRICS,
+    *QUALITY_COLUMNS,
     *(f"{name}_{end}" for name in SPREAD for end in ("min", "max", "low", "high")),
     *(f"{name}_{end}" for name in RATIOS for end in ("low", "high")),
     "undefined_ratios",
     "baseline",
     "baseline_point",
     "baseline_execution_time_s",
-    "target_accuracy",
+    "target",
     "runs_at_target",
     "reason",
 )
@@ -91,18 +101,17 @@ def comparison_table(
 ) -> pd.DataFrame:
     """One row per point, in the order of the grid; excluded points at the end.
 
-    Every metric is the median over the point's valid runs; time and cost to the target accuracy
-    only if all of them reached it, and `runs_at_target` counts those that did. Speed-up is relative
-    to the point that `baseline` names by values of axes; axes that it leaves open are the point's
-    own (platform, model, strategy, recipe) or those of the fewest replicas (the others), on the
-    same kind of device; `baseline` names it for a reader, `baseline_point` is its path. Points that
-    do not train as many examples as their baseline have no speed-up: `same_work` says which, None
-    where it is not known: a user's program then has a speed-up by its recipe. `undefined_ratios`
-    are those whose denominator is 0 or does other work.
+    Every metric is the median over the point's valid runs; time and cost to the target of its
+    quality only if all of them reached it, and `runs_at_target` counts those that did. Speed-up is
+    relative to the point that `baseline` names by values of axes; axes that it leaves open are the
+    point's own (platform, model, strategy, recipe) or those of the fewest replicas (the others), on
+    the same kind of device; `baseline` names it for a reader, `baseline_point` is its path. Points
+    that do not train as many examples as their baseline have no speed-up: `same_work` says which,
+    None where it is not known: a user's program then has a speed-up by its recipe.
+    `undefined_ratios` are those whose denominator is 0 or does other work.
     """
     points = _by_point(runs)
-    target = manifest.target_accuracy
-    rows = [_point_row(point, group, target) for point, group in points.items()]
+    rows = [_point_row(point, group, manifest.targets) for point, group in points.items()]
     excluded = _excluded_rows(manifest.excluded, points)
     for row in (*rows, *excluded):
         platform = manifest.platforms[row["platform"]]
@@ -122,11 +131,12 @@ def _by_point(runs: pd.DataFrame) -> dict[Point, list[Row]]:
     return points
 
 
-def _point_row(point: Point, group: Sequence[Row], target: float | None) -> Row:
+def _point_row(point: Point, group: Sequence[Row], targets: Mapping[str, float]) -> Row:
     valid = [run for run in group if run["status"] == RunState.OK]
     others = [run for run in group if run["status"] != RunState.OK]
     row: Row = columns_of(point)
     row |= {size: group[0][size] for size in SIZES}
+    row |= quality_columns(quality_of(group[0]))
     diverged = [run for run in others if run["status"] == RunState.DIVERGED]
     row |= {"runs": len(valid), "runs_asked": len(group), "status": _status(valid, others)}
     reasons = [*_reasons(group, diverged)]
@@ -138,10 +148,10 @@ def _point_row(point: Point, group: Sequence[Row], target: float | None) -> Row:
         if not is_same_work(min(trained), max(trained)):
             row["same_work"] = False
             reasons.append(runs_differ(row))
-    if target is not None:
-        reached = sum(not pd.isna(run["time_to_accuracy_s"]) for run in valid)
-        row |= {"target_accuracy": target, "runs_at_target": reached}
-    for name in (*RUN_METRICS, "cost_usd", *OF_ALL_RUNS):
+    if (target := targets.get(row["quality_metric"])) is not None:
+        reached = sum(not pd.isna(run["time_to_target_s"]) for run in valid)
+        row |= {"target": target, "runs_at_target": reached}
+    for name in (*RUN_METRICS, QUALITY, "cost_usd", *OF_ALL_RUNS):
         values = [run[name] for run in valid if not pd.isna(run[name])]
         if name in OF_ALL_RUNS and len(values) < len(valid) + len(diverged):
             values = []

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Self
+from typing import NamedTuple, Self
 
 import pandas as pd
 
-from tfscaling.records.metrics import METRICS
+from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.table_rows import Row, rows_of
+from tfscaling.tables.table_rows import QUALITY_COLUMNS, Row, metric_of, qualities_of, rows_of
 
 MISSING = "–"
 #: Of a ratio to a value of 0; the reason is in a column of its own.
@@ -72,6 +72,34 @@ def constant(frame: pd.DataFrame, names: Sequence[str]) -> tuple[list[str], str]
     return [n for n in names if n not in fixed], f"All rows: {words}." if fixed else ""
 
 
+def quality_name(table: pd.DataFrame) -> str:
+    """What all points or runs of the table are compared by, or `quality` where that differs."""
+    found = qualities_of(rows_of(table, QUALITY_COLUMNS))
+    return next(iter(found.values())).title if len(found) == 1 else QUALITY
+
+
+def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
+    """Column to show → its heading, for these columns of a table of points or runs.
+
+    The quality is headed by its metric and unit where that is one for all, and is left out where a
+    column of that name is shown as well; where it differs, columns beside it say what it is.
+    """
+    found = qualities_of(rows_of(table, QUALITY_COLUMNS)) if QUALITY in names else {}
+    heads: dict[str, str] = {}
+    for name in names:
+        if name != QUALITY:
+            heads[name] = name
+        elif len(found) == 1:
+            (quality,) = found.values()
+            if quality.metric not in names:
+                unit = f" ({quality.unit})" if quality.unit else ""
+                heads[name] = quality.metric + unit
+        else:
+            heads[name] = name
+            heads |= {column: column for column in QUALITY_COLUMNS if table[column].notna().any()}
+    return heads
+
+
 def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextTable:
     """The comparison with the metrics `columns`, in this order.
 
@@ -84,10 +112,11 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextT
     names += [column for column in columns if not table[column].isna().all()]
     if (table["reason"].fillna("") != "").any():
         names.append("reason")
-    rows = [[cell(name, row) for name in names] for row in rows_of(table)]
+    heads = headed(table, names)
+    rows = [[cell(name, row) for name in heads] for row in rows_of(table)]
     above = f"All points: {', '.join(fixed)}." if fixed else ""
-    notes = [*_target_notes(table, axes, columns), *_notes(table, names)]
-    return TextTable.of(title, names, rows, notes, above)
+    notes = [*_target_notes(table, axes, columns), *_notes(table, list(heads))]
+    return TextTable.of(title, list(heads.values()), rows, notes, above)
 
 
 def rounded(
@@ -120,7 +149,7 @@ def cell(name: str, row: Row) -> str:
         is_undefined = isinstance(undefined, str) and name in undefined.split("; ")
         return NO_RATIO if is_undefined else MISSING
     if name in METRICS:
-        digits = METRICS[name].digits
+        digits = METRICS[name].digits if name != QUALITY else metric_of(name, row).digits
         low, high = _spread(name, row)
         if low is not None and name == "execution_time_s":
             digits = min(digits, 1)
@@ -146,26 +175,45 @@ def one_line(text: str) -> str:
 def _target_notes(
     table: pd.DataFrame, axes: Sequence[str], columns: Sequence[str]
 ) -> Iterator[str]:
-    """What the target accuracy is, and the points of which not all runs reached it."""
-    if not {"time_to_accuracy_s", "cost_to_accuracy_usd"} & set(columns):
+    """What the targets are, and the points of which not all runs reached theirs."""
+    if not {"time_to_target_s", "cost_to_target_usd"} & set(columns):
         return
-    known = table[table["target_accuracy"].notna() & (table["runs"] > 0)]
-    if known.empty:
-        return
-    target = f"{known['target_accuracy'].iloc[0]:g}"
-    yield (
-        f"time_to_accuracy_s is the trainer's first line to the end of the first evaluation whose "
-        f"accuracy on held-out examples is at least {target}; it has a value only where all runs "
-        "reached it."
-    )
-    short = [
-        f"{', '.join(f'{axis} {row[axis]}' for axis in axes)}: reached by "
-        f"{row['runs_at_target']:.0f} of {done} run{'s' if done > 1 else ''}"
-        for row in rows_of(known)
-        if row["runs_at_target"] < (done := int(row["runs"] + row["runs_diverged"]))
-    ]
-    if short:
-        yield f"Accuracy {target} was not reached by every run: {'; '.join(short)}."
+    known = table[table["target"].notna() & (table["runs"] > 0)]
+    for _, points in known.groupby("quality_metric", sort=False):
+        rows = rows_of(points)
+        target = target_text(rows[0])
+        bound = "least" if metric_of(QUALITY, rows[0]).is_higher_better else "most"
+        yield (
+            "time_to_target_s is the trainer's first line to the end of the first evaluation whose "
+            f"{target.name} is at {bound} {target.value}; it has a value only where all runs "
+            "reached it."
+        )
+        short = [
+            f"{', '.join(f'{axis} {row[axis]}' for axis in axes)}: reached by "
+            f"{row['runs_at_target']:.0f} of {done} run{'s' if done > 1 else ''}"
+            for row in rows
+            if row["runs_at_target"] < (done := int(row["runs"] + row["runs_diverged"]))
+        ]
+        if short:
+            yield f"{target.sentence} was not reached by every run: {'; '.join(short)}."
+
+
+class Target(NamedTuple):
+    """A target in words: `test accuracy` and `0.97`, or `2.5 min`."""
+
+    name: str
+    value: str
+
+    @property
+    def sentence(self) -> str:
+        """Both, as a sentence begins."""
+        return f"{self.name[0].upper()}{self.name[1:]} {self.value}"
+
+
+def target_text(row: Row) -> Target:
+    """The target of a point that has one."""
+    metric = metric_of(QUALITY, row)
+    return Target(metric.title, f"{row['target']:g}{f' {metric.unit}' * bool(metric.unit)}")
 
 
 def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
@@ -201,11 +249,19 @@ def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
         "of held-out examples after training; execution_time_s is the trainer's first line to the "
         "end of training. Raw data: tables/runs.csv and the records it names."
     )
+    if "quality_metric" in names:
+        notes.append(
+            "quality is what each recipe is compared by, its quality_metric after training: values "
+            "of different metrics are not compared with each other."
+        )
     return notes
 
 
 def platform(table: pd.DataFrame, name: str) -> list[TextTable]:
-    """The published form, one table per series: nodes, code execution time, loss, accuracy."""
+    """The published form, one table per series: nodes, code execution time, loss, accuracy.
+
+    A series that is compared by a metric other than an accuracy has that in the last column.
+    """
     own = table[table["platform"] == name]
     tables = []
     for keys, group in own.groupby(
@@ -215,26 +271,37 @@ def platform(table: pd.DataFrame, name: str) -> list[TextTable]:
         trained_on = devices(group.iloc[0]) + " per node" * (gpus != "0")
         per_node = f", {tasks} tasks per node" if tasks != "1" else ""
         title = f"{model}, {strategy}, {recipe}: {trained_on}{per_node}"
-        rows = [_published_form(row) for row in rows_of(group)]
-        header = ["Number of nodes", "Code execution time", "Loss", "Accuracy"]
+        points = rows_of(group)
+        learned, heading = _learned(points)
+        rows = [_published_form(row, learned) for row in points]
+        header = ["Number of nodes", "Code execution time", "Loss", heading]
         notes = [
             f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}: {one_line(row['reason'])}."
-            for row in rows_of(group)
+            for row in points
             if row["runs"] and row["reason"]
         ]
         tables.append(TextTable.of(title, header, rows, notes))
     return tables
 
 
-def _published_form(row: Row) -> list[str]:
+def _learned(rows: Sequence[Row]) -> tuple[str, str]:
+    """(the column that says what a series learned, its heading)."""
+    for quality in qualities_of(rows).values():
+        if not quality.is_accuracy and quality.in_training != "loss":
+            unit = f" ({quality.unit})" if quality.unit else ""
+            return QUALITY, f"{quality.title[0].upper()}{quality.title[1:]}{unit}"
+    return "accuracy", "Accuracy"
+
+
+def _published_form(row: Row, learned: str) -> list[str]:
     nodes = Number(str(row["nodes"]), row["nodes"])
     if not row["runs"]:
         return [nodes, one_line(f"{row['status']}: {row['reason']}"), MISSING, MISSING]
     seconds = f"{row['execution_time_s']:.3f} seconds"
     if row["runs_diverged"] > 0:
         seconds += f" ({row['runs_diverged']:.0f} of {row['runs_asked']:.0f} diverged)"
-    quality = (
+    values = (
         MISSING if row[name] is None else Number(f"{row[name]:.4f}", row[name])
-        for name in ("loss", "accuracy")
+        for name in ("loss", learned)
     )
-    return [nodes, Number(seconds, row["execution_time_s"]), *quality]
+    return [nodes, Number(seconds, row["execution_time_s"]), *values]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfscaling.records.metrics import METRICS
-from tfscaling.tables.table_rows import Row
+from tfscaling.records.metrics import QUALITY
+from tfscaling.tables.table_rows import Row, metric_of, qualities_of
 
 
 def pareto_set(rows: Sequence[Row], metrics: Sequence[str]) -> list[int]:
@@ -13,10 +13,13 @@ def pareto_set(rows: Sequence[Row], metrics: Sequence[str]) -> list[int]:
 
     A row is beaten by one that is at least as good in every metric and better in one. So rows with
     equal values beat each other in nothing and are all kept. Every row has a value of every metric.
+    Raises ValueError if rows are of different qualities, which nothing compares.
     """
-    signs = [-1.0 if METRICS[name].direction == "higher" else 1.0 for name in metrics]
+    if QUALITY in metrics and len(qualities_of(rows)) > 1:
+        raise ValueError(f"points of different qualities: {', '.join(qualities_of(rows))}")
+    better = {name: metric_of(name, rows[0]).is_higher_better for name in metrics if rows}
     losses = [
-        tuple(sign * float(row[name]) for sign, name in zip(signs, metrics, strict=True))
+        tuple(-float(row[name]) if better[name] else float(row[name]) for name in metrics)
         for row in rows
     ]
     different = set(losses)

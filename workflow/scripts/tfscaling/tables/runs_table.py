@@ -6,23 +6,24 @@ its reason, and takes part in no median and no speed-up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import types
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import pandas as pd
 
-from tfscaling.records import failure_report, prepared_data, run_record
-from tfscaling.records.metrics import METRICS
+from tfscaling.records import failure_report, prepared_data, quality, run_record
+from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.records.rank_report import Epoch
 from tfscaling.records.run_record import PreparedData, RunRecord
 from tfscaling.records.run_states import RunState
 from tfscaling.study import costs, platforms, run_spec
-from tfscaling.study.config import AXES
+from tfscaling.study.config import AXES, Quality
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import environments
-from tfscaling.tables.table_rows import Row
+from tfscaling.tables.table_rows import QUALITY_COLUMNS, Row, quality_columns
 
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
 #: Points that share these are compared with each other: the same work on the same platform.
@@ -43,6 +44,7 @@ _TEXTS = (
         "batch_scaling",
         "source",
     ),
+    *QUALITY_COLUMNS,
     *(name for name in environments.COLUMNS if name not in _NUMBERS),
 )
 #: Metrics that a run has by itself.
@@ -54,10 +56,12 @@ RUN_COLUMNS = (
     "reason",
     *SIZES,
     *RUN_METRICS,
+    QUALITY,
+    *QUALITY_COLUMNS,
     "examples_trained",
     "cost_usd",
-    "time_to_accuracy_s",
-    "cost_to_accuracy_usd",
+    "time_to_target_s",
+    "cost_to_target_usd",
     "usd_per_node_hour",
     "wall_time_s",
     "attempt",
@@ -88,7 +92,9 @@ class NoRecord(NamedTuple):
 
 
 def run_tables(
-    planned: Sequence[PlannedRun], runs_dir: Path, target_accuracy: float | None = None
+    planned: Sequence[PlannedRun],
+    runs_dir: Path,
+    targets: Mapping[str, float] = types.MappingProxyType({}),
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(runs, epochs): one row per planned run, and one per epoch of each run that has a record.
 
@@ -97,13 +103,17 @@ def run_tables(
     without metrics), failed, unfinished (started, left neither a record nor a failure: still
     running, or killed), stale (made with other parameters or of other data) or missing; extra
     repeats (`repeat_until`) have a row once they were started.
+    `quality` is the metric that the run's recipe names, with QUALITY_COLUMNS; a valid run that has
+    none says why in `warnings`. `targets`: metric of a quality → value that is to be reached.
     Epochs have EPOCH_COLUMNS, with the `status` of their run, ok or diverged; the last epoch of a
     run that diverged has no loss. What is of held-out examples is known where the model was
-    evaluated after the epoch.
+    evaluated after the epoch. A metric that is a recipe's quality and none of EPOCH_COLUMNS has a
+    column of its name, as has the same metric in training.
     """
     runs, epochs = [], []
+    own_metrics = _own_metrics(run.spec.recipe.quality for run in planned)
     # of each record only what the tables need is kept: thousands of them would fill the memory
-    read = [_read_run(run, runs_dir, target_accuracy) for run in planned]
+    read = [_read_run(run, runs_dir, targets) for run in planned]
     other_data = prepared_data.other_data(
         [run.data for run in read], prepared_data.folder_beside(runs_dir)
     )
@@ -114,18 +124,28 @@ def run_tables(
             continue  # a repeat that its point did not need, or not yet
         runs.append(row)
         axes = {**run.spec.axes, "status": row["status"]}
-        epochs += [{**axes, **msgspec.to_builtins(epoch)} for epoch in of_run]
+        epochs += [
+            {**axes, **msgspec.to_builtins(epoch)}
+            | {name: quality.of_epoch(epoch, name) for name in own_metrics}
+            for epoch in of_run
+        ]
     for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
         row["shared_with"] = sharing
     # "2+1" is a value of this axis too: text here as in the file
     text = {"tasks_per_node": str}
     return (
         pd.DataFrame(runs, columns=list(RUN_COLUMNS)).astype({**text, "examples_trained": "Int64"}),
-        pd.DataFrame(epochs, columns=list(EPOCH_COLUMNS)).astype(text),
+        pd.DataFrame(epochs, columns=[*EPOCH_COLUMNS, *own_metrics]).astype(text),
     )
 
 
-def _read_run(run: PlannedRun, runs_dir: Path, target_accuracy: float | None) -> _Run:
+def _own_metrics(qualities: Iterable[Quality]) -> list[str]:
+    """The metrics that epochs have columns for besides EPOCH_COLUMNS."""
+    named = dict.fromkeys(name for q in qualities for name in (q.in_training, q.metric))
+    return [name for name in named if name not in EPOCH_COLUMNS]
+
+
+def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> _Run:
     path = runs_dir / run.spec.path / run_record.RECORD
     row = _planned_row(run)
     try:
@@ -140,24 +160,33 @@ def _read_run(run: PlannedRun, runs_dir: Path, target_accuracy: float | None) ->
         reason = f"made with other parameters: {run_spec.differences(planned, found)}"
         return _Run({**row, "status": RunState.STALE, "reason": reason})
     row |= {"status": record.validity.status, "reason": record.validity.reason}
-    row["warnings"] = environments.SEPARATOR.join(record.warnings)
+    warnings = list(record.warnings)
     row |= {"attempt": record.attempt, **environments.of(record), "record": str(path)}
     row["wall_time_s"] = record.phases.wall_time_s
     row["examples_trained"] = record.metrics.examples_trained
     if record.is_valid:  # the time and the loss of half a training are none of the point's
-        row |= _measured(run, record, target_accuracy)
+        row |= _measured(run, record, targets)
+        compared_by = run.spec.recipe.quality
+        # a program that tells nothing of its training was not asked for anything either
+        if row[QUALITY] is None and (record.metrics.epochs or compared_by != Quality()):
+            warnings.append(quality.of_run(record, compared_by).reason)
+    row["warnings"] = environments.SEPARATOR.join(warnings)
     return _Run(row, record.metrics.epochs, record.environment.dataset)
 
 
-def _measured(run: PlannedRun, record: RunRecord, target_accuracy: float | None) -> Row:
+def _measured(run: PlannedRun, record: RunRecord, targets: Mapping[str, float]) -> Row:
     """Metrics and costs of a valid run."""
+    compared_by = run.spec.recipe.quality
     row: Row = {name: METRICS[name].value(record) for name in RUN_METRICS}  # type: ignore[misc]
     price, nodes = run.usd_per_node_hour, run.spec.point.nodes
     row["cost_usd"] = costs.run_cost_usd(price, nodes, row["execution_time_s"])
-    reached_s = None if target_accuracy is None else time_to_accuracy_s(record, target_accuracy)
-    if reached_s is not None:
-        row["time_to_accuracy_s"] = reached_s
-        row["cost_to_accuracy_usd"] = costs.run_cost_usd(price, nodes, reached_s)
+    row[QUALITY] = quality.of_run(record, compared_by).value
+    target = targets.get(compared_by.metric)
+    if target is not None:
+        reached_s = quality.time_to_s(record, compared_by, target)
+        if reached_s is not None:
+            row["time_to_target_s"] = reached_s
+            row["cost_to_target_usd"] = costs.run_cost_usd(price, nodes, reached_s)
     return row
 
 
@@ -168,26 +197,11 @@ def _planned_row(run: PlannedRun) -> Row:
         **spec.axes,
         "devices": platforms.device_kind(spec.point.gpus_per_node, spec.measured.devices),
         **{size: getattr(spec, size) for size in SIZES},
+        **quality_columns(spec.recipe.quality),
         "usd_per_node_hour": run.usd_per_node_hour,
         "parameters_hash": spec.parameters_hash,
         "warnings": "",
     }
-
-
-def time_to_accuracy_s(record: RunRecord, target: float) -> float | None:
-    """Seconds from the trainer's first line to the end of the first evaluation at `target`.
-
-    None if no evaluation on held-out examples found it. The clock begins with execution_time_s,
-    initialisation included; the epochs after the one that reached the target are taken off, and
-    the evaluations so far, which are no part of that time, are added, as MLPerf's clock has them.
-    """
-    evaluations_s, epochs = 0.0, record.metrics.epochs
-    for number, epoch in enumerate(epochs, 1):
-        evaluations_s += epoch.evaluation_time_s or 0.0
-        if (epoch.test_accuracy or 0.0) >= target:
-            later_s = sum(after.duration_s or 0.0 for after in epochs[number:])
-            return record.phases.execution_time_s - later_s + evaluations_s
-    return None
 
 
 def why_no_record(folder: Path) -> NoRecord:

@@ -11,12 +11,12 @@ from statistics import median
 import numpy as np
 import pandas as pd
 
-from tfscaling.records.metrics import METRICS
+from tfscaling.records.metrics import METRICS, QUALITY, Metric
 from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.estimates import Estimates, estimate
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL, Interval
-from tfscaling.tables.table_rows import NOT_MEASURED, points_of
+from tfscaling.tables.table_rows import NOT_MEASURED, QUALITY_COLUMNS, metric_of, points_of
 
 SUPPORTED, INCONCLUSIVE, TOO_FEW = "supported", "inconclusive", "too few runs"
 #: Of a sentence about points that take no part in comparisons, and why.
@@ -30,7 +30,8 @@ class Difference:
     """How much worse `other` is, the interval of that, and what it supports.
 
     `ratio` is of medians, above 1 where `other` is worse; of accuracies, it is the ratio of the
-    errors 1 - accuracy. Where a value is zero there is no ratio: it is None, and `gap` is the
+    errors 1 - accuracy, of other metrics that are better the higher the median of `better` over
+    that of `other`. Where a value is zero there is no ratio: it is None, and `gap` is the
     difference of the medians, above 0 where `other` is worse. `interval` is of the ratio, or else
     of the gap.
     """
@@ -50,7 +51,8 @@ class Samples:
 
     def __init__(self, runs: pd.DataFrame) -> None:
         counted = runs[runs["status"].isin([*FINISHED])]
-        self._counted = counted[[name for name in METRICS if name in counted]]
+        names = [name for name in (*METRICS, *QUALITY_COLUMNS) if name in counted]
+        self._counted = counted[names]
         self._costs: dict[str, list[float]] = {}
         self._has_diverged = (counted["status"] == RunState.DIVERGED).to_numpy()
         numbers, self._repeats = pd.factorize(counted["repeat"], sort=True)
@@ -67,18 +69,32 @@ class Samples:
         return self._statuses.get(point, Counter())
 
     def values(self, point: Point, metric: str) -> list[float]:
-        """The metric's values as costs, the smaller the better: errors instead of accuracies."""
+        """The metric's values as costs, the smaller the better: `as_costs`."""
         return [v for _, v in self._known(point, metric) if math.isfinite(v)]
 
     def _known(self, point: Point, metric: str) -> list[tuple[int, float]]:
         """(block, value) of each run; infinite for a run that diverged: it never got there."""
         if metric not in self._costs:
             values = self._counted[metric].to_numpy(float, na_value=math.nan)
-            values = 1 - values if METRICS[metric].direction == "higher" else values
+            if metric == QUALITY:
+                values = self._costs_of_quality(values)
+            else:
+                values = as_costs(values, METRICS[metric])
             self._costs[metric] = np.where(self._has_diverged, math.inf, values).tolist()
         costs, blocks = self._costs[metric], self._blocks
         places = self._places.get(point, ())
         return [(blocks[p], costs[p]) for p in places if costs[p] == costs[p]]
+
+    def _costs_of_quality(self, values: np.ndarray) -> np.ndarray:
+        """Each value as the cost of its own metric."""
+        numbers, metrics = pd.factorize(self._counted["quality_metric"])
+        costs = np.full(len(values), np.nan)
+        for number in range(len(metrics)):
+            own = numbers == number
+            first = self._counted.iloc[int(own.argmax())]
+            metric = metric_of(QUALITY, {name: first[name] for name in QUALITY_COLUMNS})
+            costs[own] = as_costs(values[own], metric)
+        return costs
 
     def diverged(self) -> set[Point]:
         """The points of which runs diverged."""
@@ -129,6 +145,19 @@ class Samples:
         if plain is None or not all(self.has_enough(metric, point) for point in (better, other)):
             return plain
         return Difference(plain.ratio, None, INCONCLUSIVE, plain.gap)
+
+
+def as_costs(values: np.ndarray, metric: Metric) -> np.ndarray:
+    """Values of a metric as costs, the smaller the better: (runs,).
+
+    Of an accuracy its error, 1 - accuracy; of another metric that is better the higher the
+    reciprocal, or where a value is not above zero the negative.
+    """
+    if not metric.is_higher_better:
+        return values
+    if metric.is_accuracy:
+        return 1 - values
+    return 1 / values if (values[~np.isnan(values)] > 0).all() else -values
 
 
 def difference(better: Sequence[float], other: Sequence[float]) -> Difference | None:

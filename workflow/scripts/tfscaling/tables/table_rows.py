@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
-from tfscaling.study.config import POINT_AXES
+from tfscaling.records.metrics import METRICS, QUALITY, Metric, of_quality
+from tfscaling.study.config import POINT_AXES, Quality
 from tfscaling.study.run_spec import Point
 
 #: One row of a table: column → cell, a text, a number, a truth value, or None or NaN for none.
 Row = dict[str, Any]
 #: Status of a point, or support of a statement about it, where the point has no valid run.
 NOT_MEASURED = "not measured"
+#: What the column `quality` of a row has.
+QUALITY_COLUMNS = ("quality_metric", "quality_direction", "quality_unit")
 
 
 def rows_of(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[Row]:
@@ -22,6 +25,35 @@ def rows_of(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[R
     names = list(table.columns if columns is None else columns)
     values = zip(*(table[name].tolist() for name in names), strict=True)
     return [dict(zip(names, row, strict=True)) for row in values]
+
+
+def quality_columns(quality: Quality) -> dict[str, str | None]:
+    """What a row says of the metric that its column `quality` has."""
+    texts = (quality.metric, quality.better, quality.unit)
+    return dict(zip(QUALITY_COLUMNS, texts, strict=True))
+
+
+def quality_of(row: Row) -> Quality:
+    """What the column `quality` of a row has."""
+    return _quality(*(row[name] for name in QUALITY_COLUMNS))
+
+
+def qualities_of(rows: Iterable[Row]) -> dict[str, Quality]:
+    """Metric → the quality, of all that these rows have; rows without any are left out."""
+    found = (quality_of(row) for row in rows if isinstance(row["quality_metric"], str))
+    return {quality.metric: quality for quality in found}
+
+
+def metric_of(name: str, row: Row) -> Metric:
+    """The metric of a column; that of the column `quality` is the row's own."""
+    return of_quality(quality_of(row)) if name == QUALITY else METRICS[name]
+
+
+@functools.cache
+def _quality(
+    metric: str, direction: Literal["higher", "lower"], unit: str | float | None
+) -> Quality:
+    return Quality(metric=metric, direction=direction, unit=unit if isinstance(unit, str) else None)
 
 
 def point_of(row: Row) -> Point:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from tfscaling.records.metrics import METRICS
+from tfscaling.records.metrics import Metric
 from tfscaling.tables.display import cell, devices
 from tfscaling.tables.significance import Difference
-from tfscaling.tables.table_rows import Row
+from tfscaling.tables.table_rows import Row, metric_of
 
 #: Points named in a sentence, at most.
 NAMED_MAX = 3
@@ -53,7 +53,7 @@ def counted(points: Sequence[object], one: str, several: str) -> str:
 
 def value(metric: str, row: Row) -> str:
     """The metric's value of a point with interval or range and unit."""
-    unit = METRICS[metric].unit
+    unit = metric_of(metric, row).unit
     return f"{cell(metric, row)}{' ' + unit if unit else ''}"
 
 
@@ -64,15 +64,20 @@ def times(found: Difference) -> str:
     return f"{found.ratio:.2f} times ({found.interval[0]:.2f}–{found.interval[1]:.2f})"
 
 
-def worse(found: Difference, noun: str, metric: str) -> str:
-    """`1.50 times (1.40–1.60) the error`; without a ratio `0.1000 (0.0900–0.1100) more error`."""
+def worse(found: Difference, metric: Metric) -> str:
+    """`1.50 times (1.40–1.60) the error`; without a ratio `0.1000 (0.0900–0.1100) more error`.
+
+    Of a metric of which more is better, `1.50 times (1.40–1.60) less` than the other.
+    """
+    is_less = metric.is_higher_better and not metric.is_accuracy
+    noun = "error" if metric.is_accuracy else metric.title
     if found.ratio is not None:
-        return f"{times(found)} the {noun}"
-    digits = METRICS[metric].digits
-    text = f"{found.gap:.{digits}f}"
+        return f"{times(found)} less" if is_less else f"{times(found)} the {noun}"
+    text = f"{found.gap:.{metric.digits}f}"
     if found.interval is not None:
-        text += f" ({found.interval[0]:.{digits}f}–{found.interval[1]:.{digits}f})"
-    return f"{text} more {noun}"
+        low, high = (f"{end:.{metric.digits}f}" for end in found.interval)
+        text += f" ({low}–{high})"
+    return f"{text} less" if is_less else f"{text} more {noun}"
 
 
 def percent(fraction: float) -> str:

@@ -8,6 +8,7 @@ import pandas as pd
 from tfscaling.plots.plot_series import Tables
 from tfscaling.study import platforms
 from tfscaling.tables import comparison, runs_table
+from tfscaling.tables.table_rows import QUALITY_COLUMNS
 
 
 def point(nodes: int = 1, **changes: Any) -> dict[str, Any]:
@@ -29,13 +30,17 @@ def point(nodes: int = 1, **changes: Any) -> dict[str, Any]:
         "loss": 0.1 * nodes,
         "accuracy": 1 - 0.01 * nodes,
         "test_accuracy": 0.98,
+        "quality_metric": "test_accuracy",
+        "quality_direction": "higher",
     }
-    return {**usual, **changes}
+    row = {**usual, **changes}
+    return {"quality": row["test_accuracy"], **row}
 
 
 def failed(nodes: int, **changes: Any) -> dict[str, Any]:
     """A point without a valid run."""
-    usual = {name: value for name, value in point(nodes).items() if name in comparison.POINT_AXES}
+    kept = (*comparison.POINT_AXES, *QUALITY_COLUMNS)
+    usual = {name: value for name, value in point(nodes).items() if name in kept}
     return {**usual, "status": "failed", "runs": 0, "global_batch_size": 64 * nodes, **changes}
 
 

@@ -1,0 +1,93 @@
+"""The quality of a run is read from its record, and when it reached a target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from builders import manifest_of, record_of, valid_config
+from tfscaling.records import quality
+from tfscaling.records.rank_report import Epoch
+from tfscaling.records.run_record import RunRecord
+from tfscaling.study.config import Quality
+
+EPOCHS = (
+    Epoch(
+        epoch=1, loss=0.5, accuracy=0.8, duration_s=5.0,
+        metrics={"mae": 4.0, "f1": 0.4, "early": 1.0},
+    ),
+    Epoch(
+        epoch=2, loss=0.3, accuracy=0.9, duration_s=4.0, metrics={"mae": 2.0, "f1": 0.6},
+        test_loss=0.4, test_accuracy=0.85, test_metrics={"mae": 2.5}, evaluation_time_s=1.0,
+    ),
+    Epoch(epoch=3, loss=0.2, accuracy=0.95, duration_s=3.0, metrics={"mae": None, "f1": 0.7}),
+)  # fmt: skip
+
+
+def record(epochs: tuple[Epoch, ...] = EPOCHS) -> RunRecord:
+    """A run of 20 s; after it, the held-out loss is 0.3 and the accuracy 0.88."""
+    content = record_of(manifest_of(valid_config()).runs[0], 20.0, epochs=epochs)
+    return msgspec.convert(content, RunRecord)
+
+
+def compared(metric: str, **direction: Any) -> Quality:
+    return Quality(metric=metric, **direction)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [("test_accuracy", 0.88), ("test_loss", 0.3), ("loss", 0.2), ("accuracy", 0.95), ("f1", 0.7)],
+)
+def test_the_quality_is_that_after_the_last_epoch(metric: str, value: float) -> None:
+    assert quality.of_run(record(), compared(metric)) == (value, "")
+
+
+def test_a_metric_of_held_out_examples_is_named_so_and_of_the_last_evaluation() -> None:
+    assert quality.of_run(record(), compared("test_mae")).value == 2.5
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [
+        ("mae", "mae is not finite"),
+        ("early", "early is of epoch 1, not of the last, 3"),
+        (
+            "rmse",
+            "the run measured no rmse, only loss, accuracy, mae, f1, early, test_loss, "
+            "test_accuracy, test_mae",
+        ),
+    ],
+)
+def test_without_a_value_the_reason_is_told(metric: str, reason: str) -> None:
+    assert quality.of_run(record(), compared(metric)) == (None, reason)
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction", "target", "seconds"),
+    [
+        ("test_accuracy", "higher", 0.85, 20.0 - 3.0 + 1.0),
+        ("test_accuracy", "higher", 0.86, None),
+        ("loss", "lower", 0.5, 20.0 - 7.0),
+        ("loss", "lower", 0.4, 20.0 - 3.0 + 1.0),
+        ("mae", "lower", 2.0, 20.0 - 3.0 + 1.0),
+        ("mae", "higher", 2.0, 20.0 - 7.0),
+        ("mae", "lower", 1.9, None),
+        ("f1", "higher", 0.7, 20.0 + 1.0),
+    ],
+)
+def test_a_target_is_reached_from_the_worse_side(
+    metric: str, direction: str, target: float, seconds: float | None
+) -> None:
+    found = quality.time_to_s(record(), compared(metric, direction=direction), target)
+    assert found == (None if seconds is None else pytest.approx(seconds))
+
+
+@pytest.mark.parametrize(
+    ("metric", "better"),
+    [("test_accuracy", "higher"), ("top_5_accuracy", "higher"), ("test_loss", "lower")],
+)
+def test_accuracies_and_losses_have_their_direction_by_their_name(metric: str, better: str) -> None:
+    assert compared(metric).better == better
+    assert compared(metric, direction="lower").better == "lower"
+    assert compared("test_error").better is None

@@ -1,0 +1,74 @@
+"""The quality of a run: the metric of its record by which its recipe says it is compared."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import UNSET
+
+from tfscaling.records.rank_report import Epoch
+from tfscaling.records.run_record import RunRecord
+from tfscaling.study.config import HELD_OUT, OF_CLASSIFIERS, Quality
+
+
+class Found(NamedTuple):
+    """The value, or None and the reason."""
+
+    value: float | None
+    reason: str = ""
+
+
+def of_epoch(epoch: Epoch, metric: str) -> float | None:
+    """The metric after an epoch; None if it was not measured then, or is not finite."""
+    if metric in OF_CLASSIFIERS:
+        value = getattr(epoch, metric)
+        return None if value is UNSET else value
+    if metric.startswith(HELD_OUT):
+        name = metric.removeprefix(HELD_OUT)
+        return epoch.test_metrics.get(name, epoch.metrics.get(metric))
+    return epoch.metrics.get(metric)
+
+
+def of_run(record: RunRecord, quality: Quality) -> Found:
+    """The quality after the last epoch, of held-out examples that of the last evaluation."""
+    metric, epochs = quality.metric, record.metrics.epochs
+    told = [epoch for epoch in epochs if metric in _names(epoch)]
+    value = of_epoch(told[-1], metric) if told else None
+    if metric in OF_CLASSIFIERS:
+        value = getattr(record.metrics, metric)
+    elif told and not quality.is_held_out and told[-1] is not epochs[-1]:
+        reason = f"{metric} is of epoch {told[-1].epoch}, not of the last, {epochs[-1].epoch}"
+        return Found(None, reason)
+    if value is not None:
+        return Found(value)
+    if told:
+        return Found(None, f"{metric} is not finite")
+    known = dict.fromkeys(name for epoch in epochs for name in _names(epoch))
+    only = f", only {', '.join(known)}" if known else ""
+    return Found(None, f"the run measured no {metric}{only}")
+
+
+def _names(epoch: Epoch) -> list[str]:
+    """The metrics that were measured after an epoch."""
+    of_classifiers = [n for n in OF_CLASSIFIERS if of_epoch(epoch, n) is not None]
+    own = [*epoch.metrics, *(HELD_OUT + name for name in epoch.test_metrics)]
+    return list(dict.fromkeys([*of_classifiers, *own]))
+
+
+def time_to_s(record: RunRecord, quality: Quality, target: float) -> float | None:
+    """Seconds from the trainer's first line to the end of the first epoch or evaluation at target.
+
+    None if none found it. The clock begins with execution_time_s, initialisation included; the
+    epochs after the one that reached the target are taken off, and the evaluations so far, which
+    are no part of that time, are added, as MLPerf's clock has them. A duration that a program does
+    not tell is neither taken off nor added.
+    """
+    sign = 1.0 if quality.better == "higher" else -1.0
+    evaluations_s, epochs = 0.0, record.metrics.epochs
+    for number, epoch in enumerate(epochs, 1):
+        evaluations_s += epoch.evaluation_time_s or 0.0
+        value = of_epoch(epoch, quality.metric)
+        if value is not None and sign * value >= sign * target:
+            later_s = sum(after.duration_s or 0.0 for after in epochs[number:])
+            return record.phases.execution_time_s - later_s + evaluations_s
+    return None
