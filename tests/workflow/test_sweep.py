@@ -164,7 +164,7 @@ def test_every_output_warns_of_logical_devices_and_the_one_machine(finished: Pro
 
 def test_single_runs_decide_and_claim_nothing(finished: Project) -> None:
     choices = finished.table("results/main/tables/decision.csv")
-    assert {row["goal"] for row in choices} >= {"execution_time_s", "cost_usd", "test_accuracy"}
+    assert {row["goal"] for row in choices} >= {"execution_time_s", "cost_usd", "quality"}
     found = finished.table("results/main/tables/findings.csv")
     assert "scaling" in {row["topic"] for row in found}
     assert {row["support"] for row in choices + found} <= {"too few runs", "not measured"}
