@@ -24,6 +24,19 @@ TINY = {
     "train_examples_max": 1920, "test_examples_max": 500,
 }  # fmt: skip
 
+#: A model that costs little beside the start of its ranks, for what any model shows.
+SMALL_MODEL = "small:model"
+_SMALL = """
+def model():
+    import keras
+
+    return keras.Sequential(
+        [keras.Input((28, 28)), keras.layers.Flatten(), keras.layers.Dense(10)]
+    )
+"""
+#: Trains it: it learns by a single epoch.
+QUICK = {**TINY, "dataset": "mnist", "learning_rate": 0.01}
+
 
 @dataclass
 class Project:
@@ -35,6 +48,8 @@ class Project:
         for name in ("config", "resources"):
             if not (self.folder / name).exists():
                 shutil.copytree(REPOSITORY / name, self.folder / name)
+        if not (small := self.folder / "small.py").exists():
+            small.write_text(_SMALL)
 
     def link_datasets(self, datasets: Path, names: str = "*") -> None:
         """Hard links to the prepared datasets whose names match."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from project import TINY, Project
+from project import QUICK, SMALL_MODEL, Project
 from virtual_cluster import Cluster
 
 PARAMETER_SERVERS = ("parameter_server", "synchronous_parameter_server")
@@ -41,11 +41,11 @@ GPUS = {
 def swept(new_project: Callable[[str], Project], submit: Callable[..., Any]) -> Project:
     project = new_project("strategies")
     (project.folder / "user.py").write_text(PROGRAM)
-    point = {"model": "mnist_cnn", "nodes": 2}
+    point = {"model": SMALL_MODEL, "nodes": 2}
     project.overlay(
         {
             "grid": [
-                {**point, "platform": "cpu", "recipe": "tiny", "tasks_per_node": list(LAYOUTS)},
+                {**point, "platform": "cpu", "recipe": "quick", "tasks_per_node": list(LAYOUTS)},
                 # a coordinator, a parameter server and two workers
                 {**point, "platform": "gpu", "recipe": "evaluated", "nodes": 4,
                  "strategy": list(PARAMETER_SERVERS)},
@@ -54,8 +54,8 @@ def swept(new_project: Callable[[str], Project], submit: Callable[..., Any]) -> 
             ],
             "platforms": {"gpus": GPUS},
             "recipes": {
-                "tiny": TINY,
-                "evaluated": {**TINY, "epochs": 3, "evaluation_interval_epochs": 2},
+                "quick": QUICK,
+                "evaluated": {**QUICK, "epochs": 3, "evaluation_interval_epochs": 2},
                 "program": {
                     "program": ["python3", "user.py", "{folder}"], "observe": "events",
                     "per_replica_batch_size": 8, "epochs": 1, "train_examples": 64,

@@ -14,7 +14,7 @@ from typing import Any
 from oracle_rank import arrays_of
 from strategy_rank import training_spec
 from tfscaling.records.events import EventLog
-from tfscaling.training import devices
+from tfscaling.training import devices, rank
 from tfscaling.training.parameter_server import ParameterServerTrainer
 from tfscaling.training.strategies import STRATEGIES
 
@@ -52,6 +52,7 @@ def interrupted_model() -> Any:
 
 
 def main() -> None:
+    rank.load_tensorflow()
     output, ports = Path(sys.argv[1]), sys.argv[2:]
     chief, server, worker = [[f"127.0.0.1:{port}"] for port in ports]
     jobs = {"chief": chief, "ps": server, "worker": worker}

@@ -18,7 +18,7 @@ from strategy_rank import PARAMETERS, synthetic_arrays, training_spec
 from tfscaling.cluster import resolver
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
-from tfscaling.training import devices, parameter_server, replica_state
+from tfscaling.training import devices, parameter_server, rank, replica_state
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.loop import Result, TrainingLoop, make_optimizer, order_of_epoch
 from tfscaling.training.parameter_server import ParameterServerTrainer
@@ -27,7 +27,13 @@ from tfscaling.training.strategies import STRATEGIES
 #: Ten steps an epoch: whole batches, or a last one of 7 examples.
 GLOBAL_BATCH, WHOLE, UNEVEN, STEPS = 16, 160, 151, 10
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
-SETTINGS = {**PARAMETERS, "epochs": 5, "evaluation_interval_epochs": None}
+#: One step per execution: a loop of steps would be compiled as well; test_all_reduce.py has it.
+SETTINGS = {
+    **PARAMETERS,
+    "epochs": 5,
+    "evaluation_interval_epochs": None,
+    "steps_per_execution": 1,
+}
 #: A training whose scaled loss overflows every few steps, on the replica with a bright image.
 GROWTH_STEPS, BRIGHT = 3, 8
 OVERFLOW = {**SETTINGS, "epochs": 8, "precision": "mixed_float16", "learning_rate": 1e-6,
@@ -312,6 +318,7 @@ def references() -> dict[str, Any]:
 
 
 def main() -> None:
+    rank.load_tensorflow()
     name, count, output = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     if name == "references":
         devices.configure(0, "logical", 1)

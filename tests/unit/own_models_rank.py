@@ -18,7 +18,7 @@ import numpy as np
 from strategy_rank import PARAMETERS, training_spec
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
-from tfscaling.training import devices
+from tfscaling.training import devices, rank
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.loop import TrainingLoop, order_of_epoch
 from tfscaling.training.pipeline import Datasets, PipelineTrainer
@@ -30,7 +30,6 @@ SETTINGS = {
     **PARAMETERS,
     "epochs": EPOCHS,
     "evaluation_interval_epochs": None,
-    "steps_per_execution": 5,
     "loss": "model",
     "optimizer": "model",
     "learning_rate": None,
@@ -167,12 +166,14 @@ class Case(NamedTuple):
     model: Callable[[], Any]
     parts: Callable[[int, int], tuple[Any, ...]]
     precision: str = "float32"
+    #: More than one are a loop, which takes as long to compile as a step.
+    steps_per_execution: int = 1
 
 
 CASES = {
     "two_outputs": Case(two_outputs, data),
     "own_loss": Case(own_loss, classes, "mixed_float16"),
-    "own_step": Case(own_step, values),
+    "own_step": Case(own_step, values, steps_per_execution=5),
 }
 
 
@@ -180,6 +181,7 @@ def trained(strategy: Any, replicas: int, case: Case) -> dict[str, Any]:
     """What the workflow's loop gives for arrays."""
     devices.set_precision(case.precision)
     settings = {**SETTINGS, "precision": case.precision}
+    settings["steps_per_execution"] = case.steps_per_execution
     spec = training_spec(GLOBAL_BATCH // replicas, replicas, **settings)
     return found_by(Trainer(strategy, case.model, arrays_of(case.parts), spec))
 
@@ -361,6 +363,7 @@ def pipelines(single: Any, mirrored: Any) -> dict[str, Any]:
 
 
 def main() -> None:
+    rank.load_tensorflow()
     output, found = Path(sys.argv[1]), {}
     if "TF_CONFIG" in os.environ:
         strategy = STRATEGIES["multi_worker_mirrored"].build(

@@ -20,7 +20,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
 from tfscaling.study.config import Measured, Recipe
 from tfscaling.study.run_spec import Point, RunSpec
-from tfscaling.training import devices, parameter_server
+from tfscaling.training import devices, parameter_server, rank
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.loop import TrainingLoop
 from tfscaling.training.parameter_server import ParameterServerTrainer
@@ -99,6 +99,7 @@ def small_model() -> Any:
 
 
 def main() -> None:
+    rank.load_tensorflow()
     name, count, batch, output = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     spec, own = STRATEGIES[name], resolver.resolve(os.environ, gpus=None)
     names = devices.configure(count, "logical", 1)

@@ -31,8 +31,7 @@ from tfscaling.training.strategies import STRATEGIES
 #: Name → strategy, shape, replicas.
 TRAININGS = {
     "single": ("single", Geometry(1, 1, 0), 1),
-    "mirrored 2": ("mirrored", Geometry(1, 1, 2), 2),
-    "mirrored 4": ("mirrored", Geometry(1, 1, 4), 4),
+    "mirrored": ("mirrored", Geometry(1, 1, 4), 4),
     "multi_worker_mirrored": ("multi_worker_mirrored", Geometry(2, 1, 0), 2),
     "synchronous_parameter_server": ("synchronous_parameter_server", Geometry(4, 1, 0), 2),
 }

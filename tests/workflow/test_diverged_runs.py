@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from project import TINY, Project
+from project import QUICK, SMALL_MODEL, Project
 from tfscaling.records import run_record
 
-DIVERGING = {**TINY, "optimizer": "sgd", "learning_rate": 1.0e20, "epochs": 3}
+DIVERGING = {**QUICK, "optimizer": "sgd", "learning_rate": 1.0e38, "epochs": 3}
 
 
 def test_a_sweep_in_which_everything_diverges_ends_with_its_tables(project: Project) -> None:
     project.overlay(
         {
-            "grid": [{"platform": "laptop", "model": "mnist_cnn", "recipe": "diverging",
+            "grid": [{"platform": "laptop", "model": SMALL_MODEL, "recipe": "diverging",
                       "nodes": [1, 2]}],
             "recipes": {"diverging": DIVERGING},
         }
@@ -27,7 +27,7 @@ def test_a_sweep_in_which_everything_diverges_ends_with_its_tables(project: Proj
         assert record.validity.reason.startswith("diverged: loss is NaN from epoch ")
         # one epoch of three was trained, on all ranks alike, and the rest saved
         assert [epoch.loss for epoch in record.metrics.epochs] == [None]
-        assert record.metrics.examples_trained == TINY["train_examples_max"]
+        assert record.metrics.examples_trained == QUICK["train_examples_max"]
     rows = project.table()
     assert [(r["nodes"], r["status"], r["runs"], r["runs_diverged"]) for r in rows] == [
         ("1", "diverged", "0", "1"), ("2", "diverged", "0", "1"),

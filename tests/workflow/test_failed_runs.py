@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from project import TINY, Project
+from project import QUICK, SMALL_MODEL, Project
 from sweep import SWEEP
 
 #: A model that fails on two nodes.
@@ -16,17 +16,17 @@ import os
 
 
 def model():
-    from tfscaling.training.models import MODELS
+    import small
 
     if len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]) > 1:
         raise ValueError("two workers are too many")
-    return MODELS["mnist_cnn"].build()
+    return small.model()
 """
 POINT = {"platform": "laptop", "model": "broken:model", "recipe": "bad"}
-BAD = {**TINY, "dataset": "mnist", "train_examples_max": 640}
+BAD = {**QUICK, "train_examples_max": 640}
 TEXT = "ValueError: two workers are too many"
 #: A point whose ranks end before they start.
-ENDING_POINT = {"platform": "ending", "model": "mnist_cnn", "recipe": "bad", "nodes": 2}
+ENDING_POINT = {"platform": "ending", "model": SMALL_MODEL, "recipe": "bad", "nodes": 2}
 ENDING = {"launcher": "local", "nodes_max": 2, "cpus_per_node": 1, "setup": ["exit 3"]}
 
 
@@ -90,7 +90,7 @@ def test_after_a_failure_the_sweep_before_it_is_there_again_without_a_run(copied
     assert copied.snakemake(check=False).returncode != 0
     copied.overlay(copy.deepcopy(SWEEP))
     assert copied.planned() == set()
-    assert "train mnist_cnn" not in copied.snakemake().stdout
+    assert f"train {SMALL_MODEL}" not in copied.snakemake().stdout
     assert (names(copied), copied.table()) == before
 
 

@@ -63,11 +63,15 @@ def test_every_class_is_there_equally_often(fetched: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", GENUINE)
 def test_brightness_is_that_of_the_published_images(fetched: Path, name: str) -> None:
-    *_, mean, deviation = GENUINE[name]
-    images = arrays(fetched, name)["x_train"]
-    channels = images.reshape(-1, len(mean))
-    np.testing.assert_allclose(channels.mean(axis=0) / 255, mean, atol=1e-7)
-    np.testing.assert_allclose(channels.std(axis=0) / 255, deviation, atol=1e-7)
+    """From how often each of the 256 values is there: ten times faster than from the images."""
+    *_, means, deviations = GENUINE[name]
+    channels = arrays(fetched, name)["x_train"].reshape(-1, len(means)).T
+    values = np.arange(256) / 255
+    for channel, mean, deviation in zip(channels, means, deviations, strict=True):
+        shares = np.bincount(channel, minlength=256) / channel.size
+        found = shares @ values
+        spread = np.sqrt(shares @ (values - found) ** 2)
+        np.testing.assert_allclose([found, spread], [mean, deviation], rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", GENUINE)

@@ -10,14 +10,14 @@ from typing import Any
 import generator
 import pytest
 import yaml
-from project import REPOSITORY, TINY, Project
+from project import QUICK, REPOSITORY, SMALL_MODEL, Project
 from tfscaling.study.manifest import Manifest
 
 LAPTOP = {"launcher": "local", "devices": "logical", "nodes_max": 2, "cpus_per_node": 2}
-POINT = {"platform": "laptop", "model": "mnist_cnn", "nodes": 1}
+POINT = {"platform": "laptop", "model": SMALL_MODEL, "nodes": 1}
 OWN: dict[str, Any] = {
     "grid": [{**POINT, "recipe": "own"}],
-    "recipes": {"own": TINY},
+    "recipes": {"own": QUICK},
     "plots": {},
 }
 #: The same study below a prefix, with published results, plots and rounds of extra repeats.
@@ -26,7 +26,7 @@ OTHER: dict[str, Any] = {
         {**POINT, "recipe": "other", "repeats": 6,
          "repeat_until": {"relative_interval": 0.05, "repeats_max": 7}},
     ],
-    "recipes": {"other": {**TINY, "learning_rate": 0.002}},
+    "recipes": {"other": {**QUICK, "learning_rate": 0.005}},
     "platforms": {"laptop": LAPTOP},
     "published": {"path": "resources/published_results.csv"},
     "plots": {"execution_time": {}},

@@ -6,15 +6,15 @@ import json
 from typing import Any
 
 import generator
-from project import TINY, Project
+from project import QUICK, SMALL_MODEL, Project
 from tfscaling.study.manifest import Manifest
 
 CONTENT: dict[str, Any] = {
     "grid": [
-        {"platform": "laptop", "model": "mnist_cnn", "recipe": ["narrow", "wide"], "nodes": 1,
+        {"platform": "laptop", "model": SMALL_MODEL, "recipe": ["narrow", "wide"], "nodes": 1,
          "repeats": 6, "repeat_until": {"relative_interval": 0.05, "repeats_max": 7}},
     ],
-    "recipes": {"narrow": TINY, "wide": {**TINY, "learning_rate": 0.002}},
+    "recipes": {"narrow": QUICK, "wide": {**QUICK, "learning_rate": 0.005}},
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from project import REPOSITORY, Project, axis
+from project import REPOSITORY, SMALL_MODEL, Project, axis
 from sweep import SWEEP
 
 
@@ -28,7 +28,7 @@ def test_a_finished_sweep_has_nothing_to_do(finished: Project) -> None:
 def test_a_dry_run_has_one_readable_line_and_a_reason_for_each_run(project: Project) -> None:
     project.overlay(SWEEP)
     lines = project.snakemake("--dry-run").stdout.splitlines()
-    at = [i for i, line in enumerate(lines) if ": train mnist_cnn by" in line]
+    at = [i for i, line in enumerate(lines) if f": train {SMALL_MODEL} by" in line]
     assert len(at) == 6
     for i in at:
         assert "on laptop: nodes=" in lines[i]
@@ -272,7 +272,7 @@ def test_studies_leave_each_other_alone(copied: Project) -> None:
     before = {path: path.stat().st_mtime_ns for path in study.rglob("*") if path.is_file()}
     first = copied.table()
     copied.overlay(changed(study="other", comparison={"title": "Other"}, plots={}))
-    assert "train mnist_cnn" not in copied.snakemake().stdout
+    assert f"train {SMALL_MODEL}" not in copied.snakemake().stdout
     copied.snakemake("plan")
     copied.snakemake("partial")
     assert {p: p.stat().st_mtime_ns for p in study.rglob("*") if p.is_file()} == before

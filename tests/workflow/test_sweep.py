@@ -12,10 +12,10 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from project import REPOSITORY, Project
+from project import REPOSITORY, SMALL_MODEL, Project
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.plots.plot_registry import PLOTS
-from tfscaling.records.phases import PHASES, WALL_PHASES
+from tfscaling.records.phases import PHASES, TRAINER_PHASES
 from tfscaling.study import order
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import run_path
@@ -89,7 +89,7 @@ def test_phases_sum_to_the_wall_time(finished: Project) -> None:
         for line in lines:
             passed.setdefault(line["event"], []).append(line["time_s"] - started_s(record))
         sum_s = 0.0
-        for name in WALL_PHASES:
+        for name in TRAINER_PHASES:
             sum_s += phases[name]
             event = PHASES[name].event
             # evaluations between epochs are taken off the training, and added after it
@@ -187,7 +187,7 @@ def test_the_shim_has_the_same_target(finished: Project) -> None:
 
 def test_a_run_outside_the_grid_is_refused(finished: Project) -> None:
     path = (
-        "results/runs/platform=laptop/model=mnist_cnn/strategy=multi_worker_mirrored/"
+        f"results/runs/platform=laptop/model={SMALL_MODEL}/strategy=multi_worker_mirrored/"
         "recipe=tiny/nodes=3/gpus_per_node=0/tasks_per_node=1/repeat=1/run.json"
     )
     done = finished.snakemake(path, "--dry-run", check=False)

@@ -36,8 +36,8 @@ def test_why_a_point_takes_no_part(
     assert eligibility.why_not(ROW | changes, Counter(statuses)) == reason
 
 
-@pytest.mark.parametrize(("trained", "is_ineligible"), [(59_950, False), (59_930, True)])
-def test_a_thousandth_of_the_examples_is_no_other_work(trained: int, is_ineligible: bool) -> None:
+@pytest.mark.parametrize(("trained", "is_ineligible"), [(59_904, False), (59_870, True)])
+def test_two_thousandths_are_no_other_work(trained: int, is_ineligible: bool) -> None:
     row = ROW | {"examples_trained": trained}
     assert bool(eligibility.why_not(row, Counter(ok=6), 60_000)) is is_ineligible
 

@@ -43,7 +43,7 @@ MALFORMED: dict[str, tuple[Sequence[str | int], Any, str, str, str]] = {
         (*PLATFORM, "partitions"), "a", "platforms.cluster.partitions", '"a"',
         "did you mean 'partition'?"),
     "unknown_key_of_a_recipe_far_from_all": (
-        (*RECIPE, "zzz"), 1, "recipes.weak.zzz", "1", "allowed: communication, dataset, epochs"),
+        (*RECIPE, "zzz"), 1, "recipes.weak.zzz", "1", "allowed: attribution, communication"),
     "unknown_key_that_is_a_number": ((*PLATFORM, 3), 1, "platforms.cluster", "1", "allowed: "),
     "empty_axis": ((*BLOCK, "nodes"), [], "grid[0].nodes", "[]", "a list of at least 1"),
     "zero_nodes": ((*BLOCK, "nodes"), 0, "grid[0].nodes", "0", "1 or more"),

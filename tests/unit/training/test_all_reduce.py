@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
+from generator import training_report
 from strategy_rank import (
     GLOBAL_BATCH,
     PARAMETERS,
@@ -21,12 +22,14 @@ from strategy_rank import (
     training_spec,
 )
 from tfscaling.datasets.catalogue import Arrays
-from tfscaling.records import events
+from tfscaling.records import events, run_results
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Epoch
+from tfscaling.training import all_reduce_loop
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.all_reduce_loop import COMPUTE_STEPS
 from tfscaling.training.loop import Result, order_of_epoch
+from tfscaling.training.pipeline import Datasets, PipelineTrainer
 
 #: The last one is incomplete.
 STEPS = -(-TRAIN_EXAMPLES // GLOBAL_BATCH)
@@ -225,6 +228,42 @@ def test_computation_alone_is_as_long_as_the_work() -> None:
     waiting = Trainer(strategy, waiting_model, arrays, training_spec(GLOBAL_BATCH))
     assert min(waiting.compute_steps()) > 0.05
     assert np.median(make_trainer().compute_steps()) < 0.05
+
+
+def test_a_slow_pipeline_is_found_to_be_the_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(all_reduce_loop, "ATTRIBUTION_ROUNDS", 2)
+    monkeypatch.setattr(all_reduce_loop, "COUNTED_STEPS", 3)
+    arrays = synthetic_arrays()
+    images = (arrays.x_train / np.float32(255), arrays.y_train.astype(np.int32))
+    batches = tf.data.Dataset.from_tensor_slices(images).batch(GLOBAL_BATCH)
+
+    def slowed(x: Any, y: Any) -> tuple[Any, Any]:
+        with tf.control_dependencies([tf.py_function(lambda: time.sleep(0.1), [], [])]):
+            return tf.identity(x), y
+
+    one_by_one = tf.data.Options()
+    one_by_one.experimental_optimization.map_parallelization = False
+    trainer = PipelineTrainer(
+        tf.distribute.OneDeviceStrategy("CPU:0"),
+        small_model,
+        Datasets(batches.map(slowed).with_options(one_by_one), batches),
+        training_spec(GLOBAL_BATCH, epochs=1, steps_per_execution=1),
+    )
+    log = EventLog(tmp_path / "events", 0)
+    result = trainer.train(log, print)
+    report = training_report(0, steps=result.steps, attribution=trainer.attribute(log))
+    found = run_results.metrics([report], 1.0).attribution
+    assert found is not None
+    others = (found.computation, found.communication, found.stragglers)
+    assert found.input.low > max(each.high for each in others)
+
+
+def test_arrays_in_memory_add_no_input_that_is_waited_for(tmp_path: Path) -> None:
+    rounds = make_trainer().attribute(EventLog(tmp_path / "events", 0))
+    assert len(rounds) == all_reduce_loop.ATTRIBUTION_ROUNDS
+    assert min(min(msgspec.structs.astuple(each)) for each in rounds) > 0
 
 
 def test_seeds_decide_the_result(tmp_path: Path) -> None:

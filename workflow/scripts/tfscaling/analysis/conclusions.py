@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         findings,
         methodology,
         scaling_laws,
+        what_holds_back,
     )
     from tfscaling.analysis.evidence import Study
     from tfscaling.tables import formats, published
@@ -35,6 +36,7 @@ else:
     findings = LateModule("tfscaling.analysis.findings")
     methodology = LateModule("tfscaling.analysis.methodology")
     scaling_laws = LateModule("tfscaling.analysis.scaling_laws")
+    what_holds_back = LateModule("tfscaling.analysis.what_holds_back")
     formats = LateModule("tfscaling.tables.formats")
     published = LateModule("tfscaling.tables.published")
 
@@ -141,6 +143,15 @@ CONCLUSIONS: dict[str, Conclusion] = {
         communication.table,
         lambda table, _: formats.markdown(communication.as_text(table)),
         communication.as_text,
+    ),
+    "attribution": Conclusion(
+        "What holds it back",
+        "The parts of a step: input, computation, waiting for slower ranks and communication, from "
+        "steps with and without real input and synchronisation, with what is certainly the "
+        "largest. Measured where the recipe has `attribution: true`.",
+        what_holds_back.table,
+        lambda table, _: formats.markdown(what_holds_back.as_text(table)),
+        what_holds_back.as_text,
     ),
     "methodology": Conclusion(
         "Methodology",

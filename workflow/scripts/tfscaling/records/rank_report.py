@@ -174,6 +174,19 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     input_wait_s: float = 0.0
 
 
+class AttributionRound(msgspec.Struct, frozen=True, array_like=True):
+    """Mean seconds of a step in each of four ways.
+
+    Real input is that of the training; kept is a batch that is on the devices already. Alone is
+    forward and backward pass without all-reduce and update.
+    """
+
+    real_s: float
+    kept_s: float
+    real_alone_s: float
+    kept_alone_s: float
+
+
 class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag_field="kind"):
     """The report of a rank that trained."""
 
@@ -181,6 +194,9 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     steps: tuple[Execution, ...]
     compute_steps: Annotated[
         tuple[float, ...], Meta(description="Seconds of steps of computation alone.")
+    ] = ()
+    attribution: Annotated[
+        tuple[AttributionRound, ...], Meta(description="Empty unless the recipe asks for it.")
     ] = ()
     warnings: tuple[str, ...] = ()
 

@@ -100,6 +100,39 @@ class Computation(Part, frozen=True, kw_only=True):
     slowest_host: Annotated[str | None, Meta(description="Its host.")]
 
 
+class Share(Part, frozen=True, kw_only=True):
+    """A part of a step as a fraction of it; noise can make it slightly negative."""
+
+    median: Annotated[float, Meta(description="Of the rounds.")]
+    low: Annotated[float, Meta(description="Of the round with the least.")]
+    high: Annotated[
+        float,
+        Meta(
+            description="Of the round with the most - low to high is a 97 % interval of the "
+            "median for six rounds."
+        ),
+    ]
+
+
+class Attribution(Part, frozen=True, kw_only=True):
+    """What holds a step back: its parts, which sum to 1 in each round."""
+
+    rounds: Positive
+    step_time_s: Annotated[float, Meta(description="Median step of a round, with real input.")]
+    input: Annotated[Share, Meta(description="What real input adds to a step.")]
+    computation: Annotated[
+        Share, Meta(description="Forward and backward pass alone of the median rank.")
+    ]
+    stragglers: Annotated[
+        Share, Meta(description="What they take on the slowest rank above the median one.")
+    ]
+    communication: Annotated[
+        Share, Meta(description="The rest - all-reduce, and the update of the weights.")
+    ]
+    input_rank: Annotated[int, Meta(description="The rank whose input adds most to its steps.")]
+    input_host: Annotated[str, Meta(description="Its host.")]
+
+
 class Metrics(Computation, frozen=True, kw_only=True):
     """What the run measured besides its phases."""
 
@@ -142,6 +175,9 @@ class Metrics(Computation, frozen=True, kw_only=True):
             description="Part of a step in which the rank that waits longest waits for its "
             "pipeline - mean over the steps after the first; null for arrays, which are in memory."
         ),
+    ] = None
+    attribution: Annotated[
+        Attribution | None, Meta(description="Null unless the recipe asks for it.")
     ] = None
     throughput_examples_per_s: Annotated[
         float | None,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from tfscaling.records import phases, program_results, run_record
+from tfscaling.records import attribution, phases, program_results, run_record
 from tfscaling.records.events import Event, times
 from tfscaling.records.phases import Phases
 from tfscaling.records.rank_report import (
@@ -202,6 +202,7 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None) -> Metric
         test_accuracy=chief.test_accuracy,
         step_time_s=step_time_s,
         input_wait_s=statistics.fmean(waited) if any(waited) else None,
+        attribution=attribution.attribution(reports),
         throughput_examples_per_s=examples / train_time_s if examples and train_time_s else None,
         examples_trained=chief.examples_trained,
         epochs=chief.epochs,

@@ -439,6 +439,13 @@ class Recipe(Keys, frozen=True, kw_only=True):
             "epochs",
         ),
     ] = None
+    attribution: Annotated[
+        bool,
+        about(
+            "If true, the run measures after the training what holds a step back - input, "
+            "computation, communication or slower ranks - by 360 more steps."
+        ),
+    ] = False
     steps_per_execution: Annotated[
         int,
         Meta(ge=1, le=1_000_000_000),

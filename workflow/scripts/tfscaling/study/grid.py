@@ -344,6 +344,12 @@ def _check_pipeline(
         value = getattr(recipe, key)
         raise ConfigError(problem(["recipes", name, key], value, reason, sources))
 
+    if recipe.attribution and coordinated:
+        refuse(
+            "attribution",
+            f"strategy {coordinated[0]} has parameter servers, without which no step can be made; "
+            "allowed: single, mirrored, multi_worker_mirrored",
+        )
     if recipe.dataset is None or not user_code.is_pipeline(recipe.dataset):
         if recipe.steps_per_epoch is not None:
             refuse("steps_per_epoch", "only of a dataset whose function has an argument `context`")

@@ -20,7 +20,8 @@ from tfscaling.study.run_spec import PLACEHOLDERS
 TRAINER_KEYS = (
     *("dataset", "loss", "optimizer", "learning_rate", "learning_rate_scaling", "momentum"),
     *("train_examples_max", "test_examples_max", "evaluation_interval_epochs"),
-    *("steps_per_execution", "precision", "communication", "parameter_servers"),
+    *("steps_per_epoch", "steps_per_execution", "attribution", "precision", "communication"),
+    "parameter_servers",
 )
 #: Keys that only mean something with a program.
 PROGRAM_KEYS = ("observe", "train_examples", "patterns", "log_folder")

@@ -17,7 +17,13 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.datasets.pipelines import PipelineContext
 from tfscaling.jobs.rank_process import RankContext, on_gpus
 from tfscaling.records import prepared_data
-from tfscaling.records.rank_report import Rank, RankReport, ServerReport, TrainingReport
+from tfscaling.records.rank_report import (
+    AttributionRound,
+    Rank,
+    RankReport,
+    ServerReport,
+    TrainingReport,
+)
 from tfscaling.study import user_code, variants
 from tfscaling.study.run_spec import JobSpec, RunSpec
 from tfscaling.training import devices, models, parameter_server, user_model
@@ -121,11 +127,14 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
 
     result = trainer.train(events, report_line)
     compute_steps: list[float] = []
+    rounds: list[AttributionRound] = []
     if result.diverged:
         events.add("evaluated")  # the phase is there, and empty: nothing is left to evaluate
     else:
         report_line(trainer.evaluate(result, events, "evaluated"))
         compute_steps = trainer.compute_steps()
+        if spec.recipe.attribution and isinstance(trainer, AllReduceLoop):
+            rounds = trainer.attribute(events)
     events.add("probed", steps=len(compute_steps))
     files = prepared_data.files_folder(dataset_file)
     return TrainingReport(
@@ -150,6 +159,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         epochs=tuple(result.epochs),
         steps=tuple(result.steps),
         compute_steps=tuple(compute_steps),
+        attribution=tuple(rounds),
         test_loss=result.test_loss,
         test_accuracy=result.test_accuracy,
     )
