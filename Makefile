@@ -1,14 +1,26 @@
-# make demo | test | lint | schemas | bench | cluster-up NODES=12 | cluster-down | setup [CUDA=1] | partial | lock
+# make demo | own | run CONFIG=FILE | test | lint | schemas | bench | examples | cluster-up NODES=12 | cluster-down | setup [CUDA=1] | partial | lock
 SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON ?= python3
 NODES ?= 12
 SNAKEMAKE = snakemake --profile profiles/local
-.PHONY: setup demo test test-here test-slurm lint schemas bench cluster-up cluster-down partial lock
+.PHONY: setup demo own run test test-here test-slurm lint schemas bench examples cluster-up cluster-down partial lock
 
 demo: setup
 	$(SNAKEMAKE) --configfile config/demo.yaml
 	@cat results/demo/tables/comparison.md
+
+# a start for a training of your own; the study's folder of results is results/own
+own:
+	@test ! -e own || { echo "own/ is there already; nothing is written" >&2; exit 1; }
+	cp -r resources/own own
+	@echo "own/training.py has a model and its data, own/config.yaml the grid."
+	@echo "Measure it on this machine: make run CONFIG=own/config.yaml"
+
+# a sweep on this machine, processes as nodes, and its table
+run: setup
+	$(SNAKEMAKE) --configfile $(CONFIG)
+	@sed -n 's/^study: *//p' $(CONFIG) | xargs -I{} cat results/{}/tables/comparison.md
 
 test: setup
 	provision/virtual/install
@@ -38,6 +50,11 @@ schemas: setup
 bench: setup
 	python benchmarks/dry_run.py
 	python benchmarks/aggregation.py
+
+# every example, on this machine and on a virtual Slurm cluster
+examples: setup
+	provision/virtual/install
+	pytest tests/examples
 
 # tables and plots of whatever has finished, for the configuration in config/ (or CONFIG=FILE)
 partial: setup

@@ -15,7 +15,7 @@ import yaml
 from project import REPOSITORY, SMALL_MODEL, Project
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.plots.plot_registry import PLOTS
-from tfscaling.records.phases import PHASES, WALL_PHASES
+from tfscaling.records.phases import PHASES, TRAINER_PHASES
 from tfscaling.study import order
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import run_path
@@ -89,7 +89,7 @@ def test_phases_sum_to_the_wall_time(finished: Project) -> None:
         for line in lines:
             passed.setdefault(line["event"], []).append(line["time_s"] - started_s(record))
         sum_s = 0.0
-        for name in WALL_PHASES:
+        for name in TRAINER_PHASES:
             sum_s += phases[name]
             event = PHASES[name].event
             # evaluations between epochs are taken off the training, and added after it
@@ -164,7 +164,7 @@ def test_every_output_warns_of_logical_devices_and_the_one_machine(finished: Pro
 
 def test_single_runs_decide_and_claim_nothing(finished: Project) -> None:
     choices = finished.table("results/main/tables/decision.csv")
-    assert {row["goal"] for row in choices} >= {"execution_time_s", "cost_usd", "test_accuracy"}
+    assert {row["goal"] for row in choices} >= {"execution_time_s", "cost_usd", "quality"}
     found = finished.table("results/main/tables/findings.csv")
     assert "scaling" in {row["topic"] for row in found}
     assert {row["support"] for row in choices + found} <= {"too few runs", "not measured"}

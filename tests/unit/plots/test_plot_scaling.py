@@ -136,13 +136,13 @@ TIMES = {column: 1.0 + number for number, column in enumerate(plot_scaling.PHASE
 def test_the_phases_stack_in_their_order_and_the_queue_is_none_of_them() -> None:
     (axes,) = plot_scaling.time_split(tables_of(point(1, queue_time_s=500.0, **TIMES)), "T").axes
     bars = [(patch.get_x(), patch.get_width()) for patch in axes.patches]
-    assert bars == [(sum(range(1, n)), float(n)) for n in range(1, 9)]
+    assert bars == [(sum(range(1, n)), float(n)) for n in range(1, 1 + len(TIMES))]
     assert axes.get_xlim()[1] < 50
 
 
 def test_phases_differ_in_colour_and_neighbours_in_more_than_that() -> None:
     (axes,) = plot_scaling.time_split(tables_of(point(1, **TIMES)), "T").axes
-    assert len({patch.get_facecolor() for patch in axes.patches}) == 8
+    assert len({patch.get_facecolor() for patch in axes.patches}) == len(TIMES)
     hatches = [patch.get_hatch() for patch in axes.patches]
     assert all(a != b for a, b in itertools.pairwise(hatches))
 
@@ -165,7 +165,7 @@ def test_each_platform_has_a_panel_and_each_point_a_bar_with_its_name() -> None:
 def test_a_phase_that_was_not_measured_takes_no_room() -> None:
     row = point(1, **{**TIMES, "launch_time_s": None, "train_time_s": np.nan})
     (axes,) = plot_scaling.time_split(tables_of(row), "T").axes
-    assert sum(patch.get_width() for patch in axes.patches) == sum(range(1, 9)) - 1 - 7
+    assert sum(patch.get_width() for patch in axes.patches) == sum(TIMES.values()) - 1 - 7
 
 
 def test_a_line_of_other_work_says_why_it_has_no_speedup() -> None:

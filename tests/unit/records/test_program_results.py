@@ -99,6 +99,12 @@ def test_metrics_are_of_the_chief_and_examples_of_all_ranks() -> None:
     assert program_results.steps_per_epoch(reports(OBSERVED)) == 6
 
 
+def test_evaluations_may_be_all_that_is_told() -> None:
+    found = program_results.metrics(reports(changed(epochs=())))
+    assert [(epoch.epoch, epoch.test_accuracy) for epoch in found.epochs] == [(1, 0.7), (2, 0.75)]
+    assert (found.loss, found.test_accuracy) == (None, 0.75)
+
+
 def test_a_program_that_says_nothing_has_no_metrics() -> None:
     found = program_results.metrics(reports(None, None))
     known = {name for name, value in msgspec.structs.asdict(found).items() if value}

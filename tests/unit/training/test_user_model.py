@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.study import user_code
 from tfscaling.study.config import CROSS_ENTROPY, Recipe
-from tfscaling.training import models, user_model
+from tfscaling.training import models, parameter_server, user_model
 from tfscaling.training.user_model import ModelError
 
 keras = pytest.importorskip("keras")
@@ -188,6 +189,20 @@ def test_models_with_a_loss_of_their_own_train_themselves_unless_the_recipe_says
 def asked(model: Any, replicas: int = 1, **keys: Any) -> Any:
     user_model.compile_as_asked(model, recipe(**keys), replicas)
     return model.optimizer
+
+
+@pytest.mark.parametrize("name", TRAINS_ITSELF)
+def test_parameter_servers_refuse_what_trains_itself_unless_it_is_to_be_a_classifier(
+    name: str,
+) -> None:
+    function, own = TRAINS_ITSELF[name]
+    labels = np.zeros(4, np.int32)
+    arrays = Arrays(np.zeros((4, 4), np.float32), labels, np.zeros((4, 4), np.float32), labels)
+    refused = pytest.raises(ModelError, match="parameter servers") if own else nullcontext()
+    with refused:
+        parameter_server.check_model(function(), arrays, recipe())
+    if name == "compiled":
+        parameter_server.check_model(function(), arrays, recipe(loss=CROSS_ENTROPY))
 
 
 def test_the_compiled_optimizer_is_used_where_the_recipe_gives_nothing() -> None:

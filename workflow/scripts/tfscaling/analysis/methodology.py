@@ -42,6 +42,7 @@ SLACK_S = 0.05
 TIME = "execution_time_s"
 LOW, HIGH = f"{TIME}_low", f"{TIME}_high"
 LAUNCH, IMPORT, RENDEZVOUS = "launch_time_s", "import_time_s", "rendezvous_time_s"
+PROGRAM = "program_time_s"
 WORK = ("data_time_s", "build_time_s", "first_step_time_s", "train_time_s")
 APART = (LAUNCH, IMPORT, RENDEZVOUS, "build_time_s", "evaluation_time_s")
 SETUP = ("hosts", "machines", "kernel", "network_mbit_per_s", "git_commit", "started")
@@ -190,8 +191,11 @@ def _setup(data: Data) -> Iterator[Part]:
 
 def _is_sum(runs: pd.DataFrame) -> pd.Series:
     """Whether the time of each run is the sum of its phases; the launch may overlap the rest."""
-    seconds = runs[[*WORK, IMPORT, RENDEZVOUS, LAUNCH, TIME]].astype(float)
-    phases = seconds[[*WORK, IMPORT, RENDEZVOUS]].sum(axis=1, skipna=False)
+    seconds = runs[[*WORK, IMPORT, RENDEZVOUS, PROGRAM, LAUNCH, TIME]].astype(float)
+    of_trainer = seconds[[*WORK, IMPORT, RENDEZVOUS]].sum(axis=1, skipna=False)
+    # of a program with what was observed of it
+    of_program = seconds[[*WORK, IMPORT, PROGRAM]].sum(axis=1)
+    phases = of_trainer.where(seconds[PROGRAM].isna(), of_program)
     longest = phases + seconds[LAUNCH] + SLACK_S
     return (phases - SLACK_S <= seconds[TIME]) & (seconds[TIME] <= longest)
 

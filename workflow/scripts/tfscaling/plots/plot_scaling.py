@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +35,7 @@ PHASE_STYLES = {
     "build_time_s": ("#CC79A7", "...."),
     "first_step_time_s": ("#009E73", "\\\\\\\\"),
     "train_time_s": ("#56B4E9", ""),
+    "program_time_s": ("#999933", "...."),
     "evaluation_time_s": ("#0072B2", "////"),
 }
 
@@ -173,12 +175,13 @@ def time_split(tables: Tables, title: str) -> Figure:
     figure = Figure(figsize=(plot_axes.AXES_WIDTH, 1.5), layout="constrained")
     panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=sizes)[:, 0]
     titles = plot_series.platform_titles(table)
+    known = [column for column in PHASE_STYLES if not np.isnan(values(planned, column)).all()]
     for axes, (name, rows) in zip(panels, groups, strict=True):
         point = rows.iloc[0]
         own = [axis for axis in POINT_AXES[1:] if axis == "nodes" or rows[axis].nunique() > 1]
         fixed = [axis for axis in plot_series.varying(table) if axis not in own]
         texts = [axis_text(axis, point) for axis in fixed]
-        _bars(axes, rows, own)
+        _bars(axes, rows, own, known)
         axes.set_title(", ".join([titles[str(name)], *texts]), loc="left", fontsize="medium")
     figure.suptitle(title)
     scales = "; every panel has its own scale" if len(groups) > 1 else ""
@@ -190,11 +193,12 @@ def time_split(tables: Tables, title: str) -> Figure:
     return figure
 
 
-def _bars(axes: Any, rows: pd.DataFrame, shown: list[str]) -> None:
+def _bars(axes: Any, rows: pd.DataFrame, shown: list[str], phases: Sequence[str]) -> None:
     """One bar per row from top to bottom; a cross and the status where nothing was measured."""
     position = np.arange(len(rows))
     left = np.zeros(len(rows))
-    for column, (colour, hatch) in PHASE_STYLES.items():
+    for column in phases:
+        colour, hatch = PHASE_STYLES[column]
         width = np.nan_to_num(values(rows, column)).clip(0)
         style = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.3}
         axes.barh(position, width, left=left, height=0.75, label=PHASES[column].label, **style)

@@ -209,10 +209,13 @@ def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
 
 
 def _epochs(seen: Observed) -> Iterator[Epoch]:
-    """The epochs with the evaluation that followed each."""
-    evaluated = {each.epoch: each for each in seen.evaluations}
+    """The epochs with the evaluation that followed each; evaluations may be all that is told."""
+    evaluated = {each.epoch: each for each in seen.evaluations if each.epoch > 0}
+    trained = seen.epochs or tuple(
+        ObservedEpoch(epoch=number, time_s=None, metrics={}) for number in evaluated
+    )
     before_s = seen.first_step_s
-    for epoch in seen.epochs:
+    for epoch in trained:
         duration_s = None
         if epoch.time_s is not None and before_s is not None:
             duration_s = max(0.0, epoch.time_s - before_s)

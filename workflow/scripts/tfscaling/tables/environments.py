@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from datetime import datetime
@@ -73,7 +74,15 @@ def _differing(ranks: Sequence[Rank]) -> list[HostFacts]:
 def _text(value: object) -> str | None:
     if value is None or value == () or value == {}:
         return None
+    if isinstance(value, dict):
+        return _mapping_text(*value.items())
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+@functools.cache
+def _mapping_text(*items: tuple[str, object]) -> str:
+    """The mapping as JSON; thousands of runs have the same few."""
+    return json.dumps(dict(items), sort_keys=True)
 
 
 def _distinct(values: Sequence[object]) -> str | None:
@@ -97,20 +106,18 @@ def shared_with(rows: Sequence[Row]) -> list[int | None]:
             for machine in row["machines"].split():
                 span = (start_s, start_s + row["wall_time_s"], number)
                 spans.setdefault(machine, []).append(span)
-    others: dict[int, set[int]] = {}
+    others: list[set[int]] = [set() for _ in rows]
     for machine_spans in spans.values():
-        if len(machine_spans) == 1:
+        if len(machine_spans) == 1:  # as nearly always
             continue
-        running: list[tuple[float, float, int]] = []
-        for span in sorted(machine_spans):
-            running = [other for other in running if other[1] > span[0]]
-            for other in running:
-                others.setdefault(span[2], set()).add(other[2])
-                others.setdefault(other[2], set()).add(span[2])
-            running.append(span)
-    for number, sharing in others.items():
-        found[number] = len(sharing)
-    return found
+        running: list[tuple[float, int]] = []
+        for start_s, end_s, number in sorted(machine_spans):
+            running = [other for other in running if other[0] > start_s]
+            for _, other in running:
+                others[number].add(other)
+                others[other].add(number)
+            running.append((end_s, number))
+    return [None if own is None else len(others[number]) for number, own in enumerate(found)]
 
 
 def differences(runs: pd.DataFrame) -> pd.DataFrame:

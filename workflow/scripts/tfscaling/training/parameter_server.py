@@ -22,6 +22,7 @@ from tfscaling.jobs import heartbeat, rank_files
 from tfscaling.records import events as rank_events
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Execution
+from tfscaling.study.config import Recipe
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.training import user_model
 from tfscaling.training.loop import (
@@ -89,6 +90,13 @@ class Batch(NamedTuple):
     number: Any
 
 
+def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
+    """Raise ModelError unless the workers can train the model: as a classifier only."""
+    if user_model.trains_itself(model, recipe):
+        raise user_model.ModelError(NO_OWN_STEP)
+    user_model.check_classifier(model, user_model.problem_of_labels(arrays))
+
+
 class ParameterServerTrainer(TrainingLoop):
     """The coordinator's part; a replica is a worker.
 
@@ -118,9 +126,7 @@ class ParameterServerTrainer(TrainingLoop):
         keras.utils.set_random_seed(self.seed)
         with strategy.scope():
             self.model = build_model()
-            if user_model.trains_itself(self.model, self.recipe):
-                raise user_model.ModelError(NO_OWN_STEP)
-            user_model.check_classifier(self.model, user_model.problem_of_labels(arrays))
+            check_model(self.model, arrays, self.recipe)
             variables = self.model.trainable_variables
             self.optimizer = make_optimizer(self.recipe, self.replicas)
             self.optimizer.build(variables)

@@ -1,0 +1,85 @@
+"""Every example, run as its README says, and all of them in one grid on a virtual cluster.
+
+They train for minutes: `make examples` runs these tests, `make test` only checks the grids
+(tests/workflow/test_examples.py).
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from project import REPOSITORY, Project
+from virtual_cluster import Cluster, start
+
+EXAMPLES = sorted(path.parent.name for path in REPOSITORY.glob("examples/*/config.yaml"))
+
+
+def new_project(folder: Path) -> Project:
+    """A project with the examples."""
+    shutil.copytree(REPOSITORY / "examples", folder / "examples")
+    return Project(folder)
+
+
+def config_of(name: str) -> dict[str, Any]:
+    """The example's configuration, each point run once for one epoch."""
+    text = (REPOSITORY / f"examples/{name}/config.yaml").read_text()
+    config: dict[str, Any] = yaml.safe_load(text)
+    for block in config["grid"]:
+        block["repeats"] = 1
+    for recipe in config["recipes"].values():
+        recipe["epochs"] = 1
+    config["comparison"]["columns"] = ["execution_time_s", "speedup", "quality"]
+    return config
+
+
+def run(project: Project, config: dict[str, Any], profile: str = "local", **options: Any) -> None:
+    """Prepare genuine MNIST, which the published script reads, and run the grid."""
+    name = project.overlay(config)
+    project.snakemake("results/datasets/mnist.npz", config=[name])
+    project.snakemake(config=[name], profile=profile, **options)
+
+
+def assert_all_measured(project: Project, study: str) -> None:
+    """All points ran, have a quality, and the page is there."""
+    rows = project.table(f"results/{study}/tables/comparison.csv")
+    assert rows
+    for row in rows:
+        assert row["status"] == "ok", row
+        assert float(row["execution_time_s"]) > 0
+        assert math.isfinite(float(row["quality"])), row
+    assert (project.folder / f"results/{study}/report.html").stat().st_size > 0
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_it_runs_on_this_machine(tmp_path: Path, name: str) -> None:
+    project = new_project(tmp_path)
+    config = config_of(name)
+    run(project, config)
+    assert_all_measured(project, config["study"])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Four nodes of a real Slurm cluster on this machine."""
+    started = start(tmp_path_factory.mktemp("vc"), "--nodes", "4", "--cpus-per-node", "2")
+    try:
+        yield started
+    finally:
+        started.tool("down")
+
+
+def test_all_of_them_run_in_one_grid_on_slurm(tmp_path: Path, cluster: Cluster) -> None:
+    project = new_project(tmp_path)
+    configs = [config_of(name) for name in EXAMPLES]
+    blocks = [{**block, "platform": "cpu"} for config in configs for block in config["grid"]]
+    recipes = {key: value for c in configs for key, value in c["recipes"].items()}
+    config = {"study": "examples", "grid": blocks, "recipes": recipes}
+    config["comparison"] = configs[0]["comparison"]
+    run(project, config, "slurm", environ=cluster.environ)
+    assert_all_measured(project, "examples")
