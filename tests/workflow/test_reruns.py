@@ -118,6 +118,25 @@ def test_fetching_the_dataset_again_reruns_no_training(copied: Project) -> None:
     assert copied.planned() == set()
 
 
+def test_a_dataset_that_is_missing_or_made_anew_repeats_no_finished_run(copied: Project) -> None:
+    content = changed()
+    content["grid"][0]["nodes"] = [1, 2, 3]
+    copied.overlay(content)
+    new = copied.planned()
+    assert {axis(path, "nodes") for path in new} == {"3"}
+    # what is to run is planned in the same start, and nothing else
+    assert copied.planned("--forcerun", "prepare_dataset") == new
+    records = {path: path.stat().st_mtime_ns for path in copied.folder.rglob("run.json")}
+    dataset = copied.folder / "results/datasets/mnist.npz"
+    dataset.rename(dataset.with_suffix(".away"))
+    done = copied.snakemake(check=False)
+    assert done.returncode != 0
+    assert "results/datasets/mnist.npz is missing" in done.stdout
+    assert {path: path.stat().st_mtime_ns for path in copied.folder.rglob("run.json")} == records
+    dataset.with_suffix(".away").rename(dataset)
+    assert copied.planned() == new
+
+
 def rules_to_do(project: Project, snakefile: Path) -> set[str]:
     """The rules of the jobs that a dry-run would start, but `all`, which makes nothing."""
     done = project.snakemake("--dry-run", snakefile=str(snakefile)).stdout

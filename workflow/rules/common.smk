@@ -172,14 +172,15 @@ def run_priority(wildcards):
 def prepared_dataset(wildcards):
     """The file that the ranks of a run read; none for a user's program.
 
-    That it is made again is a reason to run only for runs that are to be made of it: see
-    `runs_of_changed_data`.
+    That it is made again is a reason to run only for runs that are to be made, which have no
+    record or are among `runs_of_changed_data`: Snakemake looks at no other reason of theirs then.
     """
     spec = run_of(wildcards).spec
     if spec.dataset is None:
         return []
     file = f"results/datasets/{data_of(spec)}.npz"
-    return file if spec.path in runs_of_changed_data() else ancient(file)
+    is_made = Path(ROOT, "runs", spec.path, "run.json").exists()
+    return ancient(file) if is_made and spec.path not in runs_of_changed_data() else file
 
 
 @functools.cache
@@ -352,6 +353,24 @@ def refuse_beyond_budget():
     refusal = refusal or costed_plan.batch_problem(CONFIG, GRID.runs, datasets, SOURCES)
     if refusal:
         sys.exit(refusal)
+
+
+def refuse_to_repeat_finished():
+    """End with one line if a dataset that is missing would make finished runs again.
+
+    Snakemake makes again what reads a file that was missing, whatever its time is.
+    """
+    for job in workflow.dag.needrun_jobs():
+        if job.rule.name == rules.train.rule.name and workflow.is_main_process:
+            made_again = workflow.dag.reason(job).updated_input_run & set(job.input)
+            finished = all(Path(path).exists() for path in job.output)
+            due = finished and run_of(job.wildcards).spec.path in runs_of_changed_data()
+            if made_again and finished and not due:
+                (file,) = made_again
+                sys.exit(
+                    f"{file} is missing, and finished runs would be made again with it; make it "
+                    f"first by the same command: snakemake {shlex.quote(str(file))} …"
+                )
 
 
 def unfinished_outputs():

@@ -42,6 +42,17 @@ def test_the_module_and_its_packages_count() -> None:
     assert Code(("a.b.net:model",)).checksums()["a/b/net.py"] == digest
 
 
+def test_a_folder_of_the_same_name_elsewhere_is_not_the_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    (other / "a").mkdir(parents=True)
+    (other / "a/net.py").write_text(TRAP)
+    monkeypatch.syspath_prepend(other)
+    write(a__net="import numpy\n")
+    assert found("a.net:model") == {"a/net.py"}
+
+
 IMPORTS = {
     "module": "import a.part\n",
     "renamed": "import a.part as p\n",

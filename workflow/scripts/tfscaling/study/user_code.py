@@ -181,7 +181,11 @@ def _find(name: str, folder: Path) -> ModuleSpec | None:
     sys.path.insert(0, str(folder))
     try:
         specs = (finder.find_spec(name, None) for finder in sys.meta_path)
-        return next((spec for spec in specs if spec is not None), None)
+        found = next((spec for spec in specs if spec is not None), None)
+        if found is not None and found.submodule_search_locations is not None:
+            # a package without __init__.py has those of sys.path as it is when they are asked for
+            found.submodule_search_locations = list(found.submodule_search_locations)
+        return found
     finally:
         sys.path.remove(str(folder))
 
