@@ -81,8 +81,8 @@ def test_accuracy_is_lost_only_where_it_is(kind: tuple[str, float]) -> None:
     false = []
     for _ in range(TRIALS):
         accuracy = 1 - 0.02 * np.exp(noise(*kind, 12, dice))
-        tables = sweeps.tables(execution_time_s=times, accuracy=accuracy)
-        false.append(bool(supported(*tables, "accuracy")))
+        tables = sweeps.tables(execution_time_s=times, quality=accuracy)
+        false.append(bool(supported(*tables, "quality")))
     assert share(false) <= FALSE_MAX
 
 

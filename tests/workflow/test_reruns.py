@@ -164,7 +164,8 @@ def test_without_snakemakes_memory_the_tables_are_those_of_the_configuration(
     shutil.rmtree(copied.folder / ".snakemake")
     study = copied.folder / "results/main"
     before = {path: path.stat().st_mtime_ns for path in study.rglob("*.json")}
-    content = changed(platforms={"laptop": {"nodes_max": 8, **PRICE}})
+    comparison = {"title": "Priced", "columns": ["execution_time_s", "cost_usd"]}
+    content = changed(platforms={"laptop": {"nodes_max": 8, **PRICE}}, comparison=comparison)
     copied.overlay(content)
     assert {"write_config", "write_manifest", "collect", "compare"} <= rules_to_do(
         copied, REPOSITORY / "Snakefile"
@@ -172,32 +173,19 @@ def test_without_snakemakes_memory_the_tables_are_those_of_the_configuration(
     assert {path: path.stat().st_mtime_ns for path in study.rglob("*.json")} == before
     assert copied.planned() == set()
     copied.snakemake()
-    assert {bool(row["cost_usd"]) for row in copied.table() if row["status"] == "ok"} == {True}
-    assert rules_to_do(copied, REPOSITORY / "Snakefile") == set()
-
-    # of this key the manifest knows nothing
-    content["comparison"] = {"indifference": 0.1}
-    copied.overlay(content)
-    shutil.rmtree(copied.folder / ".snakemake")
-    to_do = rules_to_do(copied, REPOSITORY / "Snakefile")
-    assert {"write_config", "compare", "analyse", "plot", "write_report"} == to_do
-
-
-def test_price_and_title_reach_the_tables(copied: Project) -> None:
-    copied.overlay(
-        changed(
-            platforms={"laptop": {"nodes_max": 8, **PRICE}},
-            comparison={"title": "Priced", "columns": ["execution_time_s", "cost_usd"]},
-        )
-    )
-    copied.snakemake()
-    assert (
-        (copied.folder / "results/main/tables/comparison.md").read_text().startswith("# Priced\n")
-    )
+    assert (study / "tables/comparison.md").read_text().startswith("# Priced\n")
     for row in copied.table():
         if row["status"] == "ok":
             expected = 3.6 / 3600 * float(row["execution_time_s"]) * int(row["nodes"])
             assert float(row["cost_usd"]) == pytest.approx(expected)
+    assert rules_to_do(copied, REPOSITORY / "Snakefile") == set()
+
+    # of this key the manifest knows nothing
+    content["comparison"]["indifference"] = 0.1
+    copied.overlay(content)
+    shutil.rmtree(copied.folder / ".snakemake")
+    to_do = rules_to_do(copied, REPOSITORY / "Snakefile")
+    assert {"write_config", "compare", "analyse", "plot", "write_report"} == to_do
 
 
 def test_records_of_other_parameters_are_refused(copied: Project) -> None:
@@ -220,12 +208,12 @@ def test_records_of_other_parameters_are_refused(copied: Project) -> None:
 
 
 def test_runs_of_another_cluster_are_tabulated_but_not_run(copied: Project) -> None:
+    """And when the configuration has them no more, their tables and its old plots are removed."""
     content = changed()
     content["platforms"] = {
         "laptop": {"nodes_max": 8, "cluster": "here"},
-        "elsewhere": {"launcher": "local", "devices": "logical", "cpus_per_node": 2,
-                      "nodes_max": 8, "gpus_per_node_max": 4, "cluster": "there"},
-    }  # fmt: skip
+        "elsewhere": {"launcher": "local", "cpus_per_node": 2, "nodes_max": 8, "cluster": "there"},
+    }
     content["grid"][1]["platform"] = ["laptop", "elsewhere"]
     copied.overlay(content)
     assert {axis(p, "platform") for p in copied.planned()} == {"elsewhere"}
@@ -234,17 +222,6 @@ def test_runs_of_another_cluster_are_tabulated_but_not_run(copied: Project) -> N
     status = {row["platform"]: row["status"] for row in copied.table()}
     assert status == {"laptop": "excluded", "elsewhere": "missing"}
     assert sum(row["status"] == "ok" for row in copied.table()) == 5
-
-
-def test_tables_and_plots_of_an_earlier_configuration_are_removed(copied: Project) -> None:
-    content = changed()
-    content["platforms"] = {
-        "laptop": {"nodes_max": 8, "cluster": "here"},
-        "elsewhere": {"launcher": "local", "cpus_per_node": 2, "nodes_max": 8, "cluster": "there"},
-    }
-    content["grid"][1]["platform"] = ["laptop", "elsewhere"]
-    copied.overlay(content)
-    copied.snakemake("--config", "cluster=here")
     results = copied.folder / "results/main"
     made = {path.name for path in [*results.glob("tables/**/*.*"), *results.glob("plots/*")]}
     assert {"laptop.md", "elsewhere.md", "speedup.svg", "epochs.svg"} <= made

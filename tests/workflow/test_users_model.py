@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from project import REPOSITORY, Project
+from project import REPOSITORY, Project, axis
 
 SECTION = (
     (REPOSITORY / "config/README.md")
@@ -20,6 +21,13 @@ SECTION = (
 #: File → content, of the blocks whose first line is a comment with the file's name.
 FILES = dict(re.findall(r"```\w+\n# (\S+)\n(.*?)```", SECTION, re.DOTALL))
 MODULE, CONFIG = "own/quarters.py", "quarters.yaml"
+#: A study of one of two values of a parameter.
+FILTERS: dict[str, Any] = {
+    "study": "filters",
+    "grid": [{"platform": "laptop", "model": "own.quarters:model",
+              "recipe": "quarters+filters=4", "nodes": 1}],
+    "recipes": {"quarters": {"parameters": {"filters": [4, 8]}}},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +69,41 @@ def test_nothing_is_run_again(example: Project) -> None:
     assert "Nothing to be done" in example.snakemake("--dry-run", config=[CONFIG]).stdout
 
 
+def test_runs_of_a_parameters_values_are_recipes_of_their_own_and_changed_code_makes_them_stale(
+    example: Project, tmp_path: Path
+) -> None:
+    project = example.copy(tmp_path / "project")
+    configs, name = [CONFIG, project.overlay(FILTERS)], "quarters+filters=4"
+    project.snakemake(config=configs)
+    records = {r["axes"]["recipe"]: r for r in project.records() if r["axes"]["nodes"] == 1}
+    small, large = records[name], records["quarters"]
+    assert small["parameters"]["parameters"] == {"filters": 4}
+    assert small["ranks"][0]["model_parameters"] < large["ranks"][0]["model_parameters"]
+    assert small["environment"]["user_code"].keys() == {MODULE}
+    tables = "results/filters/tables"
+    (row,) = project.table(f"{tables}/comparison.csv")
+    assert (row["recipe"], row["status"], row["speedup"]) == (name, "ok", "1.0")
+    assert "Nothing to be done" in project.snakemake(config=configs).stdout
+
+    module = project.folder / MODULE
+    module.write_text(module.read_text() + "# edited\n")
+    assert project.planned(config=configs) == set()
+    done = project.snakemake(config=configs).stdout
+    assert "prepare_dataset" not in done
+    assert "train own.quarters:model" not in done
+    (row,) = project.table(f"{tables}/runs.csv")
+    assert row["status"] == "stale"
+    assert MODULE in row["reason"]
+
+    rerun = ("--config", "rerun=stale")
+    assert {axis(p, "recipe") for p in project.planned(*rerun, config=configs)} == {name}
+    assert len(project.planned(*rerun, config=[CONFIG])) == 2
+    assert "prepare_dataset" in project.snakemake(*rerun, config=configs).stdout
+    (row,) = project.table(f"{tables}/runs.csv")
+    assert row["status"] == "ok"
+    assert project.planned(*rerun, config=configs) == set()
+
+
 #: name → (change of the configuration, change of the module, what the message must contain)
 WRONG: dict[str, tuple[tuple[str, str], tuple[str, str], list[str]]] = {
     "no module": (
@@ -72,8 +115,12 @@ WRONG: dict[str, tuple[tuple[str, str], tuple[str, str], list[str]]] = {
         ["recipes.quarters.dataset", "quarters.py defines no data"],
     ),
     "syntax error": (
-        ("", ""), ("def model()", "def model("),
+        ("", ""), ("def model(filters)", "def model(filters"),
         ["quarters.py has a syntax error in line"],
+    ),
+    "unknown parameter": (
+        ("filters: 8", "filters: 8, depht: 2"), ("", ""),
+        ["recipes.quarters.parameters.depht", "no argument of own.quarters:model"],
     ),
     "no dataset": (
         ('"own.quarters:data"', "null"), ("", ""),

@@ -10,6 +10,8 @@ OUTPUTS  results/all_reduce/platform={platform}/.../tasks_per_node={tasks_per_no
 
 rule benchmark_all_reduce:
     """Time the all-reduces of one point on all nodes of its job."""
+    input:
+        force_if_stale_benchmark,  # no file
     output:
         record=f"results/all_reduce/{POINT}/all_reduce.json",
     log:

@@ -6,6 +6,7 @@ OUTPUTS  CONFIG; RESULTS, the study's folder; RUN and POINT, templates of the fo
          RESOURCES of the jobs of runs and benchmarks
 """
 
+import functools
 import gc
 import json
 import os
@@ -32,9 +33,10 @@ from tfscaling.files import atomic
 from tfscaling.files.source_files import source_files
 from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS, titles
+from tfscaling.records import prepared_data, staleness
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import config_files, configuration, grid, order, platforms
-from tfscaling.study import run_spec, variants
+from tfscaling.study import run_spec, user_source, variants
 from tfscaling.study.config import AXES
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries
@@ -68,6 +70,11 @@ except configuration.ConfigError as error:
     sys.exit(str(error))  # one line; Snakemake would put the file and line of this code before it
 
 
+def data_of(spec):
+    """The name of the prepared data that a run reads; None of a user's program."""
+    return spec.dataset and variants.data_name(spec.dataset, spec.recipe)
+
+
 #: What is made from this configuration alone. Runs, benchmarks and datasets are shared by studies.
 RESULTS = f"results/{CONFIG.study}"
 #: As files have it.
@@ -81,10 +88,11 @@ RUNS = {run.spec.path: run for run in order.randomised(GRID.runs, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
 BENCHMARKS = {each.point.path: each.spec for each in MANIFEST.all_reduce_benchmarks if each.spec}
+CODES = {user_source.of_run(run.spec) for run in GRID.runs}
 #: Name of prepared data → the specification of a run that reads it.
-PREPARED = {
-    variants.data_name(r.spec.dataset, r.spec.recipe): r.spec for r in GRID.runs if r.spec.dataset
-}
+PREPARED = {data_of(run.spec): run.spec for run in GRID.runs if run.spec.dataset}
+#: Source files of the user's functions and programs.
+USER_CODE = sorted({path for code in CODES for path in code.files()})
 PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
 #: Published results lie where the configuration says, with a module's `prefix` too.
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
@@ -162,11 +170,78 @@ def run_priority(wildcards):
 
 @platforms.with_signature
 def prepared_dataset(wildcards):
-    """The file that the ranks of a run read; none for a user's program."""
+    """The file that the ranks of a run read; none for a user's program.
+
+    That it is made again is a reason to run only for runs that are to be made of it: see
+    `runs_of_changed_data`.
+    """
     spec = run_of(wildcards).spec
     if spec.dataset is None:
         return []
-    return f"results/datasets/{variants.data_name(spec.dataset, spec.recipe)}.npz"
+    file = f"results/datasets/{data_of(spec)}.npz"
+    return file if spec.path in runs_of_changed_data() else ancient(file)
+
+
+@functools.cache
+def runs_of_changed_data():
+    """Folders of the runs to make whose prepared data was made by earlier code of the user's."""
+    if not workflow.is_main_process:
+        return set()
+    changed = set()
+    for name, spec in PREPARED.items():
+        facts = prepared_data.facts(Path(ROOT, "datasets", f"{name}.npz"))
+        code = user_source.of_names(spec.dataset)
+        if facts and code.functions and facts.user_code != code.checksums():
+            changed.add(name)
+    due = [
+        run.spec
+        for run in RUNS.values()
+        if not run.extra_repeat and is_selected(run.spec.point) and data_of(run.spec) in changed
+    ]
+    made = stale_runs() if CONFIG.rerun == "stale" else set()
+    return {spec.path for spec in due} & (made | staleness.to_make(due, Path(ROOT, "runs")))
+
+
+def force_if_changed(wildcards):
+    """An input function that returns no file, and forces the job if runs of changed data are due.
+
+    If none is, the data is left as it is: Snakemake looks at no reason of a job after a forced one.
+    """
+    if any(data_of(RUNS[path].spec) == wildcards.dataset for path in runs_of_changed_data()):
+        workflow.dag.forcefiles.add(f"{ROOT}/datasets/{wildcards.dataset}.npz")
+    return []
+
+
+def force_if_stale(wildcards):
+    """The same for a run whose record is stale, where `rerun: stale` asks for it."""
+    if CONFIG.rerun == "stale" and workflow.is_main_process:
+        path = RUN.format(**wildcards)
+        if path in stale_runs():
+            workflow.dag.forcefiles.add(f"{ROOT}/runs/{path}/run.json")
+    return []
+
+
+def force_if_stale_benchmark(wildcards):
+    """The same for a benchmark."""
+    path = POINT.format(**wildcards)
+    if CONFIG.rerun == "stale" and workflow.is_main_process and path in BENCHMARKS:
+        from tfscaling.analysis import communication
+
+        folder = Path(ROOT, "all_reduce")
+        if communication.read(BENCHMARKS[path], folder).status == communication.STALE:
+            workflow.dag.forcefiles.add(f"{ROOT}/all_reduce/{path}/all_reduce.json")
+    return []
+
+
+@functools.cache
+def stale_runs():
+    """The folders of the runs whose record is stale."""
+    return staleness.stale([run.spec for run in RUNS.values()], Path(ROOT, "runs"))
+
+
+def user_code(wildcards):
+    """The source files of the user's: a change of them makes new tables, but no new run."""
+    return local([str(path) for path in USER_CODE])
 
 
 def name_of_dataset(wildcards):

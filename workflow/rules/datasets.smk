@@ -11,6 +11,8 @@ OUTPUTS  results/datasets/{dataset}.npz    arrays that every rank reads; the par
 
 rule prepare_dataset:
     """Prepare one dataset, from its source to the file that every rank reads."""
+    input:
+        force_if_changed,  # no file
     output:
         arrays="results/datasets/{dataset}.npz",
         provenance="results/datasets/{dataset}.json",

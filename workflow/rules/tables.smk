@@ -1,6 +1,7 @@
 """Tables: every run a row, every point a row of the comparison.
 
-INPUTS   results/{study}/{config,manifest}.json, results/runs/**/run.json (and failure.json of failed runs)
+INPUTS   results/{study}/{config,manifest}.json, results/runs/**/run.json (and failure.json of failed
+         runs), the user's source files
 OUTPUTS  below results/{study}/tables:
          runs.{csv,parquet}              one row per run, failed ones included
          epochs.csv                      one row per epoch of each valid run
@@ -18,6 +19,7 @@ rule collect:
         manifest=f"{RESULTS}/manifest.json",
         records=records_of_runs,
         code=code_of("collect.py"),
+        user_code=user_code,  # runs of other code are stale
     output:
         csv=f"{RESULTS}/tables/runs.csv",
         parquet=f"{RESULTS}/tables/runs.parquet",

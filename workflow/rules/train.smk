@@ -14,7 +14,8 @@ rule train:
     """Train one run on all nodes of its job."""
     input:
         # the record carries the dataset's name and recipe; fetching it again must not cost runs
-        dataset=ancient(prepared_dataset),
+        dataset=prepared_dataset,
+        stale=force_if_stale,  # no file
     output:
         record=f"results/runs/{RUN}/run.json",
     log:

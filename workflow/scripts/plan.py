@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pandas as pd
+from tfscaling.records.run_states import RERUN_STALE
 from tfscaling.study.config import Budget, Config
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import LOGICAL
@@ -131,8 +132,11 @@ def sums(total: costed_plan.Total) -> list[str]:
 
 def notes(made: costed_plan.Plan, config: Config) -> list[str]:
     """What the numbers mean, what they leave out, and whether the budget allows them."""
-    wanted, excluded = made.finished + len(made.runs), len(made.rows) - len(made.runs)
+    wanted, excluded = made.finished + made.stale + len(made.runs), len(made.rows) - len(made.runs)
     found = [f"{made.finished} of {wanted} runs are finished and cost nothing."]
+    if made.stale:
+        number = f"{made.stale} run{'s' if made.stale > 1 else ''}"
+        found.append(f"{number} of other code or data count no more: {RERUN_STALE} adds them here.")
     if excluded:
         found.append(f"Excluded points, with the reason in their row: {excluded}.")
     if made.if_needed:

@@ -26,6 +26,7 @@ from tfscaling.records import (
 )
 from tfscaling.records.failure_report import Cause
 from tfscaling.records.run_record import Environment, PreparedData
+from tfscaling.study import user_source
 from tfscaling.study.run_spec import RunSpec
 
 LAUNCH_S = clock.now()
@@ -45,21 +46,25 @@ def main() -> None:
 
     def work(attempt: Attempt) -> Cause | None:
         limits = launching.limits_of(args)
+        code = user_source.of_run(spec).checksums()
         if spec.recipe.program:
             data, script, arguments = None, "program_rank.py", []
         else:
             data = prepared_data.describe(args.dataset_file, spec.recipe)
             script, arguments = "train_rank.py", ["--dataset-file", str(args.dataset_file)]
         cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, limits)
-        return cause or finish(args.record, spec, attempt, data)
+        return cause or finish(args.record, spec, attempt, data, code)
 
     launching.run(args.record.parent, spec, work)
 
 
-def finish(path: Path, spec: RunSpec, attempt: Attempt, data: PreparedData | None) -> Cause | None:
+def finish(
+    path: Path, spec: RunSpec, attempt: Attempt, data: PreparedData | None, code: dict[str, str]
+) -> Cause | None:
     """Check what the ranks left and write the record; the cause if the run does not count.
 
-    `data` is what the ranks were to read; None for a user's program.
+    `data` is what the ranks were to read, None for a user's program; `code` has the checksums of
+    the user's code that they were to load.
     """
     reports = rank_files.training_reports(attempt.scratch)
     if wrong := checks.violations(spec, data, reports):
@@ -74,8 +79,12 @@ def finish(path: Path, spec: RunSpec, attempt: Attempt, data: PreparedData | Non
     ]
     if missing := run_results.missing_phases(rank_events, reports):
         return Cause(kind="invalid", message="; ".join(missing))
-    origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ))
-    unchecked = checks.unchecked(spec, reports)
+    origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ), code)
+    changed = user_source.differences(code, user_source.of_run(spec).checksums())
+    unchecked = (
+        *checks.unchecked(spec, reports),
+        *(f"which code the ranks loaded: {name} was changed during the run" for name in changed),
+    )
     data = run_results.counted(data, reports) if data else None
     environment = Environment(**asdict(origin), dataset=data, unchecked=unchecked)
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])

@@ -149,7 +149,7 @@ def test_every_kind_of_absent_point_is_named() -> None:
         comparison.loc[comparison["nodes"] == nodes, ["runs", "status"]] = 0, status
         runs.loc[runs["nodes"] == nodes, "status"] = status
     last = markdown(comparison, runs).splitlines()[-1]
-    for nodes, words in ((2, "failed"), (3, "is missing"), (4, "was run with other parameters"),
+    for nodes, words in ((2, "failed"), (3, "is missing"), (4, "is stale"),
                          (5, "is unfinished"), (7, "diverged in all its runs")):  # fmt: skip
         assert f"1 point {words}: {nodes} nodes {EAST}." in last
     assert "6 nodes" not in last

@@ -96,6 +96,8 @@ def test_source_checksum_and_sizes_are_written_next_to_it(
         "path": str(copies["genuine"]),
         "sha256": CHECKSUM,
         "examples": {"x_train": 6, "y_train": 6, "x_test": 4, "y_test": 4},
+        "user_code": {},
+        "pipeline": None,
     }
 
 

@@ -54,11 +54,14 @@ def test_without_git_there_is_no_commit(
 
 def test_environment_of_a_record(checkout: Path) -> None:
     settings = {"TaskPlugin": "none"}
-    described = provenance.describe(checkout, 1_700_000_000.25, SlurmJob(id="12"), settings)
+    code = {"own.py": "a1"}
+    job = SlurmJob(id="12")
+    described = provenance.describe(checkout, 1_700_000_000.25, job, settings, code)
     assert described == Origin(
         launcher_host=socket.gethostname(),
         started="2023-11-14T22:13:20.250+00:00",
         git_commit=provenance.git_commit(checkout),
         slurm_job=SlurmJob(id="12"),
         slurm_settings=settings,
+        user_code=code,
     )

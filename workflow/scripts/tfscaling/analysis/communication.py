@@ -16,9 +16,9 @@ import pandas as pd
 
 from tfscaling.analysis import latency_bandwidth
 from tfscaling.analysis.evidence import Study
-from tfscaling.records import benchmark_record, run_record
+from tfscaling.records import benchmark_record, run_record, staleness
 from tfscaling.records.benchmark_record import BenchmarkRecord
-from tfscaling.study import run_spec
+from tfscaling.study import run_spec, user_source
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.manifest import NO_ALL_REDUCE, OF_PROGRAM, SINGLE, PlannedBenchmark
 from tfscaling.study.run_spec import BenchmarkSpec
@@ -65,11 +65,15 @@ NOTES = (
 
 
 class Benchmark(NamedTuple):
-    """What there is of a planned benchmark: its record only if it counts."""
+    """What there is of a planned benchmark: its record only if it counts.
+
+    One that `is_kept` is of other code of the user's, and made again only where that is asked for.
+    """
 
     status: str
     reason: str
     record: BenchmarkRecord | None = None
+    is_kept: bool = False
 
 
 def table(study: Study) -> pd.DataFrame:
@@ -89,7 +93,7 @@ def _row(point: Row, planned: PlannedBenchmark | None, folder: Path) -> Row:
         assert planned.refusal is not None
         row |= {"status": planned.refusal, "reason": REASONS[planned.refusal]}
         return row | (_bound(row, 0.0) if planned.refusal == SINGLE else {})
-    status, reason, record = read(planned.spec, folder)
+    status, reason, record, _ = read(planned.spec, folder)
     row |= {"status": status, "reason": reason}
     if record is None:
         return row
@@ -120,12 +124,21 @@ def read(spec: BenchmarkSpec, folder: Path) -> Benchmark:
         planned = {**spec.axes, **spec.parameters}
         changes = run_spec.differences(planned, {**record.axes.axes, **record.parameters})
         return Benchmark(STALE, f"made with other parameters: {changes}")
+    code = user_source.of_names(spec.point.model)
+    if reason := staleness.changed_code((record.environment.user_code, code)):
+        return Benchmark(STALE, reason, is_kept=True)
     return Benchmark(OK, "", record)
 
 
-def to_do(planned: Iterable[PlannedBenchmark], folder: Path) -> list[PlannedBenchmark]:
-    """The planned benchmarks that have no record that counts."""
-    return [each for each in planned if each.spec and read(each.spec, folder).status != OK]
+def to_do(
+    planned: Iterable[PlannedBenchmark], folder: Path, rerun_stale: bool = False
+) -> list[PlannedBenchmark]:
+    """The planned benchmarks that have no record that counts.
+
+    Those of other code are among them if `rerun_stale` asks for it.
+    """
+    found = [(each, read(each.spec, folder)) for each in planned if each.spec]
+    return [each for each, made in found if made.status != OK and (rerun_stale or not made.is_kept)]
 
 
 def _fit(record: BenchmarkRecord) -> Row:

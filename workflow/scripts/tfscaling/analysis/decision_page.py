@@ -27,7 +27,7 @@ _ABSENT = {
     "diverged": ("diverged in all its runs", "diverged in all their runs"),
     "failed": ("failed", "failed"),
     "unfinished": ("is unfinished", "are unfinished"),
-    "stale": ("was run with other parameters", "were run with other parameters"),
+    "stale": ("is stale", "are stale"),
     "missing": ("is missing", "are missing"),
 }
 

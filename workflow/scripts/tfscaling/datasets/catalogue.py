@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from tfscaling.datasets import cifar10, downloads, idx, npz, pipelines, synthetic
@@ -20,7 +21,7 @@ from tfscaling.datasets.npz import Nest as Nest
 from tfscaling.files import atomic
 from tfscaling.records.prepared_data import SHA256, DatasetFacts, Examples
 from tfscaling.records.run_record import write_json
-from tfscaling.study import user_code
+from tfscaling.study import user_code, user_source
 from tfscaling.study.user_code import NOTHING, Given
 
 #: Where Keras publishes the files of its datasets.
@@ -251,6 +252,7 @@ def fetch(
     if user_code.is_pipeline(name):
         return _prepare_pipeline(name, output, provenance, parameters)
     dataset, failures = get(name, parameters), []
+    code = user_source.of_names(name).checksums()  # as it is before it is loaded
     for source, read in _readers(dataset, path).items():
         try:
             arrays = read()
@@ -268,6 +270,7 @@ def fetch(
             path=str(path) if path else None,
             sha256=checksum,
             examples=Examples(**{part: npz.examples(part, arrays) for part in npz.NAMES}),
+            user_code=code,
         )
         write_json(provenance, facts)
         _write(output, arrays, checksum)
@@ -276,12 +279,13 @@ def fetch(
 
 
 def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Given) -> str:
+    code = user_source.of_names(name).checksums()
     try:
         facts = pipelines.prepare(name, output.stem, output, parameters)
     except Exception as error:
         traceback.print_exc()
         raise DatasetError(f"files of {name}: {type(error).__name__}: {error}") from error
-    write_json(provenance, facts)
+    write_json(provenance, msgspec.structs.replace(facts, user_code=code))
     _write(output, {}, facts.sha256)
     return facts.source
 

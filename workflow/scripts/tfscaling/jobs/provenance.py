@@ -15,8 +15,9 @@ def describe(
     started_s: float,
     slurm_job: SlurmJob | None,
     slurm_settings: dict[str, str] | None,
+    user_code: dict[str, str],
 ) -> Origin:
-    """Host, start, commit of the checkout at `source`, Slurm."""
+    """Host, start, commit of the checkout at `source`, Slurm, checksums of the user's code."""
     started = datetime.datetime.fromtimestamp(started_s, datetime.UTC)
     return Origin(
         launcher_host=socket.gethostname(),
@@ -24,6 +25,7 @@ def describe(
         git_commit=git_commit(source),
         slurm_job=slurm_job,
         slurm_settings=slurm_settings,
+        user_code=user_code,
     )
 
 

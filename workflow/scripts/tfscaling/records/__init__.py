@@ -24,4 +24,5 @@ __all__ = [
     "run_record",
     "run_results",
     "run_states",
+    "staleness",
 ]

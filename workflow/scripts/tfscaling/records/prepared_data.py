@@ -18,7 +18,8 @@ import msgspec
 
 from tfscaling.records import run_record
 from tfscaling.records.rank_report import Positive, Sha256
-from tfscaling.records.run_record import PreparedData
+from tfscaling.records.run_record import PreparedData, UserCode
+from tfscaling.records.run_states import RERUN_STALE
 from tfscaling.study import user_code
 from tfscaling.study.config import Recipe
 
@@ -47,6 +48,7 @@ class DatasetFacts(msgspec.Struct, frozen=True, kw_only=True):
     examples: Examples | None
     #: The function that each rank calls for its part of the data; None for prepared arrays.
     pipeline: str | None = None
+    user_code: UserCode = {}
 
 
 _DECODER = msgspec.json.Decoder(DatasetFacts)
@@ -80,6 +82,7 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
         sha256=found.sha256,
         train_examples=_at_most(found.examples.y_train, recipe.train_examples_max),
         test_examples=_at_most(found.examples.y_test, recipe.test_examples_max),
+        user_code=found.user_code,
     )
 
 
@@ -135,7 +138,8 @@ def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[
         for found in set(counts) - {usual}:
             reasons[name, found] = (
                 f"made of other data: the data of {name} have the checksum {found[:_SHOWN]}, "
-                f"those of {whose} {usual[:_SHOWN]}; to make the run again delete its run.json"
+                f"those of {whose} {usual[:_SHOWN]}; make it "
+                f"again with {RERUN_STALE}"
             )
     return [reasons.get((data.name, data.sha256), "") if data else "" for data in used]
 

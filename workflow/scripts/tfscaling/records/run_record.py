@@ -199,6 +199,16 @@ class Metrics(Computation, frozen=True, kw_only=True):
     ]
 
 
+#: `user_source.Checksums` in a record.
+UserCode = Annotated[
+    dict[str, str],
+    Meta(
+        description="File of the user's code, relative to the project folder → its SHA-256; "
+        "installed package → its version. Empty for the workflow's own models and datasets."
+    ),
+]
+
+
 class PreparedData(Part, frozen=True, kw_only=True):
     """What the ranks read."""
 
@@ -225,6 +235,7 @@ class PreparedData(Part, frozen=True, kw_only=True):
             extra_json_schema={"unit": "examples"},
         ),
     ]
+    user_code: UserCode = {}
 
 
 class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -259,6 +270,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="Slurm's settings that place, bind and trace tasks."),
     ]
     started: str | None = None
+    user_code: UserCode = {}
 
 
 class Environment(Origin, frozen=True, kw_only=True):

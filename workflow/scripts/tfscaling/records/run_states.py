@@ -16,11 +16,13 @@ class RunState(enum.StrEnum):
     FAILED = "failed"
     #: It began and left neither a record nor a failure: still running, or killed.
     UNFINISHED = "unfinished"
-    #: Its record was made with other parameters or of other data.
+    #: Its record was made with other parameters, by other code or of other data.
     STALE = "stale"
     #: It was not run.
     MISSING = "missing"
 
 
+#: What snakemake is given to make stale runs again.
+RERUN_STALE = "--config rerun=stale"
 #: States of a run that ended as it should: it has a record and is not run again.
 FINISHED = (RunState.OK, RunState.DIVERGED)

@@ -33,7 +33,7 @@ STATUSES = {
     "diverged": "the loss became NaN or infinite: a result that takes part in no median",
     "failed": "ended with an error, or did not pass the checks",
     "unfinished": "started, but without a record or a failure report: still running, or killed",
-    "stale": "made with parameters or data other than those planned now",
+    "stale": "made with parameters, code or data other than those of now",
     "missing": "not run yet",
     "excluded": "a point that is not run, because of a limit or an exclude entry",
 }

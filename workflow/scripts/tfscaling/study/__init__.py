@@ -18,5 +18,6 @@ __all__ = [
     "run_spec",
     "schemas",
     "user_code",
+    "user_source",
     "variants",
 ]

@@ -924,6 +924,13 @@ class Config(Keys, frozen=True, kw_only=True):
         NotEmpty | None,
         about("Only the platforms of this cluster are run; null runs all. Tables show all runs."),
     ] = None
+    rerun: Annotated[
+        Literal["none", "stale"],
+        about(
+            "`stale` makes runs again whose record is stale: made with other parameters, by other "
+            "code or of other data. Give it on the command line: `--config rerun=stale`."
+        ),
+    ] = "none"
     budget: Annotated[
         Budget,
         about(

@@ -389,8 +389,9 @@ def _check_parameters(model: str, name: str, recipe: Recipe, sources: Sources) -
         missing = set(arguments.required) - given.keys() - set(user_code.PROVIDED)
         missing |= set(arguments.required) - set(arguments.names)
         for key in (each for each in arguments.required if each in missing):
-            reason = "has no default" if key in arguments.names else "can be given by place only"
-            rule = f"argument {key} of {function} {reason}"
+            by_name = key in arguments.names
+            why = "has no default: give it here" if by_name else "can be given by place only"
+            rule = f"argument {key} of {function} {why}"
             raise ConfigError(problem(path, given, rule, sources))
 
 

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import pandas as pd
 from msgspec.structs import replace
 
 from tfscaling.analysis import communication
-from tfscaling.records import benchmark_record, prepared_data, run_record, run_states
+from tfscaling.records import benchmark_record, prepared_data, run_record
+from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study import costs, grid, platforms, user_code, variants
 from tfscaling.study.config import BATCH_SIZE_KEYS, Budget, Config
 from tfscaling.study.configuration import Sources, problem
@@ -74,13 +76,15 @@ class Plan:
     """`rows`: the runs still to do, extra repeats included, and the excluded points.
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
-    `benchmarks` still to do are no rows of the plan.
+    `benchmarks` still to do are no rows of the plan. `stale` runs of other code or data are made
+    again only with `rerun: stale`.
     """
 
     rows: list[PlanRow]
     finished: int
     elsewhere: int
     benchmarks: list[BenchmarkRow] = field(default_factory=list)
+    stale: int = 0
 
     @property
     def runs(self) -> list[PlanRow]:
@@ -108,7 +112,8 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     """The plan of a validated configuration; `submission` is left to `submission.add`.
 
     `planned` is the manifest of the configuration. A run is still to do unless it has a record,
-    valid or diverged, made with the expected parameters.
+    valid or diverged, made with the expected parameters; one that is stale for its code or data
+    is to do if `rerun: stale` asks for it.
     Raises ConfigError if no platform is on the cluster that was chosen.
     """
     platforms.check_cluster(config)
@@ -117,24 +122,30 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     wanted = tuple(replace(run, extra_repeat=False) for run in selected)
     table, _ = runs_table.run_tables(wanted, runs_dir)
     estimates: dict[Point, Estimate] = {}
-    rows = []
-    for run, status, reason in zip(selected, table["status"], table["reason"], strict=True):
-        if status in run_states.FINISHED:
+    rows, kept = [], 0
+    states = (table[column] for column in ("status", "reason", "record"))
+    for run, status, reason, record in zip(selected, *states, strict=True):
+        if status in FINISHED:
+            continue
+        if status == RunState.STALE and pd.notna(record) and config.rerun != "stale":
+            kept += 1
             continue
         point = run.spec.point
         if point not in estimates:
             limit_s = 60.0 * config.platforms[point.platform].runtime_min
             estimates[point] = estimate(run.spec, runs_dir, limit_s)
         rows.append(_row(run, f"{status}: {one_line(reason)}", estimates[point]))
-    finished = len(selected) - len(rows)
+    finished = len(selected) - len(rows) - kept
     for out in planned.excluded:
         if config.is_selected(out.point.platform):
             rows.append(_excluded_row(out, config))
     benchmarks = communication.to_do(
-        planned.all_reduce_benchmarks, benchmark_record.folder_beside(runs_dir)
+        planned.all_reduce_benchmarks,
+        benchmark_record.folder_beside(runs_dir),
+        config.rerun == "stale",
     )
     elsewhere = len(planned.runs) - len(selected)
-    return Plan(rows, finished, elsewhere, _benchmarks(config, benchmarks))
+    return Plan(rows, finished, elsewhere, _benchmarks(config, benchmarks), kept)
 
 
 def _benchmarks(config: Config, benchmarks: Iterable[PlannedBenchmark]) -> list[BenchmarkRow]:

@@ -16,7 +16,7 @@ import msgspec
 import pandas as pd
 
 from tfscaling.records import run_record
-from tfscaling.records.run_states import FINISHED, RunState
+from tfscaling.records.run_states import FINISHED, RERUN_STALE, RunState
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
@@ -295,12 +295,13 @@ def _not_valid(tables: Tables) -> Iterator[DataWarning]:
         named = _listed([f"{count} {status}" for status, count in counts.items()], "and")
         points = _points(out)
         runs = _count(len(tables.runs), "run")
+        more = f" Stale ones are made again with {RERUN_STALE}." if counts["stale"] else ""
         said = f"{len(out)} of {runs} do not count" if tables.valid else f"none of {runs} counts"
         yield DataWarning(
             "not_valid",
             LIMITED,
             f"{said[0].upper()}{said[1:]} ({named}), at "
-            f"{tables.of_points(points, tables.planned, '')}.",
+            f"{tables.of_points(points, tables.planned, '')}.{more}",
             said,
             points,
             len(out),

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import msgspec
 import pandas as pd
 
-from tfscaling.records import failure_report, prepared_data, quality, run_record
+from tfscaling.records import failure_report, prepared_data, quality, run_record, staleness
 from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.records.rank_report import Epoch
 from tfscaling.records.run_record import PreparedData, RunRecord
 from tfscaling.records.run_states import RunState
-from tfscaling.study import costs, platforms, run_spec
+from tfscaling.study import costs, platforms
 from tfscaling.study.config import AXES, Quality
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import environments
@@ -101,8 +101,9 @@ def run_tables(
     Runs have axes, devices (CPU, GPU or logical), status, reason, sizes, metrics, warnings, hosts
     and the record's path. `status` is ok, diverged (the loss is NaN or infinite: a result, but
     without metrics), failed, unfinished (started, left neither a record nor a failure: still
-    running, or killed), stale (made with other parameters or of other data) or missing; extra
-    repeats (`repeat_until`) have a row once they were started.
+    running, or killed), stale (made with other parameters, by other code or of other data) or
+    missing; extra repeats (`repeat_until`) have a row once they were started. A stale run has the
+    `record` of its parameters if there is one: it is made again only where that is asked for.
     `quality` is the metric that the run's recipe names, with QUALITY_COLUMNS; a valid run that has
     none says why in `warnings`. `targets`: metric of a quality → value that is to be reached.
     Epochs have EPOCH_COLUMNS, with the `status` of their run, ok or diverged; the last epoch of a
@@ -119,7 +120,8 @@ def run_tables(
     )
     for run, (row, of_run, _), reason in zip(planned, read, other_data, strict=True):
         if reason:
-            row, of_run = {**_planned_row(run), "status": RunState.STALE, "reason": reason}, ()
+            kept = {**_planned_row(run), "record": row["record"]}
+            row, of_run = {**kept, "status": RunState.STALE, "reason": reason}, ()
         if run.extra_repeat and row["status"] == RunState.MISSING:
             continue  # a repeat that its point did not need, or not yet
         runs.append(row)
@@ -154,11 +156,10 @@ def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> 
         return _Run({**row, "status": RunState.FAILED, "reason": str(error)})
     if record is None:
         return _Run(row | why_no_record(path.parent)._asdict())
-    if record.parameters_hash != row["parameters_hash"]:
-        planned = {**run.spec.axes, **run.spec.parameters}
-        found = {**record.axes.axes, **record.parameters}
-        reason = f"made with other parameters: {run_spec.differences(planned, found)}"
+    if reason := staleness.other_parameters(run.spec, record):
         return _Run({**row, "status": RunState.STALE, "reason": reason})
+    if reason := staleness.other_code(run.spec, record):
+        return _Run({**row, "status": RunState.STALE, "reason": reason, "record": str(path)})
     row |= {"status": record.validity.status, "reason": record.validity.reason}
     warnings = list(record.warnings)
     row |= {"attempt": record.attempt, **environments.of(record), "record": str(path)}

@@ -1,0 +1,52 @@
+"""Generated image files: the same from any machine, each read by one worker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tfscaling.datasets import image_files
+from tfscaling.datasets.pipelines import PipelineContext
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Eight and four images in four files of each part."""
+    monkeypatch.setattr(image_files, "EXAMPLES", {"train": 8, "test": 4})
+    monkeypatch.setattr(image_files, "FILES", 4)
+    image_files.prepare(tmp_path)
+    return tmp_path
+
+
+def test_workers_share_out_the_images_of_all_files(folder: Path) -> None:
+    assert len(list(folder.iterdir())) == 8
+    labels: Counter[int] = Counter()
+    for worker in (0, 1):
+        context = PipelineContext(
+            workers=2,
+            worker=worker,
+            replicas=2,
+            per_replica_batch_size=3,
+            per_worker_batch_size=3,
+            global_batch_size=6,
+            seed=1,
+            folder=folder,
+        )
+        train, test = image_files.data(context)
+        batches = list(train.as_numpy_iterator())
+        assert [len(labels) for _, labels in batches] == [3, 1]
+        for images, of_images in batches:
+            assert (images.shape[1:], images.dtype) == ((224, 224, 3), np.float32)
+            assert 0 <= images.min() < images.max() <= 1
+            labels.update(of_images.tolist())
+        assert sum(len(of_images) for _, of_images in test) == 2
+    assert labels == Counter([0, 1, 1, 2, 2, 3, 3, 4])
+
+
+def test_a_class_differs_more_from_others_than_from_itself() -> None:
+    random = np.random.default_rng(0)
+    colours = [image_files.image(label, random).mean(axis=(0, 1)) for label in (0, 0, 5)]
+    hues = [colour / colour.sum() for colour in colours]
+    assert np.abs(hues[0] - hues[1]).max() < 0.2 * np.abs(hues[0] - hues[2]).max()

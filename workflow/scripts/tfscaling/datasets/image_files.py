@@ -1,0 +1,98 @@
+"""Photograph-like JPEG files of ImageNet's shape, generated once and read as a pipeline.
+
+`dataset: "tfscaling.datasets.image_files:data"` trains an image model such as `resnet50` from
+files: reading, decoding, cropping and flipping are part of each step, as they are with ImageNet.
+Each class has a colour, a direction and a spacing of stripes of its own, under noise and changing
+light: there is something to learn.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfscaling.datasets.pipelines import PipelineContext
+
+EXAMPLES = {"train": 1536, "test": 128}
+#: Files of each part: workers take every n-th, so more workers than files leave some without data.
+FILES = 32
+CLASSES = 10
+_SIDE, _CROP = 256, 224
+
+
+def prepare(folder: Path) -> None:
+    """Write TFRecord files of JPEG images and labels, about 45 MB: the same from any machine."""
+    import tensorflow as tf
+
+    for part, examples in EXAMPLES.items():
+        random = np.random.default_rng([0, examples])
+        for number in range(FILES):
+            with tf.io.TFRecordWriter(str(folder / f"{part}-{number:02}.tfrecord")) as writer:
+                for place in range(examples // FILES):
+                    label = (number + place) % CLASSES  # each file has examples of all
+                    jpeg = tf.io.encode_jpeg(image(label, random), quality=90).numpy()
+                    writer.write(_example(jpeg, label))
+
+
+def image(label: int, random: np.random.Generator) -> np.ndarray:
+    """One image of a class, uint8 (256, 256, 3)."""
+    rows, columns = np.mgrid[0:_SIDE, 0:_SIDE] / _SIDE
+    angle = np.pi * label / CLASSES + random.normal(0, 0.05)
+    along = rows * np.cos(angle) + columns * np.sin(angle)
+    stripes = np.sin(2 * np.pi * (4 + label) * along + random.uniform(0, 2 * np.pi))
+    colour = 0.5 + 0.5 * np.cos(2 * np.pi * (label / CLASSES + np.array([0, 1 / 3, 2 / 3])))
+    light = random.uniform(0.6, 1.0) * (0.7 + 0.3 * rows)
+    pixels = light[..., None] * (0.5 + 0.3 * stripes[..., None]) * (0.4 + 0.6 * colour)
+    pixels = pixels + random.normal(0, 0.05, pixels.shape)
+    return (255 * np.clip(pixels, 0, 1)).astype(np.uint8)
+
+
+def data(context: PipelineContext) -> tuple[Any, Any]:
+    """This worker's files: (train, test) of images float32 (224, 224, 3) and labels int32."""
+    import tensorflow as tf
+
+    def part(name: str) -> Any:
+        training = name == "train"
+        files = tf.data.Dataset.list_files(str(context.folder / f"{name}-*"), shuffle=False)
+        files = files.shard(context.workers, context.worker)
+        records = files.interleave(tf.data.TFRecordDataset, cycle_length=4)
+        if training:
+            records = records.shuffle(256, seed=context.seed)
+        images = records.map(
+            lambda record: _parsed(record, training), num_parallel_calls=tf.data.AUTOTUNE
+        )
+        return images.batch(context.per_worker_batch_size)
+
+    return part("train"), part("test")
+
+
+def _example(jpeg: bytes, label: int) -> bytes:
+    import tensorflow as tf
+
+    features = {
+        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[jpeg])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    }
+    written = tf.train.Example(features=tf.train.Features(feature=features))
+    serialized: bytes = written.SerializeToString()
+    return serialized
+
+
+def _parsed(record: Any, training: bool) -> tuple[Any, Any]:
+    """An image cropped to 224 x 224, at random and flipped in training, else in the middle."""
+    import tensorflow as tf
+
+    features = {
+        "image": tf.io.FixedLenFeature([], tf.string),
+        "label": tf.io.FixedLenFeature([], tf.int64),
+    }
+    parsed = tf.io.parse_single_example(record, features)
+    pixels = tf.io.decode_jpeg(parsed["image"], channels=3)
+    if training:
+        pixels = tf.image.random_flip_left_right(tf.image.random_crop(pixels, [_CROP, _CROP, 3]))
+    else:
+        pixels = tf.image.resize_with_crop_or_pad(pixels, _CROP, _CROP)
+    pixels = tf.reshape(tf.cast(pixels, tf.float32) / 255.0, [_CROP, _CROP, 3])
+    return pixels, tf.cast(parsed["label"], tf.int32)
