@@ -16,7 +16,7 @@ from tfscaling.records.rank_report import Execution
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.training import user_model
 from tfscaling.training.all_reduce_loop import AllReduceLoop
-from tfscaling.training.loop import ExampleOrder, Result
+from tfscaling.training.loop import ExampleOrder, Result, compiled
 
 
 class Trainer(AllReduceLoop):
@@ -40,9 +40,9 @@ class Trainer(AllReduceLoop):
             lambda: self._gather(tf.range(self.batch), *arrays.train),
             lambda: user_model.problem_of_labels(arrays),
         )
-        self._execute = tf.function(self._steps)
-        self._computation = tf.function(self._compute)
-        self._evaluate_call = tf.function(self._evaluation)
+        self._execute = compiled(self._steps)
+        self._computation = compiled(self._compute)
+        self._evaluate_call = compiled(self._evaluation)
 
     def _resident(self, arrays: tuple[Nest, ...]) -> Any:
         """The same with each array as a value of every local device."""
@@ -81,10 +81,13 @@ class Trainer(AllReduceLoop):
     def _steps(self, order: Any, start: Any, end: Any, *data: Any) -> Any:
         """Steps start to end - 1 of `order`; returns a value of the last of each local replica."""
         last = self._step(order, start, *data)
-        # a loop that never runs would be traced and compiled as well
-        if self.recipe.steps_per_execution > 1:
-            for step in self.tf.range(start + 1, end):
-                last = self._step(order, step, *data)
+        if self.recipe.steps_per_execution == 1:
+            return last  # a loop that never runs would be traced and compiled as well
+        _, last = self.tf.while_loop(
+            lambda step, _: step < end,
+            lambda step, _: (step + 1, self._step(order, step, *data)),
+            (start + 1, last),
+        )
         return last
 
     def _evaluation(self, indices: Any, *data: Any) -> None:

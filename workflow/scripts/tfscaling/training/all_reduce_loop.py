@@ -17,6 +17,7 @@ from tfscaling.training import replica_state, user_model
 from tfscaling.training.loop import (
     Measured,
     TrainingLoop,
+    compiled,
     make_optimizer,
     measured_by_itself,
     measured_by_sums,
@@ -41,11 +42,10 @@ class AllReduceLoop(TrainingLoop):
 
     def __init__(self, strategy: Any, spec: RunSpec) -> None:
         super().__init__(strategy, strategy.num_replicas_in_sync, spec)
-        tf = self.tf
-        self._average_call = tf.function(self._average_statistics)
-        self._sum_call = tf.function(self._sum_totals)
-        self._states_call = tf.function(self._own_states)
-        self._reset_call = tf.function(self._zero_totals)
+        self._average_call = compiled(self._average_statistics)
+        self._sum_call = compiled(self._sum_totals)
+        self._states_call = compiled(self._own_states)
+        self._reset_call = compiled(self._zero_totals)
 
     def make_model(
         self,
@@ -81,7 +81,7 @@ class AllReduceLoop(TrainingLoop):
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,
             )
-        tf.function(self._seed_replicas)()
+        compiled(self._seed_replicas)()
 
     def _seed_replicas(self) -> None:
         """Give each replica random numbers of its own, by its number: dropout draws other masks."""

@@ -123,6 +123,17 @@ def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarr
     return np.resize(order, (steps, batch)).astype(np.int32)
 
 
+def compiled(function: Callable[..., Any], reduce_retracing: bool = False) -> Any:
+    """`function` as a graph of TensorFlow, traced as Keras traces a step of `fit`.
+
+    Without AutoGraph, which turns `if` and `for` of the source into operations: to rewrite the
+    source of a step takes longer than to trace a small model.
+    """
+    import tensorflow as tf
+
+    return tf.function(function, autograph=False, reduce_retracing=reduce_retracing)
+
+
 def make_optimizer(recipe: Recipe, replicas: int) -> Any:
     """The recipe's Keras optimizer for this number of replicas; sgd if it names none.
 

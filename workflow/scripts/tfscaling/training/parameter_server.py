@@ -30,6 +30,7 @@ from tfscaling.training.loop import (
     Measured,
     Result,
     TrainingLoop,
+    compiled,
     make_optimizer,
     measured_by_sums,
 )
@@ -139,9 +140,9 @@ class ParameterServerTrainer(TrainingLoop):
                 # the update that gradients are for: those for an earlier one are stale
                 self.update = tf.Variable(0, trainable=False, dtype=tf.int64)
                 self.contributions = tf.Variable(0, trainable=False, dtype=tf.int64)
-        self._worker_step = tf.function(self._contribute if synchronous else self._apply_own)
-        self._evaluation_step = tf.function(self._evaluation)
-        self._update_step = tf.function(self._apply_all)
+        self._worker_step = compiled(self._contribute if synchronous else self._apply_own)
+        self._evaluation_step = compiled(self._evaluation)
+        self._update_step = compiled(self._apply_all)
 
     def _resident(self, arrays: tuple[Nest, ...]) -> Any:
         """An iterator on each worker that gives the whole arrays, again and again."""

@@ -17,7 +17,7 @@ from tfscaling.records.rank_report import Execution
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.feed import Fed, Feed, PipelineError
-from tfscaling.training.loop import Result
+from tfscaling.training.loop import Result, compiled
 
 
 class Datasets(NamedTuple):
@@ -66,9 +66,9 @@ class PipelineTrainer(AllReduceLoop):
             lambda: _problem_of_labels(element),
         )
         self.data = datasets
-        self._execute = tf.function(self._step, reduce_retracing=True)
-        self._computation = tf.function(self._compute, reduce_retracing=True)
-        self._evaluate_call = tf.function(self._evaluation, reduce_retracing=True)
+        self._execute = compiled(self._step, reduce_retracing=True)
+        self._computation = compiled(self._compute, reduce_retracing=True)
+        self._evaluate_call = compiled(self._evaluation, reduce_retracing=True)
         self._endless: Iterator[Any] | None = None
         #: A batch that stays on the devices.
         self._kept: Any = None
