@@ -5,6 +5,6 @@ its modules others may import, and `tests/unit/test_packages.py` which packages 
 """
 
 #: Raised when a change of the trainer makes earlier measurements incomparable: every run reruns.
-TRAINER_VERSION = 3
+TRAINER_VERSION = 4
 #: Raised when a change of the benchmark makes earlier ones incomparable: every one is made again.
 BENCHMARK_VERSION = 1
