@@ -1,7 +1,7 @@
 """Every example, run as its README says, and all of them in one grid on a virtual cluster.
 
 They train for minutes: `make examples` runs these tests, `make test` only checks the grids
-(tests/workflow/test_examples.py).
+(tests/workflow/test_examples_are_planned.py).
 """
 
 from __future__ import annotations

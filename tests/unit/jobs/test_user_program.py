@@ -234,7 +234,8 @@ def is_alive(pid: int) -> bool:
 
 
 def test_the_work_of_a_programs_children_counts() -> None:
-    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'sum(range(10**7))'])"
+    work = "import time\nwhile time.process_time() < 0.5: pass"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}])"
     with subprocess.Popen(
         [sys.executable, "-c", f"{code}; input()"], stdin=subprocess.PIPE
     ) as child:
