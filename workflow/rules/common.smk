@@ -172,15 +172,14 @@ def run_priority(wildcards):
 def prepared_dataset(wildcards):
     """The file that the ranks of a run read; none for a user's program.
 
-    That it is made again is a reason to run only for runs that are to be made, which have no
-    record or are among `runs_of_changed_data`: Snakemake looks at no other reason of theirs then.
+    That it is made again is a reason to run only for runs that are to be made of it: see
+    `runs_of_changed_data`.
     """
     spec = run_of(wildcards).spec
     if spec.dataset is None:
         return []
     file = f"results/datasets/{data_of(spec)}.npz"
-    is_made = Path(ROOT, "runs", spec.path, "run.json").exists()
-    return ancient(file) if is_made and spec.path not in runs_of_changed_data() else file
+    return file if spec.path in runs_of_changed_data() else ancient(file)
 
 
 @functools.cache
