@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from tfscaling.files import python_code
 
-CODE = '''
+CODE = """
 def model(width=32):
     text = f"{width} wide"
     return [width, text]
-'''
+"""
 SAME = {
-    "comment": CODE.replace("wide\"", "wide\"  # of the layer"),
+    "comment": CODE.replace('wide"', 'wide"  # of the layer'),
     "docstring": CODE.replace("32):", '32):\n    """A model."""'),
     "docstring of the file": '"""Mine."""' + CODE,
     "layout": CODE.replace("[width, text]", "[\n        width,\n\n        text,\n    ]"),
@@ -21,8 +21,8 @@ SAME = {
 OTHER = {
     "number": CODE.replace("32", "33"),
     "type of a number": CODE.replace("32", "32.0"),
-    "text": CODE.replace("wide\"", "wider\""),
-    "comment in a text": CODE.replace("wide\"", "wide # of the layer\""),
+    "text": CODE.replace('wide"', 'wider"'),
+    "comment in a text": CODE.replace('wide"', 'wide # of the layer"'),
     "order": CODE.replace("width, text", "text, width"),
     "nesting": CODE.replace("    return", "return"),
     "star": CODE.replace("width, text", "width, *text"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 
@@ -14,10 +15,8 @@ def sha256(content: bytes) -> str:
     Texts that stand alone as statements, such as docstrings, are not part of it, nor are empty
     fields of the tree, of which new versions of Python add some.
     """
-    try:
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
         content = repr(_plain(ast.parse(content))).encode()
-    except (SyntaxError, ValueError, RecursionError):
-        pass
     return hashlib.sha256(content).hexdigest()
 
 

@@ -204,7 +204,8 @@ UserCode = Annotated[
     dict[str, str],
     Meta(
         description="File of the user's code, relative to the project folder → SHA-256 of what is "
-        "code in it, comments left out; installed package → its version. Empty for the workflow's own models and datasets."
+        "code in it, comments left out; installed package → its version. Empty for the workflow's "
+        "own models and datasets."
     ),
 ]
 
