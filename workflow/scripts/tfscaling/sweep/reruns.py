@@ -82,4 +82,6 @@ class Reruns:
     def _has_other_code(self, data: str, dataset: str) -> bool:
         facts = prepared_data.facts(self.results / "datasets" / f"{data}.npz")
         code = user_source.of_names(dataset)
-        return bool(facts and code.functions and facts.user_code != code.checksums())
+        if facts is None or not code.functions:
+            return False
+        return bool(user_source.differences(facts.user_code, code.checksums()))
