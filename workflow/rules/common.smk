@@ -32,10 +32,7 @@ def workflow_folder():
     rules = workflow.current_basedir  # of this file
     if isinstance(rules, os.PathLike):
         return Path(rules).resolve().parent
-    import git  # snakemake has it for such modules
-
-    hosted = getattr(rules, "hosted_repo", None)
-    repository = hosted.repo if hosted else git.Repo(rules.repo_path)
+    repository = rules.hosted_repo.repo
     commit = repository.commit(rules.ref).hexsha
     copy = Path(".snakemake/workflow", commit).absolute()
     if not copy.exists():
