@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 
+import documents
 import pytest
 import yaml
 from project import REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "docs"))
-
-import documents
 
 PAGES = [str(path.relative_to(REPOSITORY)) for path in documents.pages()]
 
