@@ -52,9 +52,13 @@ bench: setup
 	python benchmarks/aggregation.py
 
 # every example, on this machine and on a virtual Slurm cluster
-examples: setup
+examples: setup .venv-tf_keras .venv-jax .venv-torch
 	provision/virtual/install
 	pytest tests/examples
+
+# the environments of examples with packages of their own, 3.5 GB in all
+.venv-%: examples/requirements-%.txt examples/make-environment | setup
+	examples/make-environment $*
 
 # tables and plots of whatever has finished, for the configuration in config/ (or CONFIG=FILE)
 partial: setup
@@ -78,7 +82,6 @@ cluster-down:
 
 # pin everything anew: hashes, and no index in the files
 lock: setup
-	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	    --custom-compile-command "make lock" requirements.in --output-file requirements.txt
-	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	    --custom-compile-command "make lock" requirements-cuda.in --output-file requirements-cuda.txt
+	for name in requirements requirements-cuda examples/requirements-{tf_keras,jax,torch}; do \
+	    uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
+	        --custom-compile-command "make lock" $$name.in --output-file $$name.txt || exit; done

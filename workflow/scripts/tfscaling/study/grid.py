@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tfscaling import TRAINER_VERSION
-from tfscaling.study import programs, user_code, variants
+from tfscaling.study import programs, run_spec, user_code, variants
 from tfscaling.study.config import (
     BATCH_SIZE_KEYS,
     CROSS_ENTROPY,
@@ -96,7 +95,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                     recipe=recipe,
                     measured=measured[point.platform],
                     seed=config.seed + repeat - 1,
-                    trainer_version=TRAINER_VERSION,
+                    trainer_version=run_spec.trainer_version(recipe),
                     **sizes._asdict(),
                 )
                 run = PlannedRun(
