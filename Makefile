@@ -6,7 +6,7 @@ SNAKEMAKE = snakemake --profile profiles/local
 # what `make sweep` takes
 SWEEP = NODES GPUS PLATFORM MODEL DATASET RECIPE EPOCHS BATCH REPEATS STUDY YES
 .DEFAULT_GOAL := help
-.PHONY: help setup demo own run sweep view partial test test-here test-slurm lint schemas bench examples cluster-up cluster-down lock
+.PHONY: help setup demo own run sweep view partial test test-here test-slurm lint schemas docs bench examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -37,7 +37,7 @@ view: ## open the newest page, or that of STUDY=demo
 
 test: setup ## all tests, on a virtual Slurm cluster too; 16 minutes on 2 cores
 	provision/virtual/install
-	$(MAKE) --jobs=3 --output-sync=line lint test-here test-slurm
+	$(MAKE) --jobs=3 --output-sync=line lint docs test-here test-slurm
 
 # on this machine alone; three at a time, because many tests wait
 test-here:
@@ -60,16 +60,15 @@ lint: setup ## style, types, generated files
 schemas: setup ## write what is generated from the types
 	workflow/schemas/generate.py
 
+docs: .venv-docs/.installed ## the documentation as a site: .site/html/index.html
+	.venv-docs/bin/python docs/build_site.py
+
 bench: setup ## CPU time of the workflow itself
 	python benchmarks/dry_run.py
 	python benchmarks/aggregation.py
 
 # every example, on this machine and on a virtual Slurm cluster
-<<<<<<< HEAD
-examples: setup .venv-tf_keras .venv-jax .venv-torch
-=======
-examples: setup ## run all examples; half an hour
->>>>>>> main
+examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half an hour
 	provision/virtual/install
 	pytest tests/examples
 
@@ -97,16 +96,15 @@ cluster-down: ## remove it
 	uv pip sync --quiet --compile-bytecode --python .venv/bin/python $^
 	touch $@
 
+# the site's packages are in an environment of their own: users do not need them
+.venv-docs/.installed: docs/requirements.txt .venv/.installed
+	$(PYTHON) -m venv .venv-docs
+	uv pip sync --quiet --require-hashes --python .venv-docs/bin/python docs/requirements.txt
+	touch $@
+
 # pin everything anew: hashes, and no index in the files
-<<<<<<< HEAD
-lock: setup
-	for name in requirements requirements-cuda examples/requirements-{tf_keras,jax,torch}; do \
+lock: setup ## pin all packages anew
+	for name in requirements requirements-cuda docs/requirements \
+	        examples/requirements-{tf_keras,jax,torch}; do \
 	    uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
 	        --custom-compile-command "make lock" $$name.in --output-file $$name.txt || exit; done
-=======
-lock: setup ## pin all packages anew
-	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	    --custom-compile-command "make lock" requirements.in --output-file requirements.txt
-	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	    --custom-compile-command "make lock" requirements-cuda.in --output-file requirements-cuda.txt
->>>>>>> main
