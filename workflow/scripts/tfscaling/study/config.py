@@ -952,7 +952,8 @@ class Config(Keys, frozen=True, kw_only=True):
         Published, about("Published results are shown next to the measured ones.")
     ] = Published()
     plots: Annotated[
-        dict[str, PlotOptions], about("Each entry is a plot to draw, by its name.")
+        dict[str, PlotOptions | None],
+        about("Each entry is a plot to draw, by its name; null draws none."),
     ] = {}
 
     def is_selected(self, platform: str) -> bool:
