@@ -55,7 +55,7 @@ def tip(artist: Any, text: str) -> None:
     artist.set_gid(_TIP + text)
 
 
-def tip_points(axes: Any, xs: Sequence[float], ys: Sequence[float], texts: Sequence[str]) -> None:
+def tip_points(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Sequence[str]) -> None:
     """Texts of points, shown where the pointer rests on one or near it."""
     for x, y, text in zip(xs, ys, texts, strict=True):
         if np.isfinite([x, y]).all():

@@ -140,7 +140,7 @@ def _points(axes: Any, rows: pd.DataFrame, name: str, label: str, style: Style) 
     spread = plot_series.spread(rows, name)
     axes.errorbar(rows["nodes"], values(rows, name), yerr=spread, label=label, **bars, **style)
     tips = plot_series.tips(rows, label, name)
-    plot_figure.tip_points(axes, rows["nodes"], values(rows, name), tips)
+    plot_figure.tip_points(axes, values(rows, "nodes"), values(rows, name), tips)
 
 
 def _over_nodes(axes: Any, table: pd.DataFrame) -> None:
