@@ -173,8 +173,8 @@ CONCLUSIONS: dict[str, Conclusion] = {
     "attribution": Conclusion(
         "What holds it back",
         "The parts of a step: input, computation, waiting for slower ranks and communication, from "
-        "steps with and without real input and synchronisation, with what is certainly the "
-        "largest. Measured where the recipe has `attribution: true`.",
+        "steps with and without real input and synchronisation, with the largest of "
+        "them. Measured where the recipe has `attribution: true`.",
         what_holds_back.table,
         lambda table, _: formats.markdown(what_holds_back.as_text(table)),
         what_holds_back.as_text,

@@ -443,7 +443,7 @@ class Recipe(Keys, frozen=True, kw_only=True):
         bool,
         about(
             "If true, the run measures after the training what holds a step back - input, "
-            "computation, communication or slower ranks - by 360 more steps."
+            "computation, communication or slower ranks - by some hundred more steps."
         ),
     ] = False
     steps_per_execution: Annotated[
