@@ -443,7 +443,7 @@ class Recipe(Keys, frozen=True, kw_only=True):
         bool,
         about(
             "If true, the run measures after the training what holds a step back - input, "
-            "computation, communication or slower ranks - by 360 more steps."
+            "computation, communication or slower ranks - by some hundred more steps."
         ),
     ] = False
     steps_per_execution: Annotated[
@@ -960,7 +960,8 @@ class Config(Keys, frozen=True, kw_only=True):
         Published, about("Published results are shown next to the measured ones.")
     ] = Published()
     plots: Annotated[
-        dict[str, PlotOptions], about("Each entry is a plot to draw, by its name.")
+        dict[str, PlotOptions | None],
+        about("Each entry is a plot to draw, by its name; null draws none."),
     ] = {}
 
     def is_selected(self, platform: str) -> bool:
