@@ -45,7 +45,7 @@ def test_a_bare_snakemake_stands_below_the_activation(page: str) -> None:
     for fence in documents.fences((REPOSITORY / page).read_text()):
         for line in fence.text.splitlines():
             active = active or line.strip() == "source .venv/bin/activate"
-            if fence.language == "bash" and re.match(r" *snakemake\b", line):
+            if fence.language in ("bash", "sh") and re.match(r" *snakemake\b", line):
                 assert active, line
 
 

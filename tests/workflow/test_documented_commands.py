@@ -25,6 +25,10 @@ ELSEWHERE = {
     "sinfo": "tests/scheduler asks Slurm more than that",
     "srun -p gpu": "tests/scheduler starts jobs with GPUs on the virtual cluster",
     "PYTHONPATH=workflow/observe/site": "tests/unit/test_observe.py starts programs in this way",
+    "snakedeploy deploy-workflow": "needs a published repository",
+    "cd my-study": "the folder that snakedeploy makes",
+    "python3 -m venv .venv": "`make setup` does it",
+    "pip install --require-hashes": "`make setup` does it",
 }
 SHELLS = ("bash", "sh", "shell", "console")
 
@@ -96,6 +100,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("Snakefile", "workflow", "profiles", "examples"):
         (folder / name).symlink_to(REPOSITORY / name)
     shutil.copytree(REPOSITORY / "resources/own", folder / "own")
+    for config in REPOSITORY.glob("examples/*/config.yaml"):
+        for name in re.findall(r"environment: (\.venv\S*)", config.read_text()):
+            if not (folder / name).exists():  # `make examples` makes it
+                (folder / name).symlink_to(sys.prefix)
     for fence in documents.fences((REPOSITORY / "config/README.md").read_text()):
         if name := re.match(r"# (\S+\.(py|yaml))\n", fence.text):
             (folder / name[1]).write_text(fence.text)
