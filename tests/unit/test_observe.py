@@ -280,7 +280,8 @@ def test_a_step_that_is_told_late_was_before_the_epochs_end(events: Path) -> Non
     assert done.returncode == 0, done.stderr
     seen = observed_events.read(events)
     assert seen.steps == 3
-    assert seen.windows[-1].time_s == seen.epochs[0].time_s == seen.evaluations[0].begin_s
+    times = (seen.windows[-1].time_s, seen.epochs[0].time_s, seen.evaluations[0].begin_s)
+    assert None not in times and list(times) == sorted(filter(None, times))
 
 
 @pytest.fixture(scope="module")
