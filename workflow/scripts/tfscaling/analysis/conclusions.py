@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         findings,
         headline,
         methodology,
+        next_steps,
         scaling_laws,
         what_holds_back,
     )
@@ -38,6 +39,7 @@ else:
     findings = LateModule("tfscaling.analysis.findings")
     headline = LateModule("tfscaling.analysis.headline")
     methodology = LateModule("tfscaling.analysis.methodology")
+    next_steps = LateModule("tfscaling.analysis.next_steps")
     scaling_laws = LateModule("tfscaling.analysis.scaling_laws")
     what_holds_back = LateModule("tfscaling.analysis.what_holds_back")
     formats = LateModule("tfscaling.tables.formats")
@@ -115,6 +117,14 @@ CONCLUSIONS: dict[str, Conclusion] = {
         findings.find,
         _findings_text,
         uses=("clouds",),
+        category="Findings",
+    ),
+    "next_steps": Conclusion(
+        "What to do next",
+        "What would make the answer surer or more complete, and what it takes.",
+        next_steps.table,
+        next_steps.text,
+        uses=("decision",),
         category="Findings",
     ),
     "clouds": Conclusion(
