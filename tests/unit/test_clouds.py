@@ -114,3 +114,27 @@ def test_an_error_of_schema_is_found_by_parallelcluster(tmp_path: Path) -> None:
 def test_an_error_of_schema_is_found_by_cfn_lint(tmp_path: Path) -> None:
     path = broken(PCS, "MaxInstanceCount: 10", "MaxInstances: 10", tmp_path)
     assert "MaxInstances" in "".join(cloud_schemas.cloudformation(path))
+
+
+def test_the_costs_on_the_pages_follow_from_the_platforms() -> None:
+    def usd(platform: str, nodes: int, hours: float, gpus: int = 0) -> float:
+        return nodes * hours * (PLATFORMS[platform].price_usd(gpus) or 0.0)
+
+    figures = {
+        "gcp": [
+            f"| {usd('gcp-n1-standard-2', 2, 24):.2f} a day",
+            f"**{usd('gcp-n1-standard-2', 2, 730):.0f} a month**",
+            f"| {usd('gcp-n1-v100', 8, 1, gpus=1):.2f} |",
+            f"| {usd('gcp-n1-v100', 8, 24, gpus=1):.0f} a day",
+            f"= {usd('gcp-n1-standard-2', 10, 5 / 60):.2f} dollars",
+        ],
+        "aws": [
+            f"| {usd('aws-m4-large', 1, 24):.2f} a day",
+            f"**{usd('aws-m4-large', 1, 730):.0f} a month**",
+            f"| {usd('aws-g4dn-xlarge', 20, 1):.2f} |",
+            f"= {usd('aws-g4dn-xlarge', 20, 1 / 6):.2f} dollars",
+        ],
+    }
+    for cloud, texts in figures.items():
+        page = (REPOSITORY / f"docs/clouds/{cloud}.md").read_text()
+        assert [text for text in texts if text not in page] == []
