@@ -54,7 +54,7 @@ def run(project: Project, config: dict[str, Any], profile: str = "local", **opti
     name = project.overlay(config)
     project.snakemake(MNIST, config=[name])
     with np.load(project.folder / MNIST) as arrays:
-        few = {key: array[:EXAMPLES_MAX] for key, array in arrays.items()}
+        few = {key: array[:EXAMPLES_MAX] for key, array in arrays.items() if array.ndim}
     np.savez(project.folder / FEW, **few)
     project.snakemake(config=[name], profile=profile, **options)
 
