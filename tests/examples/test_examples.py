@@ -66,6 +66,7 @@ def assert_all_measured(project: Project, study: str) -> None:
     for row in rows:
         assert row["status"] == "ok", row
         assert float(row["execution_time_s"]) > 0
+        assert float(row["throughput_examples_per_s"]) > 0, row
         assert math.isfinite(float(row["quality"])), row
     assert (project.folder / f"results/{study}/report.html").stat().st_size > 0
 
