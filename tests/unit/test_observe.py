@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from builders import SCRIPTS
 from shared import made_once
+from tfscaling.jobs.ports import ReservedPorts
 from tfscaling.records import observed_events, observed_tensorboard
 from tfscaling.records.observations import ObservationError, Observed
 
@@ -383,6 +384,48 @@ def test_legacy_keras_is_observed_alike(tmp_path: Path) -> None:
     ]
     assert [e.metrics.keys() for e in seen.evaluations] == [{"accuracy", "loss"}] * 3
     assert seen.epochs[2].metrics["loss"] is None
+
+
+UNDISTRIBUTED = """
+import numpy as np
+import tensorflow as tf
+import keras
+with tf.distribute.MultiWorkerMirroredStrategy().scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+model.fit(np.ones((64, 4)), np.ones((64, 1)), batch_size=16, verbose=0)
+"""
+
+
+def test_fit_of_keras_3_under_two_workers_fails_with_the_ways_out(tmp_path: Path) -> None:
+    """If it trains one day, docs/observe.md, docs/training.md and this sentence are to go."""
+    with ReservedPorts(2) as ports:
+        workers = [f"127.0.0.1:{port}" for port in ports.numbers]
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-c", UNDISTRIBUTED],
+                env={
+                    **os.environ,
+                    **of_fit(tmp_path / f"events-{rank}"),
+                    "CUDA_VISIBLE_DEVICES": "-1",
+                    "TF_CONFIG": json.dumps(
+                        {
+                            "cluster": {"worker": workers},
+                            "task": {"type": "worker", "index": rank},
+                        }
+                    ),
+                },
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in (0, 1)
+        ]
+        texts = [rank.communicate(timeout=900)[1] for rank in ranks]
+    for rank, text in zip(ranks, texts, strict=True):
+        assert rank.returncode == 1
+        error = text.splitlines()[-1]
+        assert error.startswith("tfscaling_observe_fit.DistributionError: ")
+        assert "keras#20585" in error and "tf_keras" in error
 
 
 def test_scalars_of_tensorboard_are_read_as_tensorflow_writes_them(with_keras: Path) -> None:

@@ -153,6 +153,10 @@ def test_every_output_warns_of_logical_devices_and_the_one_machine(finished: Pro
     shorts = [warning["short"].split()[0] for warning in warnings]
     pages = [*folder.glob("tables/**/*.md"), *folder.glob("tables/*.html"), folder / "report.html"]
     assert {page.stem for page in pages} >= {"comparison", "report", *CONCLUSIONS}
+    headline = folder / "tables/headline.md"
+    pages.remove(headline)
+    words = " ".join(headline.read_text().split())
+    assert all(each["short"] in words for each in warnings if each["severity"] == "serious")
     for page in pages:
         assert all(text in page.read_text() for text in texts), page.name
     for plot in folder.glob("plots/*.svg"):

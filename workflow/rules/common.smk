@@ -192,7 +192,9 @@ def runs_of_changed_data():
     for name, spec in PREPARED.items():
         facts = prepared_data.facts(Path(ROOT, "datasets", f"{name}.npz"))
         code = user_source.of_names(spec.dataset)
-        if facts and code.functions and facts.user_code != code.checksums():
+        if not facts or not code.functions:
+            continue
+        if user_source.differences(facts.user_code, code.checksums()):
             changed.add(name)
     due = [
         run.spec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,13 @@ def test_only_the_metrics_asked_for_are_shown_in_their_order(tmp_path: Path) -> 
     shown = comparison(table_of(tmp_path, ALL), ["accuracy", "loss"])
     assert list(shown.cells)[-2:] == ["accuracy", "loss"]
     assert "execution_time_s" not in shown.cells
+
+
+@pytest.mark.parametrize("columns", [["loss"], ["test_accuracy", "execution_time_s"], ["speedup"]])
+def test_only_columns_that_are_shown_are_defined(columns: list[str], tmp_path: Path) -> None:
+    notes = " ".join(comparison(table_of(tmp_path, ALL), columns).notes)
+    known = ("loss", "accuracy", "test_loss", "test_accuracy", "execution_time_s")
+    assert {name for name in known if name in re.findall(r"\w+", notes)} == {*columns} & {*known}
 
 
 def test_columns_without_any_value_are_left_out(tmp_path: Path) -> None:

@@ -203,8 +203,9 @@ class Metrics(Computation, frozen=True, kw_only=True):
 UserCode = Annotated[
     dict[str, str],
     Meta(
-        description="File of the user's code, relative to the project folder → its SHA-256; "
-        "installed package → its version. Empty for the workflow's own models and datasets."
+        description="File of the user's code, relative to the project folder → SHA-256 of what is "
+        "code in it, comments left out; installed package → its version. Empty for the workflow's "
+        "own models and datasets."
     ),
 ]
 
