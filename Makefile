@@ -8,7 +8,9 @@ TABLE = awk '/^\|/ {on = 1} on && !/^\|/ {exit} 1'
 # what `make sweep` takes
 SWEEP = NODES GPUS PLATFORM MODEL DATASET RECIPE EPOCHS BATCH REPEATS STUDY YES
 .DEFAULT_GOAL := help
-.PHONY: help setup demo own run sweep view partial test test-here test-slurm lint schemas bench examples cluster-up cluster-down lock
+# programs that tests run in environments of their own
+TOOLS = aws-parallelcluster cfn-lint snakedeploy
+.PHONY: help setup tools demo own run sweep view partial test test-here test-slurm lint schemas docs bench examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -38,9 +40,9 @@ sweep: setup ## NODES=1,2,4 GPUS=0,2 MODEL=own.mine:model PLATFORM=cpu: plan, qu
 view: ## open the newest page, or that of STUDY=demo
 	@$(PYTHON) workflow/scripts/view_page.py --study '$(STUDY)'
 
-test: setup ## all tests, on a virtual Slurm cluster too; 16 minutes on 2 cores
+test: setup tools ## all tests, on a virtual Slurm cluster too; 16 minutes on 2 cores
 	provision/virtual/install
-	$(MAKE) --jobs=3 --output-sync=line lint test-here test-slurm
+	$(MAKE) --jobs=3 --output-sync=line lint docs test-here test-slurm
 
 # on this machine alone; three at a time, because many tests wait
 test-here:
@@ -51,6 +53,9 @@ test-slurm:
 	pytest tests/scheduler tests/slurm
 
 setup: .venv/.installed$(CUDA) ## the environment in .venv; CUDA=1 adds TensorFlow's CUDA libraries
+
+# each in .tools/, because their packages exclude each other and the workflow's
+tools: $(TOOLS:%=.tools/%/.installed) ## what checks the definitions of clouds, and deploys
 
 lint: setup ## style, types, generated files
 	ruff check . && ruff format --check .
@@ -63,14 +68,21 @@ lint: setup ## style, types, generated files
 schemas: setup ## write what is generated from the types
 	workflow/schemas/generate.py
 
+docs: .venv-docs/.installed ## the documentation as a site: .site/html/index.html
+	.venv-docs/bin/python docs/build_site.py
+
 bench: setup ## CPU time of the workflow itself
 	python benchmarks/dry_run.py
 	python benchmarks/aggregation.py
 
 # every example, on this machine and on a virtual Slurm cluster
-examples: setup ## run all examples; half an hour
+examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half an hour
 	provision/virtual/install
 	pytest tests/examples
+
+# the environments of examples with packages of their own, 3.5 GB in all
+.venv-%: examples/requirements-%.txt examples/make-environment | setup
+	examples/make-environment $*
 
 # tables and plots of whatever has finished, for the configuration in config/ (or CONFIG=FILE)
 partial: setup ## tables and page of what has finished, of CONFIG=FILE
@@ -94,9 +106,20 @@ cluster-down: ## remove it
 	uv pip sync --quiet --compile-bytecode --python .venv/bin/python $^; \
 	touch $@
 
+.tools/%/.installed: tests/tools/%.txt | .venv/.installed
+	uv venv --quiet --clear --python .venv/bin/python .tools/$*
+	uv pip sync --quiet --require-hashes --python .tools/$*/bin/python $<
+	touch $@
+
+# the site's packages are in an environment of their own: users do not need them
+.venv-docs/.installed: docs/requirements.txt .venv/.installed
+	$(PYTHON) -m venv .venv-docs
+	uv pip sync --quiet --require-hashes --python .venv-docs/bin/python docs/requirements.txt
+	touch $@
+
 # pin everything anew: hashes, and no index in the files
 lock: setup ## pin all packages anew
-	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	    --custom-compile-command "make lock" requirements.in --output-file requirements.txt
-	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	    --custom-compile-command "make lock" requirements-cuda.in --output-file requirements-cuda.txt
+	for name in requirements requirements-cuda docs/requirements $(addprefix tests/tools/,$(TOOLS)) \
+	        examples/requirements-{tf_keras,jax,torch}; do \
+	    uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
+	        --custom-compile-command "make lock" $$name.in --output-file $$name.txt || exit; done

@@ -263,6 +263,34 @@ def test_the_observer_of_fit_runs_the_environments_own_sitecustomize(tmp_path: P
     assert not (tmp_path / "events").exists()
 
 
+#: Keras tells of the last step from a thread, when the evaluation has begun.
+LATE = """
+import types
+import tfscaling_observe_fit as of_fit
+observe = of_fit._observe()
+observe.INTERVAL_S = 0.0
+trace = observe.Trace(observe.os.environ[observe.VARIABLE])
+fit = of_fit._Fit(types.SimpleNamespace(trace=trace), None, {})
+fit.epoch_begin()
+for batch in (0, 1):
+    fit.batch_begin(batch)
+    fit.batch_end(batch, 3)
+fit.batch_begin(2)
+fit.test_begin()
+fit.batch_end(2, 3)
+fit.test_end({"loss": 1.0})
+fit.epoch_end({"loss": 2.0})
+"""
+
+
+def test_a_step_that_is_told_late_was_before_the_epochs_end(events: Path) -> None:
+    done = run(LATE, **of_fit(events))
+    assert done.returncode == 0, done.stderr
+    seen = observed_events.read(events)
+    assert seen.steps == 3
+    assert seen.windows[-1].time_s == seen.epochs[0].time_s == seen.evaluations[0].begin_s
+
+
 PROGRAM = """
 import sys
 import traceback
