@@ -1,30 +1,45 @@
-# make demo | own | run CONFIG=FILE | test | lint | schemas | bench | examples | cluster-up NODES=12 | cluster-down | setup [CUDA=1] | partial | lock
+# `make help` lists the targets.
 SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON ?= python3
-NODES ?= 12
 SNAKEMAKE = snakemake --profile profiles/local
-.PHONY: setup demo own run test test-here test-slurm lint schemas bench examples cluster-up cluster-down partial lock
+# what `make sweep` takes
+SWEEP = NODES GPUS PLATFORM MODEL DATASET RECIPE EPOCHS BATCH REPEATS STUDY YES
+.DEFAULT_GOAL := help
+# programs that tests run in environments of their own
+TOOLS = aws-parallelcluster cfn-lint snakedeploy
+.PHONY: help setup tools demo own run sweep view partial test test-here test-slurm lint schemas docs bench examples cluster-up cluster-down lock
 
-demo: setup
+help: ## this list
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@echo "Start: make demo. All else: README.md and docs/."
+
+demo: setup ## six runs on this machine, a table and a page; 5 minutes
 	$(SNAKEMAKE) --configfile config/demo.yaml
 	@cat results/demo/tables/comparison.md
 
 # a start for a training of your own; the study's folder of results is results/own
-own:
+own: ## write own/, a start for a training of yours
 	@test ! -e own || { echo "own/ is there already; nothing is written" >&2; exit 1; }
 	cp -r resources/own own
 	@echo "own/training.py has a model and its data, own/config.yaml the grid."
 	@echo "Measure it on this machine: make run CONFIG=own/config.yaml"
 
 # a sweep on this machine, processes as nodes, and its table
-run: setup
+run: setup ## CONFIG=own/config.yaml: a sweep on this machine, and its table
 	$(SNAKEMAKE) --configfile $(CONFIG)
 	@sed -n 's/^study: *//p' $(CONFIG) | xargs -I{} cat results/{}/tables/comparison.md
 
-test: setup
+# an overlay in sweeps/, its plan, a question, the sweep
+sweep: setup ## NODES=1,2,4 GPUS=0,2 MODEL=own.mine:model PLATFORM=cpu: plan, question, sweep
+	@workflow/scripts/make_sweep.py $(foreach name,$(SWEEP),$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z)='$($(name))'))
+
+view: ## open the newest page, or that of STUDY=demo
+	@$(PYTHON) workflow/scripts/view_page.py --study '$(STUDY)'
+
+test: setup tools ## all tests, on a virtual Slurm cluster too; 16 minutes on 2 cores
 	provision/virtual/install
-	$(MAKE) --jobs=3 --output-sync=line lint test-here test-slurm
+	$(MAKE) --jobs=3 --output-sync=line lint docs test-here test-slurm
 
 # on this machine alone; three at a time, because many tests wait
 test-here:
@@ -34,9 +49,12 @@ test-here:
 test-slurm:
 	pytest tests/scheduler tests/slurm
 
-setup: .venv/.installed$(CUDA)
+setup: .venv/.installed$(CUDA) ## the environment in .venv; CUDA=1 adds TensorFlow's CUDA libraries
 
-lint: setup
+# each in .tools/, because their packages exclude each other and the workflow's
+tools: $(TOOLS:%=.tools/%/.installed) ## what checks the definitions of clouds, and deploys
+
+lint: setup ## style, types, generated files
 	ruff check . && ruff format --check .
 	snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	mypy
@@ -44,27 +62,34 @@ lint: setup
 	snakemake --lint --configfile config/demo.yaml
 
 # schemas of the configuration and of records, and the tables of config/README.md, from the types
-schemas: setup
+schemas: setup ## write what is generated from the types
 	workflow/schemas/generate.py
 
-bench: setup
+docs: .venv-docs/.installed ## the documentation as a site: .site/html/index.html
+	.venv-docs/bin/python docs/build_site.py
+
+bench: setup ## CPU time of the workflow itself
 	python benchmarks/dry_run.py
 	python benchmarks/aggregation.py
 
 # every example, on this machine and on a virtual Slurm cluster
-examples: setup
+examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half an hour
 	provision/virtual/install
 	pytest tests/examples
 
+# the environments of examples with packages of their own, 3.5 GB in all
+.venv-%: examples/requirements-%.txt examples/make-environment | setup
+	examples/make-environment $*
+
 # tables and plots of whatever has finished, for the configuration in config/ (or CONFIG=FILE)
-partial: setup
+partial: setup ## tables and page of what has finished, of CONFIG=FILE
 	$(SNAKEMAKE) partial $(if $(CONFIG),--configfile $(CONFIG))
 
-cluster-up: setup
+cluster-up: setup ## a Slurm cluster on this machine, of NODES=12
 	provision/virtual/install
-	provision/virtual/cluster up --nodes $(NODES)
+	provision/virtual/cluster up --nodes $(or $(NODES),12)
 
-cluster-down:
+cluster-down: ## remove it
 	provision/virtual/cluster down
 
 # the environment; CUDA=1 adds TensorFlow's CUDA libraries. uv comes first, from the same lock;
@@ -76,9 +101,20 @@ cluster-down:
 	uv pip sync --quiet --compile-bytecode --python .venv/bin/python $^
 	touch $@
 
+.tools/%/.installed: tests/tools/%.txt | .venv/.installed
+	uv venv --quiet --clear --python .venv/bin/python .tools/$*
+	uv pip sync --quiet --require-hashes --python .tools/$*/bin/python $<
+	touch $@
+
+# the site's packages are in an environment of their own: users do not need them
+.venv-docs/.installed: docs/requirements.txt .venv/.installed
+	$(PYTHON) -m venv .venv-docs
+	uv pip sync --quiet --require-hashes --python .venv-docs/bin/python docs/requirements.txt
+	touch $@
+
 # pin everything anew: hashes, and no index in the files
-lock: setup
-	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	    --custom-compile-command "make lock" requirements.in --output-file requirements.txt
-	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	    --custom-compile-command "make lock" requirements-cuda.in --output-file requirements-cuda.txt
+lock: setup ## pin all packages anew
+	for name in requirements requirements-cuda docs/requirements $(addprefix tests/tools/,$(TOOLS)) \
+	        examples/requirements-{tf_keras,jax,torch}; do \
+	    uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
+	        --custom-compile-command "make lock" $$name.in --output-file $$name.txt || exit; done

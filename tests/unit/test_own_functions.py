@@ -279,6 +279,10 @@ def test_the_checksum_of_a_pipeline_is_of_its_code_and_of_names_and_sizes_of_fil
     usual = prepared_pipeline()
     assert prepared_pipeline(f"# a remark\n{PIPELINES}").sha256 == usual.sha256
     assert prepared_pipeline(PIPELINES.replace("part", "other")).sha256 != usual.sha256
+    Path("near.py").write_text("SIZE = 1")
+    imports = prepared_pipeline(f"import near\n{PIPELINES}").sha256
+    Path("near.py").write_text("SIZE = 2")
+    assert prepared_pipeline(f"import near\n{PIPELINES}").sha256 != imports
     file = Path("piped:data.files/part/numbers")
     usual = prepared_pipeline()
     file.write_bytes(b"abc")

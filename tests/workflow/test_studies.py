@@ -51,6 +51,17 @@ def test_the_accuracy_study_has_a_recipe_for_each_number_of_workers(project: Pro
     }
 
 
+def test_the_first_steps_have_enough_runs_for_intervals(project: Project) -> None:
+    assert planned(project, "first-steps") == {
+        ("multi_worker_mirrored", "virtual", nodes, 0, "tiny"): 6 for nodes in (1, 2)
+    }
+
+
+def test_the_shipped_grid_uses_gpus_wherever_it_asks_for_gpu_nodes(project: Project) -> None:
+    asked = {(platform, gpus > 0) for _, platform, _, gpus, _ in planned(project, "config")}
+    assert asked == {("cpu", False), ("gpu", True)}
+
+
 def test_the_repeats_study_has_enough_runs_for_intervals(project: Project) -> None:
     assert planned(project, "repeats-study") == {
         ("multi_worker_mirrored", platform, nodes, gpus, "shrunk"): 6

@@ -86,7 +86,7 @@ def test_runs_of_a_parameters_values_are_recipes_of_their_own_and_changed_code_m
     assert "Nothing to be done" in project.snakemake(config=configs).stdout
 
     module = project.folder / MODULE
-    module.write_text(module.read_text() + "# edited\n")
+    module.write_text(module.read_text() + "EDITED = True\n")
     assert project.planned(config=configs) == set()
     done = project.snakemake(config=configs).stdout
     assert "prepare_dataset" not in done

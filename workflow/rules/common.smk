@@ -6,19 +6,51 @@ OUTPUTS  CONFIG; RESULTS, the study's folder; RUN and POINT, templates of the fo
          RESOURCES of the jobs of runs and benchmarks
 """
 
+import contextlib
 import functools
 import gc
+import io
 import json
 import os
 import shlex
 import subprocess
 import sys
+import tarfile
+import tempfile
 from pathlib import Path
 
 import msgspec
 from snakemake.exceptions import WorkflowError
 
-SCRIPTS = Path(workflow.current_basedir).resolve().parent / "scripts"
+
+def workflow_folder():
+    """The folder `workflow` on this machine.
+
+    A module from a git repository is files that Snakemake reads one at a time: scripts need all of
+    them, so that the folder of its commit is copied below `.snakemake`, once for each commit.
+    """
+    rules = workflow.current_basedir  # of this file
+    if isinstance(rules, os.PathLike):
+        return Path(rules).resolve().parent
+    repository = rules.hosted_repo.repo
+    commit = repository.commit(rules.ref).hexsha
+    copy = Path(".snakemake/workflow", commit).absolute()
+    if not copy.exists():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=copy.parent) as folder:
+            archive = io.BytesIO()
+            repository.archive(archive, commit, path=os.path.dirname(rules.path))
+            archive.seek(0)
+            with tarfile.open(fileobj=archive) as files:
+                files.extractall(folder, filter="data")
+            Path(folder, "git_commit").write_text(f"{commit}\n")
+            with contextlib.suppress(OSError):  # another process was quicker
+                os.rename(folder, copy)
+            Path(folder).mkdir(exist_ok=True)  # as its clean-up expects
+    return copy / os.path.dirname(rules.path)
+
+
+SCRIPTS = workflow_folder() / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 # Shells name the folder of the scripts by this variable: their text, which Snakemake compares, is
 # the same wherever the project lies. PATH is that of the activated environment, on nodes too.
@@ -33,15 +65,17 @@ from tfscaling.files import atomic
 from tfscaling.files.source_files import source_files
 from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS, titles
-from tfscaling.records import prepared_data, staleness
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import config_files, configuration, grid, order, platforms
 from tfscaling.study import run_spec, user_source, variants
 from tfscaling.study.config import AXES
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries
+from tfscaling.sweep.reruns import Reruns, is_outdated
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
+
+PLATFORMS_FILE = "config/platforms.yaml"
 
 
 def config_sources():
@@ -50,6 +84,10 @@ def config_sources():
     base = [os.path.relpath(path) for path in workflow.configfiles]
     names = [*(name for name in base if name not in overlays), *overlays]
     files = [(name, config_files.read(name)) for name in names]
+    if "platforms" not in config and os.path.exists(PLATFORMS_FILE):
+        # a module has the configuration that it is given and reads no file
+        files.insert(0, (PLATFORMS_FILE, config_files.read(PLATFORMS_FILE)))
+        config.update(files[0][1])
     return [*files, (configuration.COMMAND_LINE, dict(workflow.config_settings.config))]
 
 
@@ -70,11 +108,6 @@ except configuration.ConfigError as error:
     sys.exit(str(error))  # one line; Snakemake would put the file and line of this code before it
 
 
-def data_of(spec):
-    """The name of the prepared data that a run reads; None of a user's program."""
-    return spec.dataset and variants.data_name(spec.dataset, spec.recipe)
-
-
 #: What is made from this configuration alone. Runs, benchmarks and datasets are shared by studies.
 RESULTS = f"results/{CONFIG.study}"
 #: As files have it.
@@ -90,7 +123,7 @@ POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
 BENCHMARKS = {each.point.path: each.spec for each in MANIFEST.all_reduce_benchmarks if each.spec}
 CODES = {user_source.of_run(run.spec) for run in GRID.runs}
 #: Name of prepared data → the specification of a run that reads it.
-PREPARED = {data_of(run.spec): run.spec for run in GRID.runs if run.spec.dataset}
+PREPARED = {variants.data_of(run.spec): run.spec for run in GRID.runs if run.spec.dataset}
 #: Source files of the user's functions and programs.
 USER_CODE = sorted({path for code in CODES for path in code.files()})
 PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
@@ -126,20 +159,52 @@ def page_files():
     return local(sorted(os.path.relpath(p) for p in (SCRIPTS.parent / "report").glob("page.*")))
 
 
-def force_if_outdated(name, content):
-    """An input function that returns no file, and forces the job if the study's file is outdated.
+@functools.cache
+def reruns():
+    """What is made again although it is there; the snakemake of a job makes nothing again."""
+    runs, benchmarks = (RUNS, BENCHMARKS) if workflow.is_main_process else ({}, {})
+    return Reruns(CONFIG, runs, benchmarks, Path(ROOT))
 
-    Params would not do: results that were copied or merged lack Snakemake's memory of them. The
-    snakemake of a job (subprocess or node) forces nothing.
+
+def force_if(is_due, file):
+    """No file, for an input function, which forces the job of `file` if it is due.
+
+    Params would not do: results that were copied or merged lack Snakemake's memory of them.
     """
+    if is_due and workflow.is_main_process:
+        workflow.dag.forcefiles.add(str(file))  # as --forcerun does
+    return []
+
+
+def force_if_outdated(name, content):
+    """An input function that forces the job if the study's file has another content."""
 
     def no_files(wildcards):
         file = Path(STUDY, name)
-        if workflow.is_main_process and file.exists() and file.read_bytes() != content():
-            workflow.dag.forcefiles.add(str(file))  # as --forcerun does
-        return []
+        return force_if(is_outdated(file, content()), file)
 
     return no_files
+
+
+def force_if_changed(wildcards):
+    """The same for data that runs are to be made of, and earlier code made.
+
+    Other data is left as it is: Snakemake looks at no reason of a job after a forced one.
+    """
+    file = f"{ROOT}/datasets/{wildcards.dataset}.npz"
+    return force_if(reruns().is_changed_data(wildcards.dataset), file)
+
+
+def force_if_stale(wildcards):
+    """The same for a run whose record is stale, where `rerun: stale` asks for it."""
+    path = RUN.format(**wildcards)
+    return force_if(reruns().is_stale(path), f"{ROOT}/runs/{path}/run.json")
+
+
+def force_if_stale_benchmark(wildcards):
+    """The same for a benchmark."""
+    path = POINT.format(**wildcards)
+    return force_if(reruns().is_stale_benchmark(path), f"{ROOT}/all_reduce/{path}/all_reduce.json")
 
 
 def run_of(wildcards):
@@ -172,71 +237,13 @@ def run_priority(wildcards):
 def prepared_dataset(wildcards):
     """The file that the ranks of a run read; none for a user's program.
 
-    That it is made again is a reason to run only for runs that are to be made of it: see
-    `runs_of_changed_data`.
+    That it is made again is a reason to run only for runs that are to be made of it.
     """
     spec = run_of(wildcards).spec
     if spec.dataset is None:
         return []
-    file = f"results/datasets/{data_of(spec)}.npz"
-    return file if spec.path in runs_of_changed_data() else ancient(file)
-
-
-@functools.cache
-def runs_of_changed_data():
-    """Folders of the runs to make whose prepared data was made by earlier code of the user's."""
-    if not workflow.is_main_process:
-        return set()
-    changed = set()
-    for name, spec in PREPARED.items():
-        facts = prepared_data.facts(Path(ROOT, "datasets", f"{name}.npz"))
-        code = user_source.of_names(spec.dataset)
-        if facts and code.functions and facts.user_code != code.checksums():
-            changed.add(name)
-    due = [
-        run.spec
-        for run in RUNS.values()
-        if not run.extra_repeat and is_selected(run.spec.point) and data_of(run.spec) in changed
-    ]
-    made = stale_runs() if CONFIG.rerun == "stale" else set()
-    return {spec.path for spec in due} & (made | staleness.to_make(due, Path(ROOT, "runs")))
-
-
-def force_if_changed(wildcards):
-    """An input function that returns no file, and forces the job if runs of changed data are due.
-
-    If none is, the data is left as it is: Snakemake looks at no reason of a job after a forced one.
-    """
-    if any(data_of(RUNS[path].spec) == wildcards.dataset for path in runs_of_changed_data()):
-        workflow.dag.forcefiles.add(f"{ROOT}/datasets/{wildcards.dataset}.npz")
-    return []
-
-
-def force_if_stale(wildcards):
-    """The same for a run whose record is stale, where `rerun: stale` asks for it."""
-    if CONFIG.rerun == "stale" and workflow.is_main_process:
-        path = RUN.format(**wildcards)
-        if path in stale_runs():
-            workflow.dag.forcefiles.add(f"{ROOT}/runs/{path}/run.json")
-    return []
-
-
-def force_if_stale_benchmark(wildcards):
-    """The same for a benchmark."""
-    path = POINT.format(**wildcards)
-    if CONFIG.rerun == "stale" and workflow.is_main_process and path in BENCHMARKS:
-        from tfscaling.analysis import communication
-
-        folder = Path(ROOT, "all_reduce")
-        if communication.read(BENCHMARKS[path], folder).status == communication.STALE:
-            workflow.dag.forcefiles.add(f"{ROOT}/all_reduce/{path}/all_reduce.json")
-    return []
-
-
-@functools.cache
-def stale_runs():
-    """The folders of the runs whose record is stale."""
-    return staleness.stale([run.spec for run in RUNS.values()], Path(ROOT, "runs"))
+    file = f"results/datasets/{variants.data_of(spec)}.npz"
+    return file if spec.path in reruns().runs_of_changed_data else ancient(file)
 
 
 def user_code(wildcards):
@@ -363,7 +370,7 @@ def refuse_to_repeat_finished():
         if job.rule.name == rules.train.rule.name and workflow.is_main_process:
             made_again = workflow.dag.reason(job).updated_input_run & set(job.input)
             finished = all(Path(path).exists() for path in job.output)
-            due = finished and run_of(job.wildcards).spec.path in runs_of_changed_data()
+            due = finished and run_of(job.wildcards).spec.path in reruns().runs_of_changed_data
             if made_again and finished and not due:
                 (file,) = made_again
                 sys.exit(

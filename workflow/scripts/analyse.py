@@ -15,7 +15,7 @@ from tfscaling.analysis.conclusions import CONCLUSIONS, tables
 from tfscaling.analysis.evidence import Study
 from tfscaling.study.config import Comparison, Published
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import data_warnings, formats, published_results, runs_table
+from tfscaling.tables import data_warnings, published_results, runs_table
 
 
 def main() -> None:
@@ -53,7 +53,8 @@ def analyse(study: Study, warnings: Sequence[data_warnings.DataWarning], folder:
     """Write every conclusion into `folder`: its table, and its page, which begins with warnings."""
     for name, table in tables(study):
         table.to_csv(folder / f"{name}.csv", index=False)
-        page = formats.with_warnings(CONCLUSIONS[name].text(table, study), warnings)
+        conclusion = CONCLUSIONS[name]
+        page = conclusion.with_warnings(conclusion.text(table, study), warnings)
         (folder / f"{name}.md").write_text(page)
 
 

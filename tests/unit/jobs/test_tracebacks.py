@@ -6,6 +6,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from builders import SCRIPTS, run_python
 from tfscaling.jobs import tracebacks
 
 FOLDER = Path("/project")
@@ -74,6 +75,20 @@ def test_the_innermost_line_of_the_users_is_named(output: str, name: str, where:
     blamed = tracebacks.last(output.splitlines(), FOLDER)
     assert blamed is not None
     assert (blamed.name, blamed.where) == (name, where)
+
+
+@pytest.mark.parametrize("name", ["observe.py", "copied/observe.py"])
+def test_a_copy_of_the_observer_is_not_blamed_for_the_dataset(name: str, tmp_path: Path) -> None:
+    copy = tmp_path / name
+    copy.parent.mkdir(exist_ok=True)
+    copy.write_text((SCRIPTS.parent / "observe/observe.py").read_text())
+    train = tmp_path / "train.py"
+    train.write_text("import observe\nfor _ in observe.steps(map(int, 'ab')):\n    pass\n")
+    environ = {"PYTHONPATH": str(copy.parent), "TFSCALING_EVENTS": str(tmp_path / "events")}
+    done = run_python(f"import runpy; runpy.run_path({str(train)!r})", **environ)
+    blamed = tracebacks.last(done.stderr.splitlines(), tmp_path)
+    assert blamed is not None
+    assert (blamed.name, blamed.where) == ("ValueError", "train.py line 2")
 
 
 @pytest.mark.parametrize("output", ["", "all well", "Traceback (most recent call last):\n  cut"])

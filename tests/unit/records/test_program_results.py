@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from builders import REGISTRIES, raw_config
 from generator import training_report
-from tfscaling.records import checks, program_results
+from tfscaling.records import checks, program_checks, program_results
 from tfscaling.records.observations import Observed, ObservedEpoch, ObservedEvaluation, Totals
 from tfscaling.records.rank_report import ProgramReport
 from tfscaling.study import configuration, grid
@@ -138,7 +138,7 @@ def test_what_cannot_be_true_fails_the_run(
 
 
 def test_every_check_of_programs_was_broken_once() -> None:
-    assert set(checks.PROGRAM_CHECKS) == set(BROKEN) - {"too_many_epochs"}
+    assert set(program_checks.CHECKS) == set(BROKEN) - {"too_many_epochs"}
 
 
 @pytest.mark.parametrize("observed", [(OBSERVED, OBSERVED), (OBSERVED, None)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -73,7 +74,7 @@ def test_runs_of_earlier_code_are_stale_until_the_change_is_undone(
     name: str, planned: Manifest
 ) -> None:
     before = Path(name).read_text()
-    Path(name).write_text(before + "\n")
+    Path(name).write_text(before + "size = 1\n")
     for status, reason in reasons(planned):
         assert status == "stale"
         assert re.match(
@@ -84,6 +85,20 @@ def test_runs_of_earlier_code_are_stale_until_the_change_is_undone(
     assert [status for status, _ in reasons(planned)] == ["stale", "ok", "stale"]
     Path(name).write_text(before)
     assert [status for status, _ in reasons(planned)] == ["ok", "stale", "ok"]
+
+
+def test_a_comment_makes_no_run_stale(planned: Manifest) -> None:
+    Path("net.py").write_text('"""A net."""\n\ndef model():  # of mine\n    ...\n')
+    assert reasons(planned) == [("ok", "")] * 3
+
+
+def test_a_checksum_of_the_whole_file_is_compared_with_the_whole_file(planned: Manifest) -> None:
+    code = user_source.of_run(planned.runs[0].spec).checksums()
+    whole = {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in code}
+    change(of_node(planned, 1), user_code=whole)
+    assert reasons(planned) == [("ok", "")] * 3
+    Path("net.py").write_text("# of mine\n" + Path("net.py").read_text())
+    assert [status for status, _ in reasons(planned)] == ["stale", "ok", "ok"]
 
 
 def test_data_prepared_by_other_code_is_named_too(planned: Manifest) -> None:

@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from tfscaling.files import python_code
 from tfscaling.study import user_source
 from tfscaling.study.user_source import Code
 
@@ -38,8 +39,19 @@ def test_the_module_and_its_packages_count() -> None:
     write(a__b__net="import numpy\n", other="")
     Path("a/__init__.py").write_text("")
     assert found("a.b.net:model") == {"a/__init__.py", "a/b/net.py"}
-    digest = hashlib.sha256(Path("a/b/net.py").read_bytes()).hexdigest()
+    digest = python_code.sha256(Path("a/b/net.py").read_bytes())
     assert Code(("a.b.net:model",)).checksums()["a/b/net.py"] == digest
+
+
+def test_files_of_other_languages_count_as_they_are() -> None:
+    Path("run.sh").write_text("echo 1 # one\n")
+    digest = hashlib.sha256(Path("run.sh").read_bytes()).hexdigest()
+    assert Code(program=("bash", "run.sh")).checksums() == {"run.sh": digest}
+
+
+def test_functions_of_this_library_are_not_the_users() -> None:
+    names = ("tfscaling.datasets.image_files:data", "net:model")
+    assert user_source.of_names(*names) == Code(("net:model",))
 
 
 def test_a_folder_of_the_same_name_elsewhere_is_not_the_projects(

@@ -21,12 +21,15 @@ if TYPE_CHECKING:
         decision,
         decision_page,
         findings,
+        headline,
         methodology,
+        next_steps,
         scaling_laws,
         what_holds_back,
     )
     from tfscaling.analysis.evidence import Study
     from tfscaling.tables import formats, published
+    from tfscaling.tables.data_warnings import DataWarning
     from tfscaling.tables.display import TextTable
 else:
     clouds = LateModule("tfscaling.analysis.clouds")
@@ -34,7 +37,9 @@ else:
     decision = LateModule("tfscaling.analysis.decision")
     decision_page = LateModule("tfscaling.analysis.decision_page")
     findings = LateModule("tfscaling.analysis.findings")
+    headline = LateModule("tfscaling.analysis.headline")
     methodology = LateModule("tfscaling.analysis.methodology")
+    next_steps = LateModule("tfscaling.analysis.next_steps")
     scaling_laws = LateModule("tfscaling.analysis.scaling_laws")
     what_holds_back = LateModule("tfscaling.analysis.what_holds_back")
     formats = LateModule("tfscaling.tables.formats")
@@ -47,8 +52,9 @@ class Conclusion:
 
     `title` heads its page; `caption` says in a few sentences what it shows, and `category` is
     its category in Snakemake's own report. `make` takes the study and the tables of the conclusions
-    named in `uses`. `text` is the page in Markdown, a heading first, without the warnings. `shown`
-    is the table of the report, or None if the report has no table of it.
+    named in `uses`. `text` is the page in Markdown, a heading first, without the warnings;
+    `with_warnings` adds them. `shown` is the table of the report, or None if the report has no
+    table of it.
     """
 
     title: str
@@ -58,6 +64,9 @@ class Conclusion:
     shown: Callable[[pd.DataFrame], TextTable] | None = None
     uses: tuple[str, ...] = ()
     category: str = "Tables"
+    with_warnings: Callable[[str, Sequence[DataWarning]], str] = lambda text, warnings: (
+        formats.with_warnings(text, warnings)
+    )
 
 
 def _joined(title: str, tables: Sequence[TextTable], *paragraphs: str) -> str:
@@ -82,6 +91,15 @@ def _findings_text(table: pd.DataFrame, study: Study) -> str:
 
 #: Every conclusion by its name, in the order of the report.
 CONCLUSIONS: dict[str, Conclusion] = {
+    "headline": Conclusion(
+        "Headline",
+        "The answer in one sentence, and how sure it is: plain text.",
+        headline.table,
+        headline.text,
+        uses=("decision",),
+        category="Findings",
+        with_warnings=headline.with_warnings,
+    ),
     "decision": Conclusion(
         "Which point to take",
         "Which point to take for the shortest time, the lowest cost and the best quality, which "
@@ -99,6 +117,14 @@ CONCLUSIONS: dict[str, Conclusion] = {
         findings.find,
         _findings_text,
         uses=("clouds",),
+        category="Findings",
+    ),
+    "next_steps": Conclusion(
+        "What to do next",
+        "What would make the answer surer or more complete, and what it takes.",
+        next_steps.table,
+        next_steps.text,
+        uses=("decision",),
         category="Findings",
     ),
     "clouds": Conclusion(
@@ -147,8 +173,8 @@ CONCLUSIONS: dict[str, Conclusion] = {
     "attribution": Conclusion(
         "What holds it back",
         "The parts of a step: input, computation, waiting for slower ranks and communication, from "
-        "steps with and without real input and synchronisation, with what is certainly the "
-        "largest. Measured where the recipe has `attribution: true`.",
+        "steps with and without real input and synchronisation, with the largest of "
+        "them. Measured where the recipe has `attribution: true`.",
         what_holds_back.table,
         lambda table, _: formats.markdown(what_holds_back.as_text(table)),
         what_holds_back.as_text,

@@ -127,13 +127,12 @@ def _chosen(
 ) -> Choice:
     """The choice with what the runs say of its goal."""
     goal, indifference = choice.goal, choice.indifference
-    known = [row for row in measured if is_known(row[goal])]
+    known = ranked(goal, measured)
     unknown = [row for row in measured if not is_known(row[goal])]
     without = _without(goal, unknown, len(known), more_axes)
     if not known:
         return replace(choice, text=without)
-    sign = -1 if metric_of(goal, known[0]).is_higher_better else 1
-    known.sort(key=lambda row: (sign * row[goal], row["nodes"]))
+    is_higher_better = metric_of(goal, known[0]).is_higher_better
     enough: list[Row] = []
     few: list[Row] = []
     for row in known:
@@ -141,7 +140,7 @@ def _chosen(
     best = known[0]
     if few and few[0] is best:
         made = f"{best['runs']} run{'s' if best['runs'] > 1 else ''}"
-        extreme = "greatest" if sign < 0 else "smallest"
+        extreme = "greatest" if is_higher_better else "smallest"
         text = (
             f"Too few runs to decide; the {extreme} median has {point_name(best, more_axes)}: "
             f"{value(goal, best)}, of {made}{remark(best, samples)}."
@@ -169,6 +168,15 @@ def _chosen(
         bound=contest.bound,
         comparisons=contest.comparisons,
     )
+
+
+def ranked(goal: str, rows: Sequence[Row]) -> list[Row]:
+    """Those of these points that have the metric, the best median first, fewest nodes before."""
+    known = [row for row in rows if is_known(row[goal])]
+    if not known:
+        return []
+    sign = -1 if metric_of(goal, known[0]).is_higher_better else 1
+    return sorted(known, key=lambda row: (sign * row[goal], row["nodes"]))
 
 
 def _taken_text(

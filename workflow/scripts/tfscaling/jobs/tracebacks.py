@@ -16,6 +16,8 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<fun
 #: What torch and others put before each line.
 _PREFIX = re.compile(r"^\[rank\d+\]: ?")
 _INSTALLED = ("site-packages", "dist-packages")
+#: The file that users copy to observe a training, and a word that is in it.
+_OBSERVER, _IN_OBSERVER = "observe.py", "TFSCALING_EVENTS"
 
 
 class Blame(NamedTuple):
@@ -36,7 +38,8 @@ def last(lines: Sequence[str], folder: Path) -> Blame | None:
     """The last traceback among the lines, or None.
 
     Its place is the innermost frame in the user's files: those below `folder`, or else those that
-    no package installed. Paths are relative to the folder.
+    no package installed; `observe.py`, which passes on what a data set raises, is none. Paths are
+    relative to the folder.
     """
     plain = [_PREFIX.sub("", line) for line in lines]
     begins = [n for n, line in enumerate(plain) if _BEGIN in line or line.startswith(_FATAL)]
@@ -75,9 +78,18 @@ def _of_user(inner_first: Sequence[_Frame], folder: Path) -> _Frame:
         for frame in inner_first
         if not any(f"/{part}/" in frame.file for part in _INSTALLED)
         and not frame.file.startswith(("<", f"{library}/"))
+        and not _is_observer(_absolute(frame, folder))
     ]
     below = [frame for frame in own if _absolute(frame, folder).is_relative_to(folder)]
     return (below or own or list(inner_first))[0]
+
+
+def _is_observer(file: Path) -> bool:
+    """Whether it is `workflow/observe/observe.py` or a copy: what it passes on is not its fault."""
+    try:
+        return file.name == _OBSERVER and _IN_OBSERVER in file.read_text(errors="replace")
+    except OSError:
+        return False
 
 
 def _absolute(frame: _Frame, folder: Path) -> Path:

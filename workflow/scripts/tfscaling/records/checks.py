@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import UNSET
 
-from tfscaling.records import gpu_models, program_results
+from tfscaling.records import gpu_models, program_checks, program_results
+from tfscaling.records.agreement import differing, disagreement
 from tfscaling.records.rank_report import (
     BenchmarkedRank,
-    ProgramReport,
     Rank,
     RankReport,
     TrainedRank,
@@ -41,13 +41,6 @@ class TrainingCheck(NamedTuple):
 
     description: str
     problem: Callable[[RunSpec, PreparedData, Sequence[TrainingReport]], str | None]
-
-
-class ProgramCheck(NamedTuple):
-    """The same of the ranks on which a user's program ran."""
-
-    description: str
-    problem: Callable[[RunSpec, Sequence[ProgramReport]], str | None]
 
 
 def _tasks(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
@@ -182,34 +175,21 @@ def _replicas(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
     replicas = {r.rank: r.replicas for r in reports if isinstance(r, TrainedRank | BenchmarkedRank)}
     if not replicas:
         return f"requested replicas {spec.replicas}, no rank made a strategy"
-    return _differing("replicas", spec.replicas, replicas)
-
-
-def _differing(name: str, requested: object, got: dict[int, Any]) -> str | None:
-    """Which ranks have something else than what was requested of all of them."""
-    wrong = {rank: value for rank, value in got.items() if value != requested}
-    return f"requested {name} {requested}, got {wrong}" if wrong else None
-
-
-def _disagreement(name: str, values: dict[int, Any]) -> str | None:
-    """Whether the ranks report different values, or none."""
-    if len(set(map(str, values.values()))) <= 1 and None not in values.values():
-        return None
-    return f"ranks disagree on {name}: {values}"
+    return differing("replicas", spec.replicas, replicas)
 
 
 def _cluster(_: JobSpec, reports: Sequence[Rank]) -> str | None:
-    return _disagreement("the cluster", {r.rank: r.cluster_hash for r in reports})
+    return disagreement("the cluster", {r.rank: r.cluster_hash for r in reports})
 
 
 def _cluster_source(_: JobSpec, reports: Sequence[Rank]) -> str | None:
     sources = {r.rank: r.cluster_source for r in reports}
-    return _disagreement("where the cluster is told", sources)
+    return disagreement("where the cluster is told", sources)
 
 
 def _tensorflow_version(_: JobSpec, reports: Sequence[Rank]) -> str | None:
     versions = {r.rank: r.tensorflow_version for r in reports}
-    return _disagreement("the TensorFlow version", versions)
+    return disagreement("the TensorFlow version", versions)
 
 
 def _packages(_: JobSpec, reports: Sequence[Rank]) -> str | None:
@@ -225,26 +205,26 @@ def _per_replica_batch_size(
     spec: RunSpec, _: PreparedData, reports: Sequence[TrainingReport]
 ) -> str | None:
     sizes = {r.rank: r.per_replica_batch_size for r in reports}
-    return _differing("per_replica_batch_size", spec.per_replica_batch_size, sizes)
+    return differing("per_replica_batch_size", spec.per_replica_batch_size, sizes)
 
 
 def _global_batch_size(
     spec: RunSpec, _: PreparedData, reports: Sequence[TrainingReport]
 ) -> str | None:
     sizes = {r.rank: r.global_batch_size for r in reports}
-    return _differing("global_batch_size", spec.global_batch_size, sizes)
+    return differing("global_batch_size", spec.global_batch_size, sizes)
 
 
 def _examples_per_step(
     _: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]
 ) -> str | None:
     examples = {r.rank: r.examples_per_step for r in reports}
-    return _disagreement("the examples of a step", examples)
+    return disagreement("the examples of a step", examples)
 
 
 def _data(_: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
     sums = {r.rank: r.data_sha256 for r in reports}
-    return _differing("data with the checksum", data.sha256, sums)
+    return differing("data with the checksum", data.sha256, sums)
 
 
 def _train_examples(
@@ -252,15 +232,15 @@ def _train_examples(
 ) -> str | None:
     examples = {r.rank: r.train_examples for r in reports}
     if data.train_examples is None:
-        return _disagreement("train_examples", examples)
-    return _differing("train_examples", data.train_examples, examples)
+        return disagreement("train_examples", examples)
+    return differing("train_examples", data.train_examples, examples)
 
 
 def _test_examples(_: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
     examples = {r.rank: r.test_examples for r in reports}
     if data.test_examples is None:
-        return _disagreement("test_examples", examples)
-    return _differing("test_examples", data.test_examples, examples)
+        return disagreement("test_examples", examples)
+    return differing("test_examples", data.test_examples, examples)
 
 
 def _examples_trained(
@@ -271,7 +251,7 @@ def _examples_trained(
     How many a pipeline has in an epoch only the pipeline knows: there the ranks have to agree.
     """
     if data.train_examples is None:
-        return _disagreement("examples_trained", {r.rank: r.examples_trained for r in reports})
+        return disagreement("examples_trained", {r.rank: r.examples_trained for r in reports})
     wrong = {
         r.rank: r.examples_trained
         for r in reports
@@ -282,7 +262,7 @@ def _examples_trained(
 
 
 def _model(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
-    return _disagreement("the model's size", {r.rank: r.model_parameters for r in reports})
+    return disagreement("the model's size", {r.rank: r.model_parameters for r in reports})
 
 
 def _epochs(spec: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
@@ -297,7 +277,7 @@ def _epochs(spec: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]
 
 def _learning(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
     curves = {r.rank: [(e.loss, e.accuracy) for e in r.epochs] for r in reports}
-    return _disagreement("loss and accuracy", curves)
+    return disagreement("loss and accuracy", curves)
 
 
 def _test_accuracy(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
@@ -308,7 +288,7 @@ def _test_accuracy(_: RunSpec, __: PreparedData, reports: Sequence[TrainingRepor
         ]
         for r in reports
     }
-    return _disagreement("the accuracy on held-out examples", values)
+    return disagreement("the accuracy on held-out examples", values)
 
 
 def _test_loss(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
@@ -316,7 +296,7 @@ def _test_loss(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) 
         r.rank: [*(e.test_loss for e in r.epochs if e.test_loss is not UNSET), r.test_loss]
         for r in reports
     }
-    return _disagreement("the loss on held-out examples", values)
+    return disagreement("the loss on held-out examples", values)
 
 
 def _finite(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
@@ -328,46 +308,6 @@ def _finite(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> 
             if not epoch.is_finite:
                 return f"diverged: loss is not finite from epoch {epoch.epoch}"
     return None
-
-
-def _report(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
-    way = spec.recipe.observe
-    if way == "nothing" or any(map(program_results.tells, reports)):
-        return None
-    return f"observe: {way}, but the program ended without a report of steps or epochs"
-
-
-def _steps(_: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
-    return _disagreement("their steps", _observed(reports, "steps"))
-
-
-def _reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
-    epochs = {rank: len(found) for rank, found in _observed(reports, "epochs").items()}
-    if wrong := _disagreement("their epochs", epochs):
-        return wrong
-    many = {rank: count for rank, count in epochs.items() if count > spec.recipe.epochs}
-    return f"requested {spec.recipe.epochs} epochs, reported {many}" if many else None
-
-
-def _reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
-    """An epoch may end with a batch that is filled up: its examples are counted as whole batches.
-
-    Only where the recipe says how many examples an epoch has.
-    """
-    of_epoch, reported = spec.recipe.train_examples, program_results.examples(reports)
-    if of_epoch is None or reported is None:
-        return None
-    most = -(-of_epoch // spec.global_batch_size) * spec.global_batch_size * spec.recipe.epochs
-    if reported <= most:
-        return None
-    asked = f"{spec.recipe.epochs} epochs of {of_epoch} examples are at most {most}"
-    return f"the program reported {reported} examples trained, {asked}"
-
-
-def _observed(reports: Sequence[ProgramReport], name: str) -> dict[int, Any]:
-    """Rank → what it reports under this name, of those that report it."""
-    found = {r.rank: getattr(r.observed, name) for r in reports if r.observed is not None}
-    return {rank: value for rank, value in found.items() if value}
 
 
 #: The check that makes a run a diverged one; who fails another check has failed.
@@ -452,31 +392,18 @@ TRAINING_CHECKS: dict[str, TrainingCheck] = {
         _finite,
     ),
 }
-#: Those that a user's program must pass besides those of its place, by name.
-PROGRAM_CHECKS: dict[str, ProgramCheck] = {
-    "report": ProgramCheck("The program reported in the way that `observe` names.", _report),
-    "reported_steps": ProgramCheck("All ranks that report steps made as many.", _steps),
-    "reported_epochs": ProgramCheck(
-        "All ranks that report epochs finished as many, and none more than the recipe's.",
-        _reported_epochs,
-    ),
-    "reported_examples": ProgramCheck(
-        "No more examples were reported than the recipe's epochs have, if it says how many.",
-        _reported_examples,
-    ),
-}
 #: Name of every check of a training run → its description.
 CHECKS: dict[str, str] = {
     **{name: check.description for name, check in PLACE_CHECKS.items()},
     **{name: check.description for name, check in TRAINING_CHECKS.items()},
-    **{name: check.description for name, check in PROGRAM_CHECKS.items()},
+    **{name: check.description for name, check in program_checks.CHECKS.items()},
 }
 
 
 def names_of(spec: RunSpec) -> tuple[str, ...]:
     """The checks that a run of this specification must pass."""
     if spec.recipe.program:
-        return (*_place_checks(spec), *PROGRAM_CHECKS, FINITE)
+        return (*_place_checks(spec), *program_checks.CHECKS, FINITE)
     return (*PLACE_CHECKS, *TRAINING_CHECKS)
 
 
@@ -500,9 +427,7 @@ def violations(
     """
     wrong = place_violations(spec, reports)
     if data is None:
-        programs = program_results.of_programs(reports)
-        found = (check.problem(spec, programs) for check in PROGRAM_CHECKS.values())
-        return [*wrong, *(text for text in found if text)]
+        return [*wrong, *program_checks.violations(spec, program_results.of_programs(reports))]
     trained = [report for report in reports if isinstance(report, TrainingReport)]
     for name, check in TRAINING_CHECKS.items():
         if name != FINITE and (text := check.problem(spec, data, trained)):

@@ -8,7 +8,6 @@ A pipeline has a checksum as well, of its code and its files: see `pipeline_sha2
 
 from __future__ import annotations
 
-import ast
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from tfscaling.records import run_record
 from tfscaling.records.rank_report import Positive, Sha256
 from tfscaling.records.run_record import PreparedData, UserCode
 from tfscaling.records.run_states import RERUN_STALE
-from tfscaling.study import user_code
+from tfscaling.study import user_code, user_source
 from tfscaling.study.config import Recipe
 
 #: The name of the checksum in the prepared file.
@@ -95,16 +94,16 @@ def facts(dataset_file: Path) -> DatasetFacts | None:
 
 
 def pipeline_sha256(function: str, folder: Path) -> str:
-    """SHA-256 of the code of the function's module, and of the names and sizes of its files.
+    """SHA-256 of the code of the function, and of the names and sizes of its files.
 
-    Comments and blank lines are no code. Contents are not read: files may be larger than a checksum
-    is worth. The files are those in `folder`, which `prepare` made; none if it is not there.
-    Raises user_code.UserCodeError if there is no such module.
+    The code is that of `user_source`. Contents are not read: files may be larger than a checksum is
+    worth. The files are those in `folder`, which `prepare` made; none if it is not there.
     """
-    source = user_code.source_of(function.partition(":")[0], Path.cwd())
-    digest = hashlib.sha256(ast.unparse(user_code.parsed(source)).encode() if source else b"")
+    digest = hashlib.sha256()
+    for name, checksum in sorted(user_source.of_names(function).checksums().items()):
+        digest.update(f"{name} {checksum}\n".encode())
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(f"\n{file.relative_to(folder)} {file.stat().st_size}".encode())
+        digest.update(f"{file.relative_to(folder)} {file.stat().st_size}\n".encode())
     return digest.hexdigest()
 
 
@@ -119,9 +118,10 @@ def _checksum_here(dataset_file: Path) -> str | None:
     if found is None or found.pipeline is None:
         return found.sha256 if found else None
     try:
-        return pipeline_sha256(found.pipeline, files_folder(dataset_file))
-    except user_code.UserCodeError:
+        user_code.check(found.pipeline)
+    except user_code.UserCodeError:  # code that is not here cannot be compared
         return None
+    return pipeline_sha256(found.pipeline, files_folder(dataset_file))
 
 
 def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[str]:

@@ -6,26 +6,19 @@ Pure: the registries of models, strategies and datasets are an argument.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import msgspec
-
-from tfscaling import TRAINER_VERSION
-from tfscaling.study import programs, user_code, variants
+from tfscaling.study import block_checks, recipe_checks, run_spec, variants
 from tfscaling.study.config import (
-    BATCH_SIZE_KEYS,
-    CROSS_ENTROPY,
-    OF_CLASSIFIERS,
     POINT_AXES,
     Block,
     Config,
     Exclusion,
     Platform,
-    Quality,
     Recipe,
 )
-from tfscaling.study.configuration import ConfigError, Sources, check_function, known, problem
+from tfscaling.study.configuration import ConfigError, Sources, problem
 from tfscaling.study.geometry import Geometry, batch_sizes
 from tfscaling.study.manifest import Excluded, Grid, PlannedRun
 from tfscaling.study.registries import Registries
@@ -59,22 +52,21 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
     leave nothing to run. Points beyond a platform's limits are excluded with the reason, as are
     those whose global batch is larger than the dataset.
     """
-    _check_recipes(config, sources)
+    recipe_checks.check(config, sources)
     runs: list[PlannedRun] = []
     block_of: dict[Point, int] = {}
     excluded: list[Excluded] = []
     measured = {name: platform.measured for name, platform in config.platforms.items()}
     recipes = {n: variants.of(n, recipe) for n, recipe in config.recipes.items()}
     for number, block in enumerate(config.grid):
-        _check_names(config, number, registries, sources)
-        _check_block(number, block, sources)
+        block_checks.check(config, number, registries, sources)
         before = len(runs)
         until = block.repeat_until
         repeats = until.repeats_max if until else block.repeats
         for point in _points(block, recipes):
             platform = config.platforms[point.platform]
             recipe = recipes[variants.base(point.recipe)][point.recipe]
-            recipe = _recipe_for(point.model, recipe)
+            recipe = recipe_checks.filled(point.model, recipe)
             try:
                 _check_excluded(point, block.exclude)
                 _check_geometry(number, point, platform, sources)
@@ -96,7 +88,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                     recipe=recipe,
                     measured=measured[point.platform],
                     seed=config.seed + repeat - 1,
-                    trainer_version=TRAINER_VERSION,
+                    trainer_version=run_spec.trainer_version(recipe),
                     **sizes._asdict(),
                 )
                 run = PlannedRun(
@@ -111,18 +103,6 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
             rule = f"the block has no point left to run (last reason: {last})"
             raise ConfigError(problem(["grid", number], block.platform, rule, sources))
     return Grid(tuple(runs), tuple(excluded))
-
-
-def _recipe_for(model: str, recipe: Recipe) -> Recipe:
-    """A user's model may have a loss and an optimizer of its own, which only a rank can know."""
-    if recipe.program:
-        return recipe
-    given = recipe.for_classifier()
-    if not user_code.is_reference(model):
-        return given
-    if recipe.loss == CROSS_ENTROPY:
-        return msgspec.structs.replace(given, loss=CROSS_ENTROPY)
-    return msgspec.structs.replace(recipe if recipe.optimizer == "model" else given, loss="model")
 
 
 def _points(block: Block, recipes: Mapping[str, Mapping[str, Recipe]]) -> Iterator[Point]:
@@ -149,7 +129,7 @@ def _sizes(point: Point, recipe: Recipe, registries: Registries) -> _Sizes:
     if recipe.program:  # it has its data itself
         return _Sizes(None, replicas, per_replica, total, jobs)
     dataset = recipe.dataset or registries.models[point.model].dataset
-    assert dataset is not None, "_check_names refuses a model without a dataset"
+    assert dataset is not None, "block_checks refuses a model without a dataset"
     examples = registries.train_examples.get(dataset)
     if (beyond := beyond_dataset(total, dataset, recipe, examples)) is not None:
         raise _ImpossibleError(beyond)
@@ -211,188 +191,6 @@ def _check_excluded(point: Point, exclusions: tuple[Exclusion, ...]) -> None:
         raise _ImpossibleError("; ".join(reasons) or "excluded by the grid")
     if (uneven := point.geometry.uneven_problem()) is not None:
         raise _ImpossibleError(uneven)
-
-
-def _check_recipes(config: Config, sources: Sources) -> None:
-    for name, recipe in config.recipes.items():
-        sizes = {key: getattr(recipe, key) for key in BATCH_SIZE_KEYS}
-        given = {key: size for key, size in sizes.items() if size is not None}
-        if len(given) != 1:
-            rule = "allowed: exactly one of " + ", ".join(BATCH_SIZE_KEYS)
-            raise ConfigError(problem(["recipes", name], given, rule, sources))
-        for wrong in programs.problems(recipe):
-            at = ["recipes", name, *wrong.path]
-            raise ConfigError(problem(at, wrong.value, wrong.allowed, sources))
-        for key, values in recipe.parameter_axes.items():
-            path = ["recipes", name, "parameters", key]
-            if unnameable := [value for value in values if not variants.is_nameable(value)]:
-                rule = f"values of a list are part of names; allowed: {variants.NAMEABLE}"
-                raise ConfigError(problem(path, unnameable[0], rule, sources))
-            if len({variants.named(name, {key: value}) for value in values}) < len(values):
-                rule = "allowed: each value once, as it is written in names"
-                raise ConfigError(problem(path, values, rule, sources))
-    _check_qualities(config, sources)
-
-
-def _check_qualities(config: Config, sources: Sources) -> None:
-    """Each has a direction, and recipes of one metric compare it in the same way."""
-    first: dict[str, tuple[str, Quality]] = {}
-    for name, recipe in config.recipes.items():
-        quality = recipe.quality
-        place = ["recipes", name, "quality"]
-        if quality.better is None:
-            rule = f"allowed: higher or lower, which the name {quality.metric} does not tell"
-            raise ConfigError(problem([*place, "direction"], quality.direction, rule, sources))
-        other_name, other = first.setdefault(quality.metric, (name, quality))
-        for key in ("better", "unit"):
-            if getattr(other, key) != (value := getattr(quality, key)):
-                rule = (
-                    f"recipe {other_name} has {getattr(other, key)} for the same metric, "
-                    f"{quality.metric}"
-                )
-                key = {"better": "direction"}.get(key, key)
-                raise ConfigError(problem([*place, key], value, rule, sources))
-    for metric, target in config.comparison.targets.items():
-        where = ["comparison", "targets", metric]
-        if metric not in first:
-            rule = f"the quality of no recipe; {known(first, metric)}"
-            raise ConfigError(problem(where, target, rule, sources))
-        if first[metric][1].is_accuracy and not 0 < target < 1:
-            rule = "allowed: more than 0 and less than 1, a fraction of the examples"
-            raise ConfigError(problem(where, target, rule, sources))
-
-
-def _check_block(number: int, block: Block, sources: Sources) -> None:
-    for index, rule in enumerate(block.exclude):
-        if not rule.axes:
-            allowed = f"allowed: also values of at least one axis: {', '.join(POINT_AXES)}"
-            raise ConfigError(
-                problem(
-                    ["grid", number, "exclude", index], {"reason": rule.reason}, allowed, sources
-                )
-            )
-    until = block.repeat_until
-    if until is not None and until.repeats_max <= block.repeats:
-        allowed = f"allowed: more than repeats, {block.repeats}"
-        where: list[str | int] = ["grid", number, "repeat_until", "repeats_max"]
-        raise ConfigError(problem(where, until.repeats_max, allowed, sources))
-
-
-def _check_names(config: Config, number: int, registries: Registries, sources: Sources) -> None:
-    block = config.grid[number]
-    known_names: dict[str, Mapping[str, object]] = {
-        "platform": config.platforms,
-        "model": registries.models,
-        "strategy": registries.strategies,
-        "recipe": {
-            key: None
-            for name, recipe in config.recipes.items()
-            for key in (name, *variants.of(name, recipe))
-        },
-    }
-    names = block.values("recipe")
-    recipes = [config.recipes.get(variants.base(name)) for name in names]
-    with_program = [
-        name
-        for name, recipe in zip(names, recipes, strict=True)
-        if recipe is not None and recipe.program
-    ]
-    wrong = programs.block_problem(block, with_program) if None not in recipes else None
-    if wrong is not None:
-        at = ["grid", number, *wrong.path]
-        raise ConfigError(problem(at, wrong.value, wrong.allowed, sources))
-    if with_program:  # any name that the block gives
-        known_names["model"] = dict.fromkeys(block.values("model"))
-    for axis, registry in known_names.items():
-        named: list[tuple[list[str | int], str]] = [([axis], name) for name in block.values(axis)]
-        for index, rule in enumerate(block.exclude):
-            excluded = map(str, rule.axes.get(axis, ()))
-            named += [(["exclude", index, axis], name) for name in excluded]
-        for path, name in named:
-            where = ["grid", number, *path]
-            if axis == "model" and not with_program:
-                check_function(where, name, registry, sources)
-            elif name not in registry:
-                raise ConfigError(problem(where, name, known(registry, name), sources))
-    if with_program:
-        return
-    for model, recipe in itertools.product(block.values("model"), map(variants.base, names)):
-        if user_code.is_reference(model) and config.recipes[recipe].dataset is None:
-            reason = f"model {model} of grid[{number}] needs the name of a dataset"
-            raise ConfigError(problem(["recipes", recipe, "dataset"], None, reason, sources))
-        metric = config.recipes[recipe].quality.metric
-        if not user_code.is_reference(model) and metric not in OF_CLASSIFIERS:
-            reason = f"model {model} of grid[{number}]: {known(OF_CLASSIFIERS, metric)}"
-            where = ["recipes", recipe, "quality", "metric"]
-            raise ConfigError(problem(where, metric, reason, sources))
-        asked = _recipe_for(model, config.recipes[recipe])
-        if asked.optimizer != "model" and asked.learning_rate is None:
-            reason = f"optimizer {asked.optimizer} of model {model} of grid[{number}] needs one"
-            raise ConfigError(problem(["recipes", recipe, "learning_rate"], None, reason, sources))
-        _check_parameters(model, recipe, config.recipes[recipe], sources)
-    coordinated = [n for n in block.values("strategy") if registries.strategies[n].coordinated]
-    for name in dict.fromkeys(map(variants.base, names)):
-        _check_pipeline(name, config.recipes[name], coordinated, sources)
-
-
-def _check_pipeline(
-    name: str, recipe: Recipe, coordinated: Sequence[str], sources: Sources
-) -> None:
-    """What a pipeline's recipe cannot ask for; `coordinated` strategies have parameter servers."""
-
-    def refuse(key: str, reason: str) -> None:
-        value = getattr(recipe, key)
-        raise ConfigError(problem(["recipes", name, key], value, reason, sources))
-
-    if recipe.attribution and coordinated:
-        refuse(
-            "attribution",
-            f"strategy {coordinated[0]} has parameter servers, without which no step can be made; "
-            "allowed: single, mirrored, multi_worker_mirrored",
-        )
-    if recipe.dataset is None or not user_code.is_pipeline(recipe.dataset):
-        if recipe.steps_per_epoch is not None:
-            refuse("steps_per_epoch", "only of a dataset whose function has an argument `context`")
-        return
-    if coordinated:
-        refuse(
-            "dataset",
-            f"strategy {coordinated[0]} deals out examples of arrays by their number, which a "
-            "pipeline has not; allowed: single, mirrored, multi_worker_mirrored, or a function "
-            "without the argument `context`",
-        )
-    if recipe.steps_per_execution > 1:
-        refuse("steps_per_execution", "allowed: 1, because each step's wait for input is measured")
-    for key in ("train_examples_max", "test_examples_max"):
-        if getattr(recipe, key) is not None:
-            refuse(key, "a pipeline gives its own examples; let its function take fewer")
-
-
-def _check_parameters(model: str, name: str, recipe: Recipe, sources: Sources) -> None:
-    """Each parameter is taken by a function of the user's, and each of these has what it needs."""
-    path, given = ["recipes", name, "parameters"], recipe.parameters
-    named = (each for each in (model, recipe.dataset) if each is not None)
-    functions = {n: user_code.arguments(n) for n in named if user_code.is_reference(n)}
-    if given and not functions:
-        rule = f"neither model {model} nor its dataset is a function of yours, which could take it"
-        raise ConfigError(problem(path, given, rule, sources))
-    told = {name: each for name, each in functions.items() if each is not None}
-    takes_all = len(told) < len(functions) or any(each.takes_all for each in told.values())
-    names = {each for arguments in told.values() for each in arguments.names}
-    names -= set(user_code.PROVIDED)
-    for key, value in given.items():
-        if key in user_code.PROVIDED or not (takes_all or key in names):
-            takers = " and ".join(functions)
-            rule = f"no argument of {takers} has this name; {known(names, key)}"
-            raise ConfigError(problem([*path, key], value, rule, sources))
-    for function, arguments in told.items():
-        missing = set(arguments.required) - given.keys() - set(user_code.PROVIDED)
-        missing |= set(arguments.required) - set(arguments.names)
-        for key in (each for each in arguments.required if each in missing):
-            by_name = key in arguments.names
-            why = "has no default: give it here" if by_name else "can be given by place only"
-            rule = f"argument {key} of {function} {why}"
-            raise ConfigError(problem(path, given, rule, sources))
 
 
 def _check_geometry(number: int, point: Point, platform: Platform, sources: Sources) -> None:

@@ -2,7 +2,8 @@
 
 That is the module of each function with the packages around it, and all modules of the project
 folder that these import, found in their text. Of an installed package the version is taken instead.
-What is imported by a name that is computed, and files that the code reads, are not found.
+What is imported by a name that is computed, and files that the code reads, are not found. Comments,
+docstrings and the layout of Python code are no code: a change of them changes no checksum.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+from tfscaling.files import python_code
 from tfscaling.study import user_code
 from tfscaling.study.run_spec import RunSpec
 
-#: File, relative to the project folder → its SHA-256; name of an installed package → its version.
+#: File, relative to the project folder → SHA-256 of its code; installed package → its version.
 Checksums = Mapping[str, str]
 #: Folders that hold installed packages.
 _INSTALLED = {"site-packages", "dist-packages"}
+#: Functions of this library, whose code `trainer_version` stands for.
+_LIBRARY = f"{__name__.partition('.')[0]}."
 _PYTHON = Path(ast.__file__).parent
 #: Words of a program that name larger files are taken for data.
 _SOURCE_MAX_BYTES = 16 * 2**20
@@ -47,7 +51,7 @@ class Code(NamedTuple):
         return sorted(map(_shown, found))
 
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of each file, and the versions of installed packages that have functions."""
+        """SHA-256 of each file's code, and versions of installed packages that have functions."""
         found = {path.as_posix(): _sha256(path) for path in self.files()}
         return found | dict(version for name in self._modules() for version in _version(name))
 
@@ -63,13 +67,18 @@ def of_run(spec: RunSpec) -> Code:
 
 
 def of_names(*names: str | None) -> Code:
-    """Those of the names that are functions of the user's."""
-    return Code(tuple(name for name in names if name and user_code.is_reference(name)))
+    """Those of the names that are functions of the user's, not of this library."""
+    given = (name for name in names if name and user_code.is_reference(name))
+    return Code(tuple(name for name in given if not name.startswith(_LIBRARY)))
 
 
 def differences(before: Checksums, now: Checksums) -> dict[str, str]:
-    """`own/model.py (3f2a…, now 7c1b…)` of each file or package that differs, by its name."""
+    """`own/model.py (3f2a…, now 7c1b…)` of each file or package that differs, by its name.
+
+    A checksum of a whole file, as the first records have them, may be what is compared with.
+    """
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    names = [name for name in names if name not in now or before.get(name) != _of_whole(name)]
     return {
         name: f"{name} ({_short(before.get(name))}, now {_short(now.get(name))})" for name in names
     }
@@ -182,4 +191,12 @@ def _shown(path: Path) -> Path:
 
 
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return python_code.sha256(path.read_bytes()) if path.suffix == ".py" else _of_whole(path)
+
+
+def _of_whole(path: str | Path) -> str:
+    """SHA-256 of a file, comments included; "" if there is none."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""

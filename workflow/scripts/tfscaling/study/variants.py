@@ -16,6 +16,7 @@ import msgspec
 
 from tfscaling.study import user_code
 from tfscaling.study.config import ParameterValue, Recipe
+from tfscaling.study.run_spec import RunSpec
 
 #: What a text must be to be part of a name.
 NAMEABLE = "letters, digits and . _ + -"
@@ -51,6 +52,11 @@ def named(name: str, parameters: Mapping[str, ParameterValue]) -> str:
 def is_nameable(value: ParameterValue) -> bool:
     """Whether the value can be part of a name."""
     return _NAMEABLE.fullmatch(_text(value)) is not None
+
+
+def data_of(spec: RunSpec) -> str | None:
+    """The name of the prepared data that a run reads; None of a user's program."""
+    return spec.dataset and data_name(spec.dataset, spec.recipe)
 
 
 def data_name(dataset: str, recipe: Recipe) -> str:

@@ -251,17 +251,27 @@ def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
             f"Values are medians over the valid runs (minimum–maximum in brackets); points with "
             f"fewer than {RUNS_FOR_INTERVAL} runs are too few for a confidence interval."
         )
-    notes.append(
-        "loss and accuracy are means over the last epoch while it is trained; test_accuracy is "
-        "of held-out examples after training; execution_time_s is the trainer's first line to the "
-        "end of training. Raw data: tables/runs.csv and the records it names."
-    )
+    defined = "; ".join(_definitions(names))
+    source = "Raw data: tables/runs.csv and the records it names."
+    notes.append(f"{defined}. {source}" if defined else source)
     if "quality_metric" in names:
         notes.append(
             "quality is what each recipe is compared by, its quality_metric after training: values "
             "of different metrics are not compared with each other."
         )
     return notes
+
+
+def _definitions(names: Sequence[str]) -> Iterator[str]:
+    """What the values in these columns are."""
+    if trained := [name for name in ("loss", "accuracy") if name in names]:
+        are = "are means" if len(trained) > 1 else "is a mean"
+        yield f"{' and '.join(trained)} {are} over the last epoch while it is trained"
+    if held_out := [name for name in ("test_loss", "test_accuracy") if name in names]:
+        are = "are" if len(held_out) > 1 else "is"
+        yield f"{' and '.join(held_out)} {are} of held-out examples after training"
+    if "execution_time_s" in names:
+        yield "execution_time_s is the trainer's first line to the end of training"
 
 
 def platform(table: pd.DataFrame, name: str) -> list[TextTable]:

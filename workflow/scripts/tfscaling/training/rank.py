@@ -105,7 +105,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     worker_devices = devices.of_workers() if kind.coordinated else None
     used = names if kind.coordinated else devices.in_use(strategy)
     events.add("rendezvous", replicas=spec.replicas)
-    data = _data_of(context, spec, dataset_file)
+    data, data_sha256 = _data_of(context, spec, dataset_file)
     build = models.get(spec.point.model, spec.recipe.constants).build
     trainer: AllReduceLoop | ParameterServerTrainer
     if isinstance(data, Datasets):
@@ -136,7 +136,6 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         if spec.recipe.attribution and isinstance(trainer, AllReduceLoop):
             rounds = trainer.attribute(events)
     events.add("probed", steps=len(compute_steps))
-    files = prepared_data.files_folder(dataset_file)
     return TrainingReport(
         **fields_of(place_of(context, spec, used)),
         replicas=trainer.replicas if worker_devices is None else len(worker_devices),
@@ -145,11 +144,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         per_replica_batch_size=trainer.batch,
         examples_per_step=trainer.examples_per_step,
         model_parameters=parameters,
-        data_sha256=(
-            data.sha256
-            if isinstance(data, Arrays)
-            else prepared_data.pipeline_sha256(str(spec.dataset), files)
-        ),
+        data_sha256=data_sha256,
         input_wait_s=result.input_wait_s,
         warnings=tuple(user_model.warnings(trainer.model, spec.recipe)),
         train_examples=trainer.train_examples,
@@ -165,12 +160,18 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     )
 
 
-def _data_of(context: RankContext, spec: RunSpec, dataset_file: Path) -> Arrays | Datasets:
-    """The prepared arrays, or this worker's part of a pipeline."""
+def _data_of(
+    context: RankContext, spec: RunSpec, dataset_file: Path
+) -> tuple[Arrays | Datasets, str | None]:
+    """The prepared arrays, or this worker's part of a pipeline; with its checksum."""
     recipe, dataset = spec.recipe, spec.dataset
     if dataset is None or not user_code.is_pipeline(dataset):
-        return catalogue.load(dataset_file, recipe.train_examples_max, recipe.test_examples_max)
+        arrays = catalogue.load(dataset_file, recipe.train_examples_max, recipe.test_examples_max)
+        return arrays, arrays.sha256
     import keras
+
+    folder = prepared_data.files_folder(dataset_file).absolute()
+    checksum = prepared_data.pipeline_sha256(dataset, folder)  # of the code that is loaded below
 
     place = PipelineContext(
         workers=spec.jobs["worker"],
@@ -180,10 +181,10 @@ def _data_of(context: RankContext, spec: RunSpec, dataset_file: Path) -> Arrays 
         per_worker_batch_size=spec.global_batch_size // spec.jobs["worker"],
         global_batch_size=spec.global_batch_size,
         seed=spec.seed,
-        folder=prepared_data.files_folder(dataset_file).absolute(),
+        folder=folder,
     )
     # shuffles without a seed of their own are in the same order on all workers, and in each attempt
     keras.utils.set_random_seed(spec.seed)
     given = variants.data_parameters(dataset, recipe)
     returned = user_code.call(dataset, {**given, user_code.CONTEXT: place})
-    return datasets_of(dataset, returned)
+    return datasets_of(dataset, returned), checksum

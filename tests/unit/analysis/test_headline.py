@@ -1,0 +1,102 @@
+"""The headline: which point, against which other, and how sure that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+from measured import NOTHING_PLANNED, around, measured, nothing_measured
+from tfscaling.analysis import decision, headline
+from tfscaling.analysis.evidence import Study
+from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
+from tfscaling.tables.significance import (
+    INCONCLUSIVE,
+    NOT_COMPARED,
+    NOT_MEASURED,
+    SUPPORTED,
+    TOO_FEW,
+)
+
+
+def study(*arguments: Any) -> Study:
+    comparison, runs, _ = measured(*arguments)
+    return Study(comparison, runs, NOTHING_PLANNED)
+
+
+def table(made: Study) -> pd.DataFrame:
+    return headline.table(made, decision.table(decision.decide(made)))
+
+
+def said(made: Study) -> tuple[str, str]:
+    """(badge, text) of the only work."""
+    (row,) = table(made).to_dict("records")
+    assert row["work"] == ""
+    return row["badge"], row["text"]
+
+
+def test_one_run_each_is_too_few_to_be_sure() -> None:
+    badge, text = said(study({("east", 1): [10.0], ("east", 2): [15.0], ("east", 4): [20.5]}))
+    assert badge == TOO_FEW
+    assert text == (
+        "Fastest so far: 1 node. 4 nodes take 2.05 times as long. One run each: too few to be sure."
+    )
+
+
+def test_the_fastest_with_runs_enough_is_compared_with_the_fewest_nodes() -> None:
+    badge, text = said(study({("east", 1): around(30.0), ("east", 2): around(10.0)}))
+    assert badge == SUPPORTED
+    assert text.startswith("Fastest: 2 nodes. 1 node takes 3.00 times (")
+
+
+def test_points_that_differ_little_are_not_told_apart() -> None:
+    times = {("east", 1): around(10.0, 0.2), ("east", 2): around(10.1, 0.2)}
+    badge, text = said(study(times))
+    assert badge == INCONCLUSIVE
+    assert text.startswith("Fastest so far: 1 node.") and "1 other point may be as fast" in text
+
+
+def test_the_cheapest_within_the_indifference_is_said_to_be_within_it() -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(10.2), ("east", 4): around(10.0)}
+    badge, text = said(study(times))
+    assert badge == SUPPORTED and text.startswith("2 nodes: within ")
+
+
+def test_platforms_are_named_where_they_differ() -> None:
+    times = {("east", 1): around(30.0), ("west", 1): around(20.0)}
+    assert said(study(times))[1].startswith("Fastest: 1 node on west. 1 node on east takes 1.50")
+
+
+def test_a_single_point_is_compared_with_none() -> None:
+    badge, text = said(study({("east", 1): around(30.0)}))
+    assert (badge, text) == (NOT_COMPARED, "The only point with enough runs: 1 node.")
+
+
+def test_logical_devices_are_called_that() -> None:
+    made = study({("east", 1): [10.0], ("east", 2): [15.0]})
+    made.comparison[["gpus_per_node", "devices"]] = 2, "logical"
+    made.runs[["gpus_per_node", "devices"]] = 2, "logical"
+    assert "1 node with 2 logical devices." in said(made)[1]
+
+
+def test_where_nothing_is_measured_it_says_so() -> None:
+    comparison, runs = nothing_measured()
+    assert said(Study(comparison, runs, NOTHING_PLANNED)) == (NOT_MEASURED, "No valid run yet.")
+    empty = Study(comparison.iloc[:0], runs.iloc[:0], NOTHING_PLANNED)
+    assert said(empty)[0] == NOT_MEASURED
+
+
+def test_every_work_has_a_headline_of_its_own() -> None:
+    made = study({("east", 1): [10.0], ("east", 2): [15.0]})
+    tables = [pd.concat([t, t.assign(recipe="strong")]) for t in (made.comparison, made.runs)]
+    found = table(Study(*tables, NOTHING_PLANNED))
+    assert found["work"].tolist() == ["mnist_cnn, weak", "mnist_cnn, strong"]
+
+
+@pytest.mark.parametrize(("severity", "is_said"), [(SERIOUS, True), (LIMITED, False)])
+def test_the_text_is_short_lines_with_the_serious_warnings(severity: str, is_said: bool) -> None:
+    made = study({("east", 1): [10.0], ("east", 2): [15.0]})
+    warning = DataWarning("kind", severity, "A long text.", "one machine for all", (), 1)
+    text = headline.with_warnings(headline.text(table(made), made), [warning] * 9)
+    assert max(map(len, text.splitlines())) <= 100
+    assert ("one machine for all" in text) == is_said and "A long text" not in text

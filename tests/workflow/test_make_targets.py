@@ -1,0 +1,48 @@
+"""What users type to `make`: the targets of its help, and a sweep that is only planned."""
+
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+from collections.abc import Callable
+
+from project import BIN, REPOSITORY, Project
+
+MAKEFILE = REPOSITORY / "Makefile"
+
+
+def make(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
+    """`make` in the project's folder, with this environment and no terminal."""
+    scripts = f"PATH={BIN}:/usr/bin:/bin"
+    command = ["make", "--file", str(MAKEFILE), "--old-file", ".venv/.installed", scripts, *words]
+    return subprocess.run(
+        command, cwd=project.folder, capture_output=True, text=True, check=False,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def test_help_has_every_target_of_users() -> None:
+    shown = subprocess.run(
+        ["make", "--file", str(MAKEFILE)], capture_output=True, text=True, check=True
+    ).stdout
+    targets = re.search(r"^\.PHONY: (.*)$", MAKEFILE.read_text(), re.MULTILINE)
+    assert targets
+    listed = re.findall(r"^  (\S+) ", shown, re.MULTILINE)
+    assert set(targets[1].split()) - set(listed) == {"test-here", "test-slurm"}
+
+
+def test_a_sweep_is_planned_and_runs_only_after_yes(
+    new_project: Callable[[str], Project],
+) -> None:
+    project = new_project("make-sweep")
+    (project.folder / "workflow").symlink_to(REPOSITORY / "workflow")
+    ended = make(project, "sweep", "NODES=1,2", "GPUS=0,2", "REPEATS=2", "STUDY=asked")
+    assert ended.returncode == 2, ended.stderr  # make's status for a recipe that failed
+    assert "YES=1" in ended.stderr
+    assert (project.folder / "sweeps/asked.yaml").exists()
+    assert (project.folder / "results/asked/plan.md").exists()
+    with (project.folder / "results/asked/plan.csv").open() as file:
+        points = {(row["nodes"], row["gpus_per_node"]) for row in csv.DictReader(file)}
+    assert points == {(nodes, gpus) for nodes in "12" for gpus in "02"}
+    assert not list(project.folder.glob("results/runs/**/run.json"))

@@ -1,0 +1,146 @@
+"""The headline: the answer of a study in one sentence, and a badge that says how sure it is.
+
+One row per work, from the decision on the shortest time. The console prints it, the page begins
+with it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+import pandas as pd
+
+from tfscaling.analysis.decision import ranked
+from tfscaling.analysis.eligibility import split
+from tfscaling.analysis.evidence import Study
+from tfscaling.analysis.findings import TIME
+from tfscaling.study.config import LINE_AXES
+from tfscaling.tables.data_warnings import SERIOUS, DataWarning
+from tfscaling.tables.display import devices
+from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.significance import INCONCLUSIVE, NOT_COMPARED, SUPPORTED, TOO_FEW, Samples
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, columns_of, point_of, rows_of
+from tfscaling.tables.wording import percent, times
+
+#: `badge` is one of significance.WEAKEST_FIRST; `work` is empty where there is only one.
+COLUMNS = ("work", "text", "badge")
+_LINE_WIDTH = 100
+_MORE_AXES = ("model", "strategy", "recipe", "tasks_per_node")
+
+
+def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
+    """COLUMNS: one row per work, at least one; `decision` is the table of that name."""
+    choices = {row["work"]: row for row in rows_of(decision[decision["goal"] == TIME])}
+    rows = []
+    for work, points in study.works.items():
+        text, badge = "No valid run yet.", NOT_MEASURED
+        if work in choices:
+            badge = str(choices[work]["support"])
+            text = _sentence(study, points, choices[work])
+        rows.append([work if len(study.works) > 1 else "", text, badge])
+    return pd.DataFrame(
+        rows or [["", "No point is to be run.", NOT_MEASURED]], columns=list(COLUMNS)
+    )
+
+
+def _sentence(study: Study, points: Sequence[Row], choice: Row) -> str:
+    rows = ranked(TIME, split(points, study.samples)[0])
+    if not rows:
+        return "No measured point may be compared with others."
+    vary = [axis for axis in LINE_AXES if len({str(row[axis]) for row in points}) > 1]
+    taken, bound = rows[0], choice["bound"]
+    if pd.notna(choice["nodes"]):
+        taken = next(row for row in rows if _is_of(row, choice))
+    name = short_name(taken, vary)
+    first = {
+        SUPPORTED: f"Fastest: {name}.",
+        NOT_COMPARED: f"The only point with enough runs: {name}.",
+    }.get(str(choice["support"]), f"Fastest so far: {name}.")
+    if choice["support"] == SUPPORTED and bound > 0:
+        first = f"{name}: within {percent(bound)} of the fastest."
+    parts = [first, _against(taken, rows, study.samples, vary), _how_sure(rows, choice)]
+    return " ".join(part for part in parts if part)
+
+
+def _is_of(row: Row, choice: Row) -> bool:
+    """Whether the choice takes the point of this row."""
+    return all(str(choice[axis]) == str(value) for axis, value in columns_of(point_of(row)).items())
+
+
+def short_name(row: Row, vary: Sequence[str]) -> str:
+    """`4 nodes with 2 GPUs each on aws-p3`: a platform by the name that the configuration gives it.
+
+    Of the axes other than nodes and devices only those that `vary` are named.
+    """
+    nodes = f"{row['nodes']} node{'s' * (row['nodes'] > 1)}"
+    each = f" with {devices(row)}{' each' * (row['nodes'] > 1)}" if row["gpus_per_node"] else ""
+    on = f" on {row['platform']}" if "platform" in vary else ""
+    more = [
+        f"{row[axis]} tasks per node" if axis == "tasks_per_node" else str(row[axis])
+        for axis in _MORE_AXES
+        if axis in vary
+    ]
+    return nodes + each + on + (f" ({', '.join(more)})" if more else "")
+
+
+def _against(taken: Row, rows: Sequence[Row], samples: Samples, vary: Sequence[str]) -> str:
+    """How the time changes with the nodes: the point against the other end of its line.
+
+    Against the next point where its line has no other.
+    """
+    line = [row for row in rows if all(str(row[axis]) == str(taken[axis]) for axis in LINE_AXES)]
+    line.sort(key=lambda row: row["nodes"])
+    if len(line) > 1:
+        other = line[-1] if taken is line[0] else line[0]
+        name = f"{other['nodes']} node{'s' * (other['nodes'] > 1)}"
+    elif len(rows) > 1:
+        other = next(row for row in rows if row is not taken)
+        name = short_name(other, vary)
+    else:
+        return ""
+    (found,) = samples.differences(TIME, [(point_of(taken), point_of(other))], 1)
+    if found is None or found.ratio is None:
+        return ""
+    return f"{name} take{'s' * (other['nodes'] == 1)} {times(found)} as long."
+
+
+def _how_sure(rows: Sequence[Row], choice: Row) -> str:
+    """What the badge means here."""
+    support, alike = choice["support"], int(choice["alike"])
+    fewest, most = min(row["runs"] for row in rows), max(row["runs"] for row in rows)
+    if support == TOO_FEW and pd.isna(choice["nodes"]):
+        each = "One run each" if most == 1 else f"{fewest} runs each"
+        each = each if fewest == most else f"{fewest} to {most} runs each"
+        return f"{each}: too few to be sure."
+    few = sum(row["runs"] < RUNS_FOR_INTERVAL for row in rows)
+    if support == TOO_FEW:
+        return f"{_points(few, 'has', 'have')} too few runs to be compared."
+    if support == INCONCLUSIVE:
+        as_fast = f"{_points(alike, 'may', 'may')} be as fast" if alike else ""
+        bound = choice["bound"]
+        slower = ""
+        if pd.notna(bound):
+            slower = f"it may be {percent(bound)} slower than the fastest"
+        text = "; ".join(part for part in (as_fast, slower) if part)
+        return f"{text[0].upper()}{text[1:]} ({CONFIDENCE:.0%})." if text else ""
+    return f"Sure to {CONFIDENCE:.0%}." if support == SUPPORTED else ""
+
+
+def _points(number: int, one: str, several: str) -> str:
+    return f"1 other point {one}" if number == 1 else f"{number} other points {several}"
+
+
+def text(table: pd.DataFrame, study: Study) -> str:
+    """Plain text, a paragraph for each work, of lines of at most 100 characters."""
+    paragraphs = [f"{row['work']}: {row['text']}".removeprefix(": ") for row in rows_of(table)]
+    return "".join(f"{textwrap.fill(paragraph, _LINE_WIDTH)}\n" for paragraph in paragraphs)
+
+
+def with_warnings(text: str, warnings: Sequence[DataWarning]) -> str:
+    """The text with a paragraph of what makes the numbers mean something else, in short."""
+    serious = [warning.short for warning in warnings if warning.severity == SERIOUS]
+    if not serious:
+        return text
+    mind = f"Mind: {'; '.join(serious)}."
+    return text + textwrap.fill(mind, _LINE_WIDTH) + "\n"

@@ -1,0 +1,38 @@
+"""A checksum of Python code that comments, docstrings and layout do not change."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import hashlib
+
+
+@functools.lru_cache(maxsize=1024)
+def sha256(content: bytes) -> str:
+    """SHA-256 of the syntax tree of a source file; of the bytes if it is not valid Python.
+
+    Texts that stand alone as statements, such as docstrings, are not part of it, nor are empty
+    fields of the tree, of which new versions of Python add some.
+    """
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+        content = repr(_plain(ast.parse(content))).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def _plain(node: object) -> object:
+    """The tree as nested lists: of each node its kind, and name and value of its fields."""
+    if isinstance(node, list):
+        return [_plain(each) for each in node if not _is_remark(each)]
+    if not isinstance(node, ast.AST):
+        return node
+    fields = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]
+    return [type(node).__name__, *((name, _plain(value)) for name, value in fields)]
+
+
+def _is_remark(node: object) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

@@ -1,0 +1,137 @@
+"""Recipes: what their keys can ask for together, and of the functions that a block names.
+
+Raises ConfigError with the key and what is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tfscaling.study import programs, user_code, variants
+from tfscaling.study.config import BATCH_SIZE_KEYS, CROSS_ENTROPY, Config, Quality, Recipe
+from tfscaling.study.configuration import ConfigError, Sources, known, problem
+
+
+def check(config: Config, sources: Sources = ()) -> None:
+    """Raise ConfigError where a recipe asks for what it cannot, or recipes contradict another."""
+    for name, recipe in config.recipes.items():
+        sizes = {key: getattr(recipe, key) for key in BATCH_SIZE_KEYS}
+        given = {key: size for key, size in sizes.items() if size is not None}
+        if len(given) != 1:
+            rule = "allowed: exactly one of " + ", ".join(BATCH_SIZE_KEYS)
+            raise ConfigError(problem(["recipes", name], given, rule, sources))
+        for wrong in programs.problems(recipe):
+            at = ["recipes", name, *wrong.path]
+            raise ConfigError(problem(at, wrong.value, wrong.allowed, sources))
+        for key, values in recipe.parameter_axes.items():
+            path = ["recipes", name, "parameters", key]
+            if unnameable := [value for value in values if not variants.is_nameable(value)]:
+                rule = f"values of a list are part of names; allowed: {variants.NAMEABLE}"
+                raise ConfigError(problem(path, unnameable[0], rule, sources))
+            if len({variants.named(name, {key: value}) for value in values}) < len(values):
+                rule = "allowed: each value once, as it is written in names"
+                raise ConfigError(problem(path, values, rule, sources))
+    _check_qualities(config, sources)
+
+
+def _check_qualities(config: Config, sources: Sources) -> None:
+    """Each has a direction, and recipes of one metric compare it in the same way."""
+    first: dict[str, tuple[str, Quality]] = {}
+    for name, recipe in config.recipes.items():
+        quality = recipe.quality
+        place = ["recipes", name, "quality"]
+        if quality.better is None:
+            rule = f"allowed: higher or lower, which the name {quality.metric} does not tell"
+            raise ConfigError(problem([*place, "direction"], quality.direction, rule, sources))
+        other_name, other = first.setdefault(quality.metric, (name, quality))
+        for key in ("better", "unit"):
+            if getattr(other, key) != (value := getattr(quality, key)):
+                rule = (
+                    f"recipe {other_name} has {getattr(other, key)} for the same metric, "
+                    f"{quality.metric}"
+                )
+                key = {"better": "direction"}.get(key, key)
+                raise ConfigError(problem([*place, key], value, rule, sources))
+    for metric, target in config.comparison.targets.items():
+        where = ["comparison", "targets", metric]
+        if metric not in first:
+            rule = f"the quality of no recipe; {known(first, metric)}"
+            raise ConfigError(problem(where, target, rule, sources))
+        if first[metric][1].is_accuracy and not 0 < target < 1:
+            rule = "allowed: more than 0 and less than 1, a fraction of the examples"
+            raise ConfigError(problem(where, target, rule, sources))
+
+
+def filled(model: str, recipe: Recipe) -> Recipe:
+    """The recipe with which a model is trained.
+
+    A user's model may have a loss and an optimizer of its own, which only a rank can know.
+    """
+    if recipe.program:
+        return recipe
+    given = recipe.for_classifier()
+    if not user_code.is_reference(model):
+        return given
+    if recipe.loss == CROSS_ENTROPY:
+        return msgspec.structs.replace(given, loss=CROSS_ENTROPY)
+    return msgspec.structs.replace(recipe if recipe.optimizer == "model" else given, loss="model")
+
+
+def check_pipeline(name: str, recipe: Recipe, coordinated: Sequence[str], sources: Sources) -> None:
+    """What a pipeline's recipe cannot ask for; `coordinated` strategies have parameter servers."""
+
+    def refuse(key: str, reason: str) -> None:
+        value = getattr(recipe, key)
+        raise ConfigError(problem(["recipes", name, key], value, reason, sources))
+
+    if recipe.attribution and coordinated:
+        refuse(
+            "attribution",
+            f"strategy {coordinated[0]} has parameter servers, without which no step can be made; "
+            "allowed: single, mirrored, multi_worker_mirrored",
+        )
+    if recipe.dataset is None or not user_code.is_pipeline(recipe.dataset):
+        if recipe.steps_per_epoch is not None:
+            refuse("steps_per_epoch", "only of a dataset whose function has an argument `context`")
+        return
+    if coordinated:
+        refuse(
+            "dataset",
+            f"strategy {coordinated[0]} deals out examples of arrays by their number, which a "
+            "pipeline has not; allowed: single, mirrored, multi_worker_mirrored, or a function "
+            "without the argument `context`",
+        )
+    if recipe.steps_per_execution > 1:
+        refuse("steps_per_execution", "allowed: 1, because each step's wait for input is measured")
+    for key in ("train_examples_max", "test_examples_max"):
+        if getattr(recipe, key) is not None:
+            refuse(key, "a pipeline gives its own examples; let its function take fewer")
+
+
+def check_parameters(model: str, name: str, recipe: Recipe, sources: Sources) -> None:
+    """Each parameter is taken by a function of the user's, and each of these has what it needs."""
+    path, given = ["recipes", name, "parameters"], recipe.parameters
+    named = (each for each in (model, recipe.dataset) if each is not None)
+    functions = {n: user_code.arguments(n) for n in named if user_code.is_reference(n)}
+    if given and not functions:
+        rule = f"neither model {model} nor its dataset is a function of yours, which could take it"
+        raise ConfigError(problem(path, given, rule, sources))
+    told = {name: each for name, each in functions.items() if each is not None}
+    takes_all = len(told) < len(functions) or any(each.takes_all for each in told.values())
+    names = {each for arguments in told.values() for each in arguments.names}
+    names -= set(user_code.PROVIDED)
+    for key, value in given.items():
+        if key in user_code.PROVIDED or not (takes_all or key in names):
+            takers = " and ".join(functions)
+            rule = f"no argument of {takers} has this name; {known(names, key)}"
+            raise ConfigError(problem([*path, key], value, rule, sources))
+    for function, arguments in told.items():
+        missing = set(arguments.required) - given.keys() - set(user_code.PROVIDED)
+        missing |= set(arguments.required) - set(arguments.names)
+        for key in (each for each in arguments.required if each in missing):
+            by_name = key in arguments.names
+            why = "has no default: give it here" if by_name else "can be given by place only"
+            rule = f"argument {key} of {function} {why}"
+            raise ConfigError(problem(path, given, rule, sources))

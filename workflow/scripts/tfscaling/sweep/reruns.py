@@ -1,0 +1,87 @@
+"""What is made again although it is there: stale runs and benchmarks, data of changed code."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfscaling.records import prepared_data, staleness
+from tfscaling.study import user_source, variants
+from tfscaling.study.config import Config
+from tfscaling.study.manifest import PlannedRun
+from tfscaling.study.run_spec import BenchmarkSpec, RunSpec
+
+
+def is_outdated(file: Path, content: bytes) -> bool:
+    """Whether the file is there with another content."""
+    return file.exists() and file.read_bytes() != content
+
+
+@dataclass(frozen=True)
+class Reruns:
+    """Asked of the runs and benchmarks of a grid, by their folders, and of what `results` has.
+
+    Records and code are read when the first question is asked, and once.
+    """
+
+    config: Config
+    runs: Mapping[str, PlannedRun]
+    benchmarks: Mapping[str, BenchmarkSpec]
+    results: Path
+
+    def is_stale(self, path: str) -> bool:
+        """Whether the run is to be made again because its record is stale, by `rerun: stale`."""
+        return self._makes_stale and path in self._stale_runs
+
+    def is_stale_benchmark(self, path: str) -> bool:
+        """The same of the benchmark of a point; False of a point without one."""
+        if not self._makes_stale or path not in self.benchmarks:
+            return False
+        from tfscaling.analysis import communication  # loads pandas
+
+        found = communication.read(self.benchmarks[path], self.results / "all_reduce")
+        return found.status == communication.STALE
+
+    def is_changed_data(self, name: str) -> bool:
+        """Whether prepared data is of earlier code of the user's, and a run to make reads it."""
+        return any(
+            variants.data_of(self.runs[path].spec) == name for path in self.runs_of_changed_data
+        )
+
+    @functools.cached_property
+    def runs_of_changed_data(self) -> frozenset[str]:
+        """Folders of the runs to make whose prepared data is of earlier code of the user's."""
+        due = list(self._due_on_changed_data())
+        made = self._stale_runs if self._makes_stale else frozenset()
+        made |= staleness.to_make(due, self.results / "runs")
+        return made & {spec.path for spec in due}
+
+    @property
+    def _makes_stale(self) -> bool:
+        return self.config.rerun == "stale"
+
+    @functools.cached_property
+    def _stale_runs(self) -> frozenset[str]:
+        specs = [run.spec for run in self.runs.values()]
+        return frozenset(staleness.stale(specs, self.results / "runs"))
+
+    def _due_on_changed_data(self) -> Iterator[RunSpec]:
+        """The planned runs, made or not, whose data is of earlier code; no extra repeats."""
+        changed: dict[str, bool] = {}
+        for run in self.runs.values():
+            spec, data = run.spec, variants.data_of(run.spec)
+            if data is None or spec.dataset is None or run.extra_repeat:
+                continue
+            if data not in changed:
+                changed[data] = self._has_other_code(data, spec.dataset)
+            if changed[data] and self.config.is_selected(spec.point.platform):
+                yield spec
+
+    def _has_other_code(self, data: str, dataset: str) -> bool:
+        facts = prepared_data.facts(self.results / "datasets" / f"{data}.npz")
+        code = user_source.of_names(dataset)
+        if facts is None or not code.functions:
+            return False
+        return bool(user_source.differences(facts.user_code, code.checksums()))
