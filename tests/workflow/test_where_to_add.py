@@ -252,7 +252,7 @@ def test_tables_have_the_metric_and_the_conclusion(folder: Path) -> None:
 def test_the_page_has_plot_conclusion_metric_and_platform(folder: Path) -> None:
     page = (folder / "results/added/report.html").read_text()
     assert '<figure class="plot">' in page and "How much of it is training" in page
-    assert '<h3 id="slowest">The slowest point</h3>' in page
+    assert 'id="slowest"' in page and "The slowest point" in page
     assert "Where a run takes longest." in page
     assert "share of the training" in page  # among the definitions
     assert "The attic" in page
