@@ -289,21 +289,23 @@ def flat(keys: Recipe | Measured) -> dict[str, Value]:
     A key that is in neither table above came later: while it has its default it is left out, so
     that records which were made before, and have no such key, keep their hash.
     """
-    defaults = _defaults(type(keys))
-    values = {key: getattr(keys, key) for key in keys.__struct_fields__}
-    return {
-        key: list(value) if type(value) is tuple else value
-        for key, value in values.items()
-        if key in _ALWAYS or (key not in NO_PARAMETERS and value != defaults[key])
+    defaults = _later_defaults(type(keys))
+    left_out = {key for key, default in defaults.items() if getattr(keys, key) == default}
+    values = {
+        key: getattr(keys, key)
+        for key in keys.__struct_fields__
+        if key not in left_out and key not in NO_PARAMETERS
     }
+    return {key: list(value) if type(value) is tuple else value for key, value in values.items()}
 
 
 @functools.cache
-def _defaults(kind: type[Recipe | Measured]) -> dict[str, object]:
-    """Key → its default; msgspec.NODEFAULT of keys that have none."""
+def _later_defaults(kind: type[Recipe | Measured]) -> dict[str, object]:
+    """Key that came later → its default; msgspec.NODEFAULT of keys that have none."""
     return {
         field.name: field.default if field.default_factory is NODEFAULT else field.default_factory()
         for field in msgspec.structs.fields(kind)
+        if field.name not in _ALWAYS
     }
 
 
