@@ -33,6 +33,7 @@ from tfscaling.files import atomic
 from tfscaling.files.source_files import source_files
 from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS, titles
+from tfscaling.records import queue_notes
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import config_files, configuration, grid, order, platforms
 from tfscaling.study import run_spec, user_source, variants
@@ -321,6 +322,38 @@ def refuse_beyond_budget():
     refusal = refusal or costed_plan.batch_problem(CONFIG, GRID.runs, datasets, SOURCES)
     if refusal:
         sys.exit(refusal)
+
+
+def jobs_to_submit():
+    """The jobs to do that train or time all-reduces."""
+    names = {rules.train.rule.name, rules.benchmark_all_reduce.rule.name}
+    return [job for job in workflow.dag.needrun_jobs() if job.rule.name in names]
+
+
+def refuse_without_gpu_libraries():
+    """End if runs to do need GPUs, and TensorFlow would find none for want of its libraries."""
+    from tfscaling.sweep import gpu_libraries
+
+    jobs = [job for job in jobs_to_submit() if job.rule.name == rules.train.rule.name]
+    problem = gpu_libraries.problem((run_of(job.wildcards).spec for job in jobs), CONFIG)
+    if problem and not workflow.deployment_settings.deployment_method:
+        sys.exit(problem)
+
+
+def refuse_what_slurm_refuses():
+    """End if Slurm can never start what a job to do asks for; else say when it would start."""
+    if workflow.executor_plugin.name != "slurm":
+        return
+    from tfscaling.sweep import preflight, submission
+
+    points = dict.fromkeys(point_of(job.wildcards) for job in jobs_to_submit())
+    how = submission.describe(workflow, rules.train.rule.name)
+    verdict = preflight.verdict(points, CONFIG, how)
+    said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
+    queue_notes.write(Path(ROOT, "runs"), said)
+    if verdict.refusal:
+        sys.exit(verdict.refusal)
+    print(*verdict.outlook, sep="\n", file=sys.stderr)
 
 
 def refuse_to_repeat_finished():

@@ -4,6 +4,8 @@
 __all__ = [
     "costed_plan",
     "extra_repeats",
+    "gpu_libraries",
+    "preflight",
     "reruns",
     "submission",
 ]
