@@ -32,8 +32,10 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
         {"partition": "short", "runtime_min": 60},
         "PartitionTimeLimit: partition short has MaxTime=00:30:00, runtime_min is 60",
     ),
-    # this cluster has no list of accounts: the plugin, which asks for one, would submit nothing
-    "account": ({"partition": "cpu", "account": "nosuch"}, "'sshare' reported"),
+    "account": (
+        {"partition": "lab", "account": "nosuch"},
+        "AccountNotAllowed: partition lab has AllowAccounts=lab",
+    ),
     "constraint": (
         {"partition": "cpu", "constraint": "nosuch"},
         "allocation failure: Invalid feature specification",
@@ -58,11 +60,12 @@ def content(*blocks: dict[str, Any], **settings: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def small_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two nodes of a partition, one of others, one of them with a time limit; none with a job."""
-    shape = ("cpu:2:cpus=2", "short:1:cpus=2", "gpu:1:gpus=2:cpus=2")
+    shape = ("cpu:2:cpus=2", "short:1:cpus=2", "lab:1:cpus=2", "gpu:1:gpus=2:cpus=2")
     words = [word for each in shape for word in ("--partition", each)]
     cluster = start(tmp_path_factory.mktemp("vc"), *words)
     try:
         cluster.run("scontrol", "update", "partitionname=short", "MaxTime=30")
+        cluster.run("scontrol", "update", "partitionname=lab", "AllowAccounts=lab")
         yield cluster
     finally:
         cluster.tool("down")
@@ -78,7 +81,7 @@ def test_what_slurm_can_never_start_is_refused_with_its_reason(
     project.overlay(content(*map(block, IMPOSSIBLE), block("fine")))
     done = sweep(project, small_cluster)
     assert done.returncode == 1
-    assert "Traceback" not in done.stdout
+    assert "Traceback" not in done.stdout, done.stdout[-3000:]
     for name, (_, reason) in IMPOSSIBLE.items():
         (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"  {name}, ")]
         assert line.startswith(f"  {name}, nodes 1") and reason in line

@@ -18,10 +18,13 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from tfscaling.study import platforms
 from tfscaling.study.config import Config
 from tfscaling.study.run_spec import Point
 from tfscaling.sweep import slurm_limits, submission
+from tfscaling.sweep.costed_plan import PointRow
 from tfscaling.sweep.slurm_limits import Request
 from tfscaling.sweep.submission import Submission
 from tfscaling.tables.display import one_line
@@ -71,19 +74,18 @@ def _request(point: Point, config: Config, how: Submission) -> Request:
         runtime_min=platform.runtime_min,
         partition=platform.partition,
         account=platform.account,
+        qos=platform.qos,
         cluster=platform.cluster if platform.multi_cluster else None,
     )
 
 
 def question(line: str) -> str:
     """The sbatch line of a job as a question: with `--test-only`, without what names the job."""
+    line = line.replace(f" -p {submission.PARTITION}", "")
     words, asked = iter(shlex.split(line)[1:]), []
     for word in words:
         if word in _LEFT_OUT_PAIRS:
             next(words)
-        elif word == "-p":
-            partition = next(words)
-            asked += ["-p", partition] if partition != submission.PARTITION else []
         elif word not in _LEFT_OUT and not word.startswith("--wrap="):
             asked.append(word)
     return shlex.join(["sbatch", "--test-only", *asked, "--wrap=true"])
@@ -190,6 +192,25 @@ def _refusal(refused: Mapping[Point, str], asked: Mapping[Point, Request]) -> st
     keys = "partition, cpus_per_node, gpu_gres, runtime_min, account, …"
     lines.append(f"Change the platform ({keys}), or leave the points out (`exclude`).")
     return "\n".join(lines)
+
+
+def added(rows: Iterable[PointRow], config: Config, how: Submission) -> list[PointRow]:
+    """The rows with Slurm's answers: when it would start a run of each, or why not.
+
+    Raises NoSlurmError.
+    """
+    rows, now = list(rows), datetime.datetime.now()
+    asked = requests((row.point for row in rows if row.runs), config, how)
+    answers = ask(asked.values()) if asked else {}
+    return [_answered(row, answers[asked[row.point]], now) if row.runs else row for row in rows]
+
+
+def _answered(row: PointRow, answer: Answer, now: datetime.datetime) -> PointRow:
+    if answer.refusal:
+        return replace(row, starts="refused", slurm=answer.refusal)
+    if answer.waits_for:
+        return replace(row, starts="waits", slurm=answer.waits_for)
+    return replace(row, starts=start_text(answer.start, now) if answer.start else None)
 
 
 def shapes(points: Iterable[Point]) -> str:

@@ -29,6 +29,7 @@ class Request(NamedTuple):
     #: None: the default partition; several names with commas between: any of them.
     partition: str | None
     account: str | None
+    qos: str | None
     cluster: str | None
 
 
@@ -106,11 +107,12 @@ class Partition(NamedTuple):
         allowed, denied = (asked(f"{verb}Accounts", "") for verb in ("Allow", "Deny"))
         account = (request.account or "").replace(",", " ").split()[:1]
         at = f"partition {self.name} has"
-        if (limit_min := minutes(max_time)) is not None and request.runtime_min > limit_min:
+        limit_min = None if request.qos else minutes(max_time)  # a QOS may stand above it
+        if limit_min is not None and request.runtime_min > limit_min:
             return (
                 f"PartitionTimeLimit: {at} MaxTime={max_time}, runtime_min is {request.runtime_min}"
             )
-        if max_nodes.isdecimal() and request.nodes > int(max_nodes):
+        if not request.qos and max_nodes.isdecimal() and request.nodes > int(max_nodes):
             return f"PartitionNodeLimit: {at} MaxNodes={max_nodes}"
         if account and allowed not in ("", "ALL") and account[0] not in allowed.split(","):
             return f"AccountNotAllowed: {at} AllowAccounts={allowed}"
