@@ -6,7 +6,9 @@ SNAKEMAKE = snakemake --profile profiles/local
 # what `make sweep` takes
 SWEEP = NODES GPUS PLATFORM MODEL DATASET RECIPE EPOCHS BATCH REPEATS STUDY YES
 .DEFAULT_GOAL := help
-.PHONY: help setup demo own run sweep view partial test test-here test-slurm lint schemas bench examples cluster-up cluster-down lock
+# programs that tests run in environments of their own
+TOOLS = aws-parallelcluster cfn-lint snakedeploy
+.PHONY: help setup tools demo own run sweep view partial test test-here test-slurm lint schemas docs bench examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -35,9 +37,9 @@ sweep: setup ## NODES=1,2,4 GPUS=0,2 MODEL=own.mine:model PLATFORM=cpu: plan, qu
 view: ## open the newest page, or that of STUDY=demo
 	@$(PYTHON) workflow/scripts/view_page.py --study '$(STUDY)'
 
-test: setup ## all tests, on a virtual Slurm cluster too; 16 minutes on 2 cores
+test: setup tools ## all tests, on a virtual Slurm cluster too; 16 minutes on 2 cores
 	provision/virtual/install
-	$(MAKE) --jobs=3 --output-sync=line lint test-here test-slurm
+	$(MAKE) --jobs=3 --output-sync=line lint docs test-here test-slurm
 
 # on this machine alone; three at a time, because many tests wait
 test-here:
@@ -49,6 +51,9 @@ test-slurm:
 
 setup: .venv/.installed$(CUDA) ## the environment in .venv; CUDA=1 adds TensorFlow's CUDA libraries
 
+# each in .tools/, because their packages exclude each other and the workflow's
+tools: $(TOOLS:%=.tools/%/.installed) ## what checks the definitions of clouds, and deploys
+
 lint: setup ## style, types, generated files
 	ruff check . && ruff format --check .
 	snakefmt --check Snakefile workflow/Snakefile workflow/rules
@@ -59,6 +64,9 @@ lint: setup ## style, types, generated files
 # schemas of the configuration and of records, and the tables of config/README.md, from the types
 schemas: setup ## write what is generated from the types
 	workflow/schemas/generate.py
+
+docs: .venv-docs/.installed ## the documentation as a site: .site/html/index.html
+	.venv-docs/bin/python docs/build_site.py
 
 bench: setup ## CPU time of the workflow itself
 	python benchmarks/dry_run.py
@@ -89,9 +97,25 @@ cluster-down: ## remove it
 	uv pip sync --quiet --compile-bytecode --python .venv/bin/python $^
 	touch $@
 
+.tools/%/.installed: tests/tools/%.txt | .venv/.installed
+	uv venv --quiet --clear --python .venv/bin/python .tools/$*
+	uv pip sync --quiet --require-hashes --python .tools/$*/bin/python $<
+	touch $@
+
+# the site's packages are in an environment of their own: users do not need them
+.venv-docs/.installed: docs/requirements.txt .venv/.installed
+	$(PYTHON) -m venv .venv-docs
+	uv pip sync --quiet --require-hashes --python .venv-docs/bin/python docs/requirements.txt
+	touch $@
+
 # pin everything anew: hashes, and no index in the files
 lock: setup ## pin all packages anew
 	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
 	    --custom-compile-command "make lock" requirements.in --output-file requirements.txt
 	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
 	    --custom-compile-command "make lock" requirements-cuda.in --output-file requirements-cuda.txt
+	for tool in $(TOOLS); do uv pip compile --quiet --universal --upgrade --generate-hashes \
+	    --python-version 3.11 --custom-compile-command "make lock" tests/tools/$$tool.in \
+	    --output-file tests/tools/$$tool.txt || exit; done
+	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
+	    --custom-compile-command "make lock" docs/requirements.in --output-file docs/requirements.txt

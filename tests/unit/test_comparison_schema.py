@@ -14,7 +14,6 @@ from builders import manifest_of, raw_config, write_failure
 from jsonschema import Draft202012Validator
 from project import REPOSITORY
 from rows import published_result, tables_of
-from tfscaling.records.metrics import METRICS
 from tfscaling.study import configuration
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import comparison, runs_table
@@ -120,19 +119,9 @@ def test_every_column_has_a_value_somewhere(tmp_path: Path) -> None:
     assert empty == ["program_time_s", "input_wait_s", "undefined_ratios"]
 
 
-def test_the_properties_are_exactly_the_columns_in_their_order() -> None:
-    assert tuple(SCHEMA["properties"]) == comparison.COLUMNS
-    assert tuple(SCHEMA["required"]) == comparison.COLUMNS
-
-
 def test_every_column_has_a_description_and_a_unit() -> None:
     for name, rule in SCHEMA["properties"].items():
         assert rule["description"].strip(), name
-        assert isinstance(rule["unit"], str), name
-    assert {name: SCHEMA["properties"][name]["unit"] for name in METRICS} == {
-        name: metric.unit for name, metric in METRICS.items()
-    }
-    for name, rule in SCHEMA["properties"].items():
         is_time = any(part in name for part in ("time_s", "time_to_target_s", "wait_s"))
         assert (rule["unit"] == "s") == is_time, name
 

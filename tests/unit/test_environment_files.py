@@ -55,11 +55,14 @@ def test_a_conda_environment_has_the_imported_packages_in_the_versions_of_the_lo
     assert imported() <= versions.keys()
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-cuda.txt"])
+TOOLS = [f"tests/tools/{path.name}" for path in (REPOSITORY / "tests/tools").glob("*.txt")]
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-cuda.txt", *sorted(TOOLS)])
 def test_locks_have_hashes_and_name_no_host(name: str) -> None:
     text = (REPOSITORY / name).read_text()
     assert "://" not in text
-    pinned = re.findall(r"^[a-z0-9-]+(?:\[[a-z,-]+\])?==\S+ (?:; .* )?\\$", text, re.MULTILINE)
-    entries = re.findall(r"^[a-z0-9-]+(?:\[[a-z,-]+\])?==", text, re.MULTILINE)
-    assert len(pinned) == len(entries) > 10
+    pinned = re.findall(r"^[a-z0-9.-]+(?:\[[a-z,-]+\])?==\S+ (?:; .* )?\\$", text, re.MULTILINE)
+    entries = re.findall(r"^[a-z0-9.-]+(?:\[[a-z,-]+\])?==", text, re.MULTILINE)
+    assert len(pinned) == len(entries) >= 10
     assert text.count("--hash=sha256:") >= len(entries)

@@ -33,7 +33,7 @@ def test_the_files_are_those_of_the_types() -> None:
 
 
 def test_a_new_key_reaches_schema_and_readme(tmp_path: Path) -> None:
-    for name in ("workflow", "config"):
+    for name in ("workflow", "config", "docs"):
         shutil.copytree(REPOSITORY / name, tmp_path / name)
     types = tmp_path / "workflow/scripts/tfscaling/study/config.py"
     head = "class PlotOptions(Keys, frozen=True, kw_only=True):\n"

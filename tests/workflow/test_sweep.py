@@ -206,7 +206,7 @@ def test_the_demo_plans_the_advertised_grid(project: Project) -> None:
             assert f"nodes={nodes} gpus_per_node={gpus} tasks_per_node=1 recipe=demo" in done.stdout
 
 
-def test_snakemakes_own_report_has_the_tables_the_conclusions_and_the_plots(
+def test_snakemakes_own_report_has_the_page_the_configuration_tables_and_plots(
     finished: Project, tmp_path: Path
 ) -> None:
     copied = finished.copy(tmp_path / "project")
@@ -215,10 +215,12 @@ def test_snakemakes_own_report_has_the_tables_the_conclusions_and_the_plots(
     made = [study / "tables/comparison.md", study / "tables/comparison.html"]
     made += [study / f"tables/{name}.md" for name in CONCLUSIONS]
     made += [study / f"plots/{name}.svg" for name in PLOTS]
+    made += [study / "config.json", study / "report.html"]
     with zipfile.ZipFile(copied.folder / "report.zip") as report:
-        content = {Path(name).name: report.read(name) for name in report.namelist()}
-    page = content.pop("report.html").decode()
-    assert content == {path.name: path.read_bytes() for path in made}
+        content = {name: report.read(name) for name in report.namelist()}
+    page = content.pop("report/report.html").decode()
+    found = {Path(name).name: text for name, text in content.items()}
+    assert found == {path.name: path.read_bytes() for path in made}
     introduction = page.split("var workflow_desc = ")[1].split("</script>")[0]
     assert "What to read first" in introduction
     for conclusion in CONCLUSIONS.values():

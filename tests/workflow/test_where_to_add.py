@@ -1,4 +1,4 @@
-"""Each row of "Where to add" in the README: one of each is added to a copy, and a sweep uses it."""
+"""Each row of "Where to add" in docs/extending.md: one of each is added to a copy, and is used."""
 
 from __future__ import annotations
 
@@ -218,8 +218,8 @@ def table(folder: Path, name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_readme_has_a_row_for_each() -> None:
-    section = (REPOSITORY / "README.md").read_text().split("## Where to add\n")[1]
+def test_the_table_has_a_row_for_each() -> None:
+    section = (REPOSITORY / "docs/extending.md").read_text().split("## Where to add\n")[1]
     rows = [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")]
     for what in (*ADDITIONS, "platform", "config key"):
         assert any(row.startswith(f"a {what}") for row in rows), what

@@ -6,19 +6,51 @@ OUTPUTS  CONFIG; RESULTS, the study's folder; RUN and POINT, templates of the fo
          RESOURCES of the jobs of runs and benchmarks
 """
 
+import contextlib
 import functools
 import gc
+import io
 import json
 import os
 import shlex
 import subprocess
 import sys
+import tarfile
+import tempfile
 from pathlib import Path
 
 import msgspec
 from snakemake.exceptions import WorkflowError
 
-SCRIPTS = Path(workflow.current_basedir).resolve().parent / "scripts"
+
+def workflow_folder():
+    """The folder `workflow` on this machine.
+
+    A module from a git repository is files that Snakemake reads one at a time: scripts need all of
+    them, so that the folder of its commit is copied below `.snakemake`, once for each commit.
+    """
+    rules = workflow.current_basedir  # of this file
+    if isinstance(rules, os.PathLike):
+        return Path(rules).resolve().parent
+    repository = rules.hosted_repo.repo
+    commit = repository.commit(rules.ref).hexsha
+    copy = Path(".snakemake/workflow", commit).absolute()
+    if not copy.exists():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=copy.parent) as folder:
+            archive = io.BytesIO()
+            repository.archive(archive, commit, path=os.path.dirname(rules.path))
+            archive.seek(0)
+            with tarfile.open(fileobj=archive) as files:
+                files.extractall(folder, filter="data")
+            Path(folder, "git_commit").write_text(f"{commit}\n")
+            with contextlib.suppress(OSError):  # another process was quicker
+                os.rename(folder, copy)
+            Path(folder).mkdir(exist_ok=True)  # as its clean-up expects
+    return copy / os.path.dirname(rules.path)
+
+
+SCRIPTS = workflow_folder() / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 # Shells name the folder of the scripts by this variable: their text, which Snakemake compares, is
 # the same wherever the project lies. PATH is that of the activated environment, on nodes too.
@@ -44,6 +76,8 @@ from tfscaling.sweep.reruns import Reruns, is_outdated
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
 
+PLATFORMS_FILE = "config/platforms.yaml"
+
 
 def config_sources():
     """(name, content) of every configuration file and the command line, for error messages."""
@@ -51,6 +85,10 @@ def config_sources():
     base = [os.path.relpath(path) for path in workflow.configfiles]
     names = [*(name for name in base if name not in overlays), *overlays]
     files = [(name, config_files.read(name)) for name in names]
+    if "platforms" not in config and os.path.exists(PLATFORMS_FILE):
+        # a module has the configuration that it is given and reads no file
+        files.insert(0, (PLATFORMS_FILE, config_files.read(PLATFORMS_FILE)))
+        config.update(files[0][1])
     return [*files, (configuration.COMMAND_LINE, dict(workflow.config_settings.config))]
 
 

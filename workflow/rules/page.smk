@@ -20,7 +20,12 @@ rule write_report:
         code=code_of("write_report.py"),
         template=page_files(),
     output:
-        html=f"{RESULTS}/report.html",
+        html=report(
+            f"{RESULTS}/report.html",
+            category="Page",
+            caption="../report/page.rst",
+            labels={"page": CONFIG.comparison.title},
+        ),
     log:
         f"{RESULTS}/logs/write_report.log",
     localrule: True

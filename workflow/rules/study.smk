@@ -16,7 +16,12 @@ rule write_config:
     input:
         force_if_outdated("config.json", CONFIG_TEXT.encode),
     output:
-        config=f"{RESULTS}/config.json",
+        config=report(
+            f"{RESULTS}/config.json",
+            category="Configuration",
+            caption="../report/config.rst",
+            labels={"study": CONFIG.study},
+        ),
     log:
         f"{RESULTS}/logs/write_config.log",
     localrule: True

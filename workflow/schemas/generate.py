@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Write the schemas in this folder and the tables of keys in config/README.md from the types.
+"""Write the schemas in this folder and the tables of the reference from the types.
+
+The tables are between the markers `<!-- table of NAME -->` and `<!-- end of table -->` of
+config/README.md (keys), docs/reference-tables.md (columns) and docs/reference-record.md (records).
 
 `make schemas` runs it, and `make lint` runs it with --check.
 """
@@ -8,21 +11,26 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import yaml
 
 FOLDER = Path(__file__).resolve().parent
-README = FOLDER.parents[1] / "config/README.md"
+PROJECT = FOLDER.parents[1]
+README = PROJECT / "config/README.md"
+COLUMNS = PROJECT / "docs/reference-tables.md"
+RECORD = PROJECT / "docs/reference-record.md"
 sys.path.insert(0, str(FOLDER.parent / "scripts"))
 
 from tfscaling.plots.plot_registry import PLOTS, titles  # noqa: E402
 from tfscaling.records import record_schemas  # noqa: E402
 from tfscaling.records.metrics import METRICS  # noqa: E402
+from tfscaling.records.run_record import RunRecord  # noqa: E402
 from tfscaling.study import config, schemas  # noqa: E402
 from tfscaling.study.schemas import Schema  # noqa: E402
+from tfscaling.tables import comparison_schema  # noqa: E402
 
 #: Schemas of the configuration. One refers to the files of the others.
 CONFIGURATION = {"config": config.Config, "platform": config.Platform, "recipe": config.Recipe}
@@ -36,7 +44,8 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="only say which files are outdated")
     args = parser.parse_args()
     files = {FOLDER / f"{name}.schema.yaml": text for name, text in schema_files().items()}
-    files[README] = with_tables(README.read_text())
+    for page, tables in tables_of_pages().items():
+        files[page] = with_tables(page, tables)
     outdated = {path: text for path, text in files.items() if path.read_text() != text}
     if args.check and outdated:
         names = ", ".join(path.name for path in outdated)
@@ -49,6 +58,7 @@ def schema_files() -> dict[str, str]:
     """Name of each schema → the text of its file."""
     found = {name: _of_configuration(kind) for name, kind in CONFIGURATION.items()}
     found |= record_schemas.of_records()
+    found["comparison"] = comparison_schema.schema()
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {
         name: "# Written by `make schemas` from the types in workflow/scripts/tfscaling\n"
@@ -71,14 +81,21 @@ def _of_configuration(kind: type[msgspec.Struct]) -> Schema:
     return {**root, "$defs": used} if used else root
 
 
-def with_tables(readme: str) -> str:
-    """The README with each table between its markers; every type of the configuration has one."""
+def tables_of_pages() -> dict[Path, dict[str, str]]:
+    """Each page with its tables by name; every type of configuration and record has one."""
     kinds = set(schemas.structs(config.Config)) - set(WITHOUT_TABLE)
-    tables = {kind.__name__: table_of_keys(kind) for kind in kinds}
-    tables |= {"METRICS": table_of_metrics(), "PLOTS": table_of_plots()}
-    if missing := set(tables) - {name for _, name, _ in _TABLE.findall(readme)}:
-        sys.exit(f"{README}: no `<!-- table of NAME -->` for {', '.join(sorted(missing))}")
-    return _TABLE.sub(lambda found: found[1] + tables[found[2]] + found[3], readme)
+    keys = {kind.__name__: table_of_keys(kind) for kind in kinds}
+    keys |= {"METRICS": table_of_metrics(), "PLOTS": table_of_plots()}
+    records = {kind.__name__: table_of_record(kind) for kind in schemas.structs(RunRecord)}
+    return {README: keys, COLUMNS: {"COLUMNS": table_of_columns()}, RECORD: records}
+
+
+def with_tables(page: Path, tables: Mapping[str, str]) -> str:
+    """The page with each table between its markers; a table without markers is an error."""
+    text = page.read_text()
+    if missing := set(tables) - {name for _, name, _ in _TABLE.findall(text)}:
+        sys.exit(f"{page}: no `<!-- table of NAME -->` for {', '.join(sorted(missing))}")
+    return _TABLE.sub(lambda found: found[1] + tables[found[2]] + found[3], text)
 
 
 def table_of_keys(kind: type[msgspec.Struct]) -> str:
@@ -100,6 +117,37 @@ def table_of_plots() -> str:
     shown = titles(dict.fromkeys(PLOTS, config.PlotOptions()), ())
     rows = [(f"`{name}`", title) for name, title in shown.items()]
     return _table(("plot", "title"), rows)
+
+
+def table_of_columns() -> str:
+    """The columns of comparison.csv."""
+    properties = comparison_schema.schema()["properties"].items()
+    rows = [
+        (f"`{name}`", _kind(rules), rules["unit"], rules["description"])
+        for name, rules in properties
+    ]
+    return _table(("column", "value", "unit", "meaning"), rows)
+
+
+def table_of_record(kind: type[msgspec.Struct]) -> str:
+    """The keys of a part of the run record."""
+    properties = schemas.of(kind)["properties"].items()
+    rows = [
+        (f"`{key}`", _kind(rules), rules.get("unit", ""), rules.get("description", ""))
+        for key, rules in properties
+    ]
+    return _table(("key", "value", "unit", "meaning"), rows)
+
+
+def _kind(rules: Schema) -> str:
+    """The type of a value, or its choices."""
+    if "enum" in rules:
+        return ", ".join("null" if value is None else f"`{value}`" for value in rules["enum"])
+    if "$ref" in rules:
+        return f"[{(name := rules['$ref'].rpartition('/')[2])}](#{name.lower()})"
+    if "anyOf" in rules:
+        return " or ".join(_kind(option) for option in rules["anyOf"])
+    return _type(rules)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

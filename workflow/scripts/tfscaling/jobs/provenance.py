@@ -30,7 +30,13 @@ def describe(
 
 
 def git_commit(source: Path) -> str | None:
-    """The commit, with -dirty after local changes; None outside a checkout or without git."""
+    """The commit, with -dirty after local changes; None outside a checkout or without git.
+
+    The copy of a module from git has it in the file `git_commit`, two folders above its scripts.
+    """
+    written = source.parents[1] / "git_commit"
+    if written.exists():
+        return written.read_text().strip()
     command = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=40"]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)

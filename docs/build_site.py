@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""Build the documentation as a site in .site/html; any warning, as a dead link, is an error.
+
+INPUTS   the Markdown files of the repository and what they link to; mkdocs.yml
+OUTPUTS  .site/source, those files in their folders; .site/html, the site
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import documents
+
+SOURCE = documents.REPOSITORY / ".site/source"
+
+
+def main() -> None:
+    shutil.rmtree(SOURCE, ignore_errors=True)
+    pages = documents.pages()
+    linked = {file for page in pages for file in documents.local_files(page).values()}
+    for file in {*pages, *(file for file in linked if file.is_file())}:
+        target = SOURCE / file.relative_to(documents.REPOSITORY)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=documents.REPOSITORY, env=environ, check=False)
+    if done.returncode == 0:
+        print(documents.REPOSITORY / ".site/html/index.html")
+    sys.exit(done.returncode)
+
+
+if __name__ == "__main__":
+    main()
