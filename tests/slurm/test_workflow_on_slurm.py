@@ -168,6 +168,7 @@ def shaped(new_project: Callable[[str], Project], submit: Submit) -> tuple[Proje
             ],
             "recipes": {"quick": QUICK},
             "platforms": {
+                "gpu": {"setup": ["true"]},  # it might load CUDA's libraries
                 "logical": {"launcher": "srun", "partition": "gpu", "devices": "logical",
                             "nodes_max": 6, "cpus_per_node": 2, "gpus_per_node_max": 4},
             },
