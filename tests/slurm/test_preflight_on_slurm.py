@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from project import QUICK, SMALL_MODEL, Project
+from tfscaling.sweep.queue_watch import QueueWatch, comment_of
 from virtual_cluster import Cluster, start
 
 #: Platform → its settings, and what Slurm says of them.
@@ -122,3 +124,27 @@ def test_nodes_that_are_out_of_service_are_waited_for(
     assert row["starts"] == "waits"
     page = (project.folder / "results/main/plan.md").read_text()
     assert "1 of 2 nodes that are large enough are out of service: cpu1" in page
+
+
+def test_why_a_run_waits_is_told_once_and_kept(
+    small_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = "platform=cpu/model=own.models:net/nodes=1/repeat=2"
+    words = ["sbatch", "--parsable", "--hold", "--wrap=true", f"--chdir={tmp_path}", "--comment"]
+    job = small_cluster.run(*words, comment_of("train", run)).strip()
+    other = small_cluster.run(*words, "of another sweep").strip()
+    monkeypatch.setenv("SLURM_CONF", small_cluster.environ["SLURM_CONF"])
+    said: list[str] = []
+    kept: list[Mapping[str, str]] = []
+    runs = {comment_of("train", run): run}
+    watch = QueueWatch(runs, str(tmp_path), [None], said.append, kept.append)
+    try:
+        watch.look()
+        watch.look()
+    finally:
+        small_cluster.run("scancel", job, other)
+    reason = f"1 run waits in Slurm's queue: JobHeldUser; the first is job {job}, {run}"
+    assert said == [reason]
+    assert kept == [{run: f"waits in Slurm's queue: JobHeldUser (job {job})"}]
+    watch.look()
+    assert kept[1:] == [{}]

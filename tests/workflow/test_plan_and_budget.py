@@ -52,7 +52,8 @@ def slurm(tmp_path: Path) -> dict[str, str]:
         (commands / name).chmod(0o755)
     (commands / "sbatch").write_text(
         f'#!/bin/sh\necho sbatch "$@" >>{commands}/called\n'
-        'case "$*" in *--test-only*) exit 0;; esac\nexit 1\n'
+        'case "$*" in *--test-only*) exit 0;; esac\n'
+        "echo sbatch: error: QOSMaxSubmitJobPerUserLimit >&2\nexit 1\n"
     )
     return {"PATH": f"{commands}:{os.environ['PATH']}"}
 
@@ -114,6 +115,8 @@ def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[
         before, after = run["submission"].replace("<run>", name).split("<uuid>")
         after = after.removesuffix('"<command>"')
         assert any(call.startswith(before) and f'{after}"' in call for call in calls), calls
+    tables = project.table("results/main/partial/tables/runs.csv")
+    assert {row["reason"] for row in tables} == {"sbatch refused it: QOSMaxSubmitJobPerUserLimit"}
 
 
 def test_the_plan_on_this_machine(project: Project) -> None:

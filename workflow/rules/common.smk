@@ -394,6 +394,24 @@ def refuse_what_slurm_refuses():
     print(*verdict.outlook, sep="\n", file=sys.stderr)
 
 
+def watch_queue():
+    """Tell the console and the tables why runs are in Slurm's queue, while the sweep lasts."""
+    if workflow.executor_plugin.name != "slurm":
+        return
+    from tfscaling.sweep.queue_watch import QueueWatch, comment_of
+
+    name, used = rules.train.rule.name, [CONFIG.platforms[platform] for platform in PLATFORMS]
+    watch = QueueWatch(
+        {comment_of(name, path): path for path in RUNS},
+        str(workflow.workdir_init),
+        {platform.cluster if platform.multi_cluster else None for platform in used},
+        logger.warning,
+        functools.partial(queue_notes.write, Path(ROOT, "runs")),
+    )
+    logger.addHandler(watch)
+    watch.start()
+
+
 def refuse_to_repeat_finished():
     """End with one line if a dataset that is missing would make finished runs again.
 

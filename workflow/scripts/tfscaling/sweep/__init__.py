@@ -6,6 +6,7 @@ __all__ = [
     "extra_repeats",
     "gpu_libraries",
     "preflight",
+    "queue_watch",
     "reruns",
     "submission",
 ]

@@ -38,7 +38,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
-def _told(command: str, *options: str, cluster: str | None) -> list[str]:
+def told(command: str, *options: str, cluster: str | None) -> list[str]:
     """The lines that a command of Slurm prints; none if it does not tell."""
     try:
         done = run(command, *([f"--clusters={cluster}"] if cluster else []), *options)
@@ -87,7 +87,7 @@ def nodes_of(request: Request) -> list[Node]:
     """All nodes of the partition; none if sinfo does not tell."""
     options = ["--noheader", "--Node", "--format=%N|%T|%c|%G"]
     options += [f"--partition={request.partition}"] if request.partition else []
-    rows = [line.strip().split("|") for line in _told("sinfo", *options, cluster=request.cluster)]
+    rows = [line.strip().split("|") for line in told("sinfo", *options, cluster=request.cluster)]
     return [Node(r[0], r[1], int(r[2].rstrip("+")), r[3]) for r in rows if len(r) == 4]
 
 
@@ -148,7 +148,7 @@ def problem(request: Request, partitions: Iterable[Partition]) -> str:
 
 def partitions_of(cluster: str | None) -> list[Partition]:
     """All partitions; none if scontrol does not tell."""
-    lines = _told("scontrol", "show", "partition", "--oneliner", cluster=cluster)
+    lines = told("scontrol", "show", "partition", "--oneliner", cluster=cluster)
     return [partition(line) for line in lines]
 
 
