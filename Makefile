@@ -73,9 +73,13 @@ bench: setup ## CPU time of the workflow itself
 	python benchmarks/aggregation.py
 
 # every example, on this machine and on a virtual Slurm cluster
-examples: setup ## run all examples; half an hour
+examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half an hour
 	provision/virtual/install
 	pytest tests/examples
+
+# the environments of examples with packages of their own, 3.5 GB in all
+.venv-%: examples/requirements-%.txt examples/make-environment | setup
+	examples/make-environment $*
 
 # tables and plots of whatever has finished, for the configuration in config/ (or CONFIG=FILE)
 partial: setup ## tables and page of what has finished, of CONFIG=FILE
@@ -110,12 +114,7 @@ cluster-down: ## remove it
 
 # pin everything anew: hashes, and no index in the files
 lock: setup ## pin all packages anew
-	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	    --custom-compile-command "make lock" requirements.in --output-file requirements.txt
-	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	    --custom-compile-command "make lock" requirements-cuda.in --output-file requirements-cuda.txt
-	for tool in $(TOOLS); do uv pip compile --quiet --universal --upgrade --generate-hashes \
-	    --python-version 3.11 --custom-compile-command "make lock" tests/tools/$$tool.in \
-	    --output-file tests/tools/$$tool.txt || exit; done
-	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	    --custom-compile-command "make lock" docs/requirements.in --output-file docs/requirements.txt
+	for name in requirements requirements-cuda docs/requirements $(addprefix tests/tools/,$(TOOLS)) \
+	        examples/requirements-{tf_keras,jax,torch}; do \
+	    uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
+	        --custom-compile-command "make lock" $$name.in --output-file $$name.txt || exit; done

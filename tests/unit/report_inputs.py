@@ -18,7 +18,10 @@ from tfscaling.tables.comparison import comparison_table
 TITLE = "A <study> & more"
 COLUMNS = ["execution_time_s", "speedup", "accuracy"]
 NASTY = "first </script><script>alert(1)</script>\nsecond & last"
-SVG = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 3"><path d="M0 0L4 3"/></svg>'
+SVG = (
+    b'<?xml version="1.0"?><svg width="4pt" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 3">'
+    b'<defs><path id="mark" d="M0 0L4 3"/></defs><use href="#mark"/></svg>'
+)
 FINDINGS = [
     ("quality", "cluster", "The fastest errs more.", "too few runs"),
     ("scaling", "cluster", "More nodes pay.", "inconclusive"),
@@ -67,18 +70,32 @@ def results(made: Study, **changes: Any) -> Results:
         "comparison": made.comparison,
         "warnings": data_warnings.find(made.comparison, made.runs),
         "conclusions": {
+            "headline": headline(),
             "decision": decision(),
             "findings": findings(),
+            "next_steps": next_steps(),
             "clouds": clouds(),
             "published": published(),
         },
-        "plots": [Plot("Mine & yours", SVG), Plot("Speed-up against nodes", SVG)],
+        "plots": [
+            Plot("execution_time", "Mine & yours", SVG),
+            Plot("speedup", "Speed-up against nodes", SVG),
+        ],
     }
     return Results(**{**usual, **changes})
 
 
 def decision(*rows: tuple[str, str, str, str, str]) -> pd.DataFrame:
     return pd.DataFrame(rows or DECISION, columns=["work", "goal", "title", "text", "support"])
+
+
+def headline() -> pd.DataFrame:
+    text = "Fastest so far: 1 node. One run each: too few to be sure."
+    return pd.DataFrame([{"work": None, "text": text, "badge": "too few runs"}])
+
+
+def next_steps() -> pd.DataFrame:
+    return pd.DataFrame({"text": ["`repeats: 6` in the grid: 30 more runs, <b>."]})
 
 
 def findings(*rows: tuple[str, str, str, str]) -> pd.DataFrame:

@@ -48,7 +48,9 @@ def test_a_new_key_reaches_schema_and_readme(tmp_path: Path) -> None:
     assert generate(tmp_path).returncode == 0
     assert generate(tmp_path, "--check").returncode == 0
     schema = yaml.safe_load((tmp_path / "workflow/schemas/config.schema.yaml").read_text())
-    assert schema["$defs"]["PlotOptions"]["properties"]["dpi"]["minimum"] == 50
+    assert (
+        schema["properties"]["plots"]["additionalProperties"]["properties"]["dpi"]["minimum"] == 50
+    )
     row = "| `dpi` | integer | dpi | `100` | ≥ 50 | This is the resolution. |"
     assert row in (tmp_path / "config/README.md").read_text().splitlines()
 

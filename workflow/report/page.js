@@ -75,7 +75,7 @@ function activate(DataTable, region) {
 function showAllInPrint(tables) {
   const lengths = new Map();
   addEventListener("beforeprint", () => {
-    for (const details of document.querySelectorAll(".long details")) details.open = true;
+    for (const details of document.querySelectorAll("details")) details.open = true;
     for (const table of tables) {
       lengths.set(table, table.page.len());
       table.page.len(-1).draw();
@@ -86,6 +86,17 @@ function showAllInPrint(tables) {
   });
 }
 
+// What is folded opens if a link leads into it.
+function unfold() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const folded = target?.closest("details");
+  if (!folded) return;
+  folded.open = true;
+  target.scrollIntoView();
+}
+
+addEventListener("hashchange", unfold);
+unfold();
 const DataTable = await loadDataTables();
 DataTable.type("figure", {
   order: {

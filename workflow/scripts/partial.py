@@ -85,13 +85,14 @@ def draw(config: Config, manifest: Manifest, folder: Path) -> None:
     warnings = folder / "tables" / "warnings.json"
     tables = plot.read_tables(csv["comparison"], csv["epochs"], warnings, csv["published"])
     plot.draw(tables, dict(zip(files, titles.values(), strict=True)))
+    points = runs_table.read_table(csv["comparison"])
     results = Results(
         manifest,
         runs_table.read_table(csv["runs"]),
-        runs_table.read_table(csv["comparison"]),
+        points,
         data_warnings.read(warnings),
         {name: runs_table.read_table(csv[name]) for name in CONCLUSIONS},
-        write_report.read_plots(files, list(titles.values())),
+        write_report.read_plots(files, list(titles.values()), points),
     )
     comparison = config.comparison
     write_report.write(results, comparison.title, comparison.columns, folder / "report.html")

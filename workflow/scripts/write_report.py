@@ -12,8 +12,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.files import atomic
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.metrics import METRICS
 from tfscaling.report.page import Plot, Results, render
 from tfscaling.study.manifest import Manifest
@@ -39,22 +41,29 @@ def main() -> None:
         parser.error(f"--conclusions: missing: {', '.join(sorted(absent))}")
     if len(args.plot_titles) != len(args.plots):
         parser.error(f"{len(args.plot_titles)} titles for {len(args.plots)} plots")
+    comparison = runs_table.read_table(args.comparison)
     results = Results(
         Manifest.read(args.manifest),
         runs_table.read_table(args.runs),
-        runs_table.read_table(args.comparison),
+        comparison,
         data_warnings.read(args.warnings),
         {path.stem: runs_table.read_table(path) for path in args.conclusions},
-        read_plots(args.plots, args.plot_titles),
+        read_plots(args.plots, args.plot_titles, comparison),
     )
     write(results, args.title, args.columns, args.output)
     if args.remove_earlier:
         remove_earlier(args.output.parent, args.plots)
 
 
-def read_plots(paths: Sequence[Path], titles: Sequence[str]) -> list[Plot]:
-    """The plots with their titles, in the order of the page."""
-    return [Plot(title, path.read_bytes()) for path, title in zip(paths, titles, strict=True)]
+def read_plots(
+    paths: Sequence[Path], titles: Sequence[str], comparison: pd.DataFrame
+) -> list[Plot]:
+    """The plots of which anything was measured, with their titles, in the order of the page."""
+    return [
+        Plot(path.stem, title, path.read_bytes())
+        for path, title in zip(paths, titles, strict=True)
+        if PLOTS[path.stem].is_measured(comparison)
+    ]
 
 
 def write(results: Results, title: str, columns: Sequence[str], output: Path) -> None:

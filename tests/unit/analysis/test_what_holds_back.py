@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
-from typing import Any
 
 import generator
 import msgspec
@@ -15,21 +15,31 @@ from rows import tables_of
 from tfscaling.analysis import what_holds_back
 from tfscaling.analysis.evidence import Study
 from tfscaling.records import run_record
-from tfscaling.records.run_record import Attribution, Share
+from tfscaling.records.run_record import Attribution, StepParts
 from tfscaling.study import configuration
 from tfscaling.tables.comparison import comparison_table
 
-Shares = dict[str, tuple[float, float, float]]
-INPUT = {
-    "input": (0.6, 0.55, 0.65), "computation": (0.2, 0.1, 0.3),
-    "stragglers": (0.05, 0.0, 0.1), "communication": (0.15, 0.1, 0.2),
-}  # fmt: skip
-UNCERTAIN = INPUT | {"communication": (0.5, 0.4, 0.6), "input": (0.3, 0.2, 0.45)}
-COMPUTATION = INPUT | {"computation": (0.9, 0.8, 0.95), "input": (0.0, -0.01, 0.01)}
+#: Milliseconds of a step: input, computation, stragglers, communication.
+Parts = tuple[float, float, float, float]
+INPUT: Parts = (24, 8, 2, 6)
+COMPUTATION: Parts = (0, 36, 0, 4)
+COMMUNICATION: Parts = (8, 8, 4, 20)
+ROUNDS = 12
 
 
-def study_of(folder: Path, of_nodes: dict[int, Shares]) -> Study:
-    """Two runs at each of these numbers of nodes, whose steps have these parts."""
+def step_parts(
+    input_s: float, computation_s: float, stragglers_s: float, rest_s: float
+) -> StepParts:
+    return StepParts(
+        input_s=input_s,
+        computation_s=computation_s,
+        stragglers_s=stragglers_s,
+        communication_s=rest_s,
+    )
+
+
+def study_of(folder: Path, of_nodes: dict[int, list[Parts]]) -> Study:
+    """Two runs at each of these numbers of nodes, whose rounds have these parts in turns."""
     raw = raw_config(
         (("grid", 0, "nodes"), list(of_nodes)),
         (("grid", 0, "repeats"), 2),
@@ -37,14 +47,12 @@ def study_of(folder: Path, of_nodes: dict[int, Shares]) -> Study:
     )
     planned = manifest_of(configuration.validate(raw))
     for run in planned.runs:
-        shares: dict[str, Any] = {
-            part: Share(median=median, low=low, high=high)
-            for part, (median, low, high) in of_nodes[run.spec.point.nodes].items()
-        }
         record = generator.scattered(
             run.spec, 100.0, random.Random(run.spec.repeat), generator.prepared(run.spec.dataset)
         )
-        found = Attribution(rounds=6, step_time_s=0.04, input_rank=1, input_host="node1", **shares)
+        turns = itertools.islice(itertools.cycle(of_nodes[run.spec.point.nodes]), ROUNDS)
+        rounds = tuple(step_parts(*(ms / 1e3 for ms in parts)) for parts in turns)
+        found = Attribution(rounds=rounds, input_rank=1, input_host="node1")
         metrics = msgspec.structs.replace(record.metrics, attribution=found)
         path = folder / run.spec.path / run_record.RECORD
         path.parent.mkdir(parents=True)
@@ -54,24 +62,36 @@ def study_of(folder: Path, of_nodes: dict[int, Shares]) -> Study:
 
 
 def test_each_point_has_the_parts_of_its_steps_and_what_holds_it_back(tmp_path: Path) -> None:
-    study = study_of(tmp_path, {1: COMPUTATION, 2: INPUT, 4: UNCERTAIN})
-    table = what_holds_back.table(study).set_index("nodes")
+    of_nodes = {1: [COMPUTATION], 2: [INPUT], 4: [COMMUNICATION, COMMUNICATION, INPUT]}
+    table = what_holds_back.table(study_of(tmp_path, of_nodes)).set_index("nodes")
     assert table["held_back_by"].to_dict() == {
         1: "computation", 2: "input", 4: "communication or input",
     }  # fmt: skip
-    assert table.loc[2, "runs"] == 2
+    assert (table.loc[2, "runs"], table.loc[2, "rounds"]) == (2, 2 * ROUNDS)
     shares = [table.loc[2, f"input_share{end}"] for end in ("", "_low", "_high")]
-    assert shares == pytest.approx([0.6, 0.55, 0.65])
+    assert shares == pytest.approx([0.6, 0.6, 0.6])
+    assert (table.loc[4, "communication_largest"], table.loc[4, "input_largest"]) == (16, 8)
     assert "the input is mnist, slowest on rank 1 on node1" in table.loc[2, "text"]
     assert "communication" not in table.loc[2, "text"]
     assert "mnist" not in table.loc[1, "text"]
 
 
+#: Rounds of 24 in which communication is the largest → what holds the point back.
+@pytest.mark.parametrize(("other", "expected"), [(6, "input"), (8, "input or communication")])
+def test_a_few_rounds_that_were_disturbed_change_no_answer(
+    other: int, expected: str, tmp_path: Path
+) -> None:
+    turns = [COMMUNICATION] * (other // 2) + [INPUT] * (ROUNDS - other // 2)
+    (row,) = what_holds_back.table(study_of(tmp_path, {2: turns})).to_dict("records")
+    assert (row["held_back_by"], row["communication_largest"]) == (expected, other)
+    assert row["input_share_low"] == pytest.approx(0.6 if expected == "input" else 0.2)
+
+
 def test_the_page_has_a_row_for_each_point(tmp_path: Path) -> None:
-    table = what_holds_back.table(study_of(tmp_path, {1: COMPUTATION, 2: INPUT}))
+    table = what_holds_back.table(study_of(tmp_path, {1: [COMPUTATION], 2: [INPUT]}))
     shown = what_holds_back.as_text(table)
     assert shown.cells["nodes"].tolist() == ["1", "2"]
-    assert shown.cells["input"].tolist() == ["0% (-1%–1%)", "60% (55%–65%)"]
+    assert shown.cells["input"].tolist() == ["0% (0%–0%)", "60% (60%–60%)"]
 
 
 def test_without_it_the_table_is_empty_and_says_how_to_measure_it(tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from plotted import comparison_of, crosses, failed, point, tables_of
 from tfscaling.plots import plot_axes, plot_figure, plot_series
+from tfscaling.plots.plot_registry import PLOTS
 
 
 def test_a_platform_has_its_colour_by_its_place_however_few_of_its_points_are_measured() -> None:
@@ -31,10 +33,32 @@ def test_many_platforms_differ_in_colour_or_marker() -> None:
 
 def test_series_of_a_platform_share_its_colour_and_differ_in_marker_and_line() -> None:
     points = [point(gpus_per_node=gpus) for gpus in (0, 1, 2, 4)]
-    styles = [line.style for line in plot_series.series(comparison_of(*points))]
-    assert len({style["color"] for style in styles}) == 1
-    assert len({style["marker"] for style in styles}) == 4
-    assert len({str(style["linestyle"]) for style in styles}) == 4
+    several = comparison_of(*points, point(platform="other"))
+    for table, colours in ((several, 1), (comparison_of(*points), 4)):
+        styles = [line.style for line in plot_series.series(table)][:4]
+        assert len({style["color"] for style in styles}) == colours
+        assert len({style["marker"] for style in styles}) == 4
+        assert len({str(style["linestyle"]) for style in styles}) == 4
+
+
+def test_short_labels_stand_at_the_ends_of_lines_that_are_apart() -> None:
+    _, (axes,) = plot_figure.panels("T", "nodes", ["y"])
+    for name, y in (("near", 1.0), ("far", 3.0)):
+        axes.errorbar([1, 2], [y, y], label=name)
+    assert plot_figure.label_ends(axes) == ["near", "far"]
+    axes.errorbar([1, 2], [3.01, 3.01], label="beside it")
+    assert plot_figure.label_ends(axes) == []
+
+
+def test_all_text_is_readable_on_a_phone() -> None:
+    """Nine pixels high at 370 pixels, what a phone of 400 has for a plot."""
+    assert plot_axes.FONT_SIZE * 370 / (72 * plot_axes.WIDTH) >= 9
+    tables = tables_of(point(1), point(2, platform="b"), failed(4))
+    for name, plot in PLOTS.items():
+        figure = plot.draw(tables, "T")
+        texts = [text for text in figure.findobj(Text) if text.get_text()]
+        assert min(text.get_fontsize() for text in texts) >= plot_axes.FONT_SIZE, name
+        assert figure.get_figwidth() == plot_axes.WIDTH, name
 
 
 def test_rows_of_a_series_are_sorted_by_nodes() -> None:
@@ -47,11 +71,11 @@ def test_rows_of_a_series_are_sorted_by_nodes() -> None:
     [
         ([{}, {"nodes": 2}], ["cluster"]),
         ([{"platform_title": "My cluster"}], ["My cluster"]),
-        ([{"gpus_per_node": 0}, {"gpus_per_node": 1}], ["cluster, CPU", "cluster, 1 GPU per node"]),
-        ([{"recipe": "a"}, {"recipe": "b"}], ["cluster, a", "cluster, b"]),
+        ([{"gpus_per_node": 0}, {"gpus_per_node": 1}], ["CPU", "1 GPU per node"]),
+        ([{"recipe": "a"}, {"recipe": "b"}], ["a", "b"]),
         (
             [{"tasks_per_node": "1"}, {"tasks_per_node": "2+1"}],
-            ["cluster, 1 task per node", "cluster, 2+1 tasks per node"],
+            ["1 task per node", "2+1 tasks per node"],
         ),
         (
             [{"platform_title": "Same"}, {"platform": "other", "platform_title": "Same"}],

@@ -83,7 +83,7 @@ def test_a_measured_sweep_says_what_its_points_are(tmp_path: Path) -> None:
     outputs = [tmp_path / "execution_time.svg", tmp_path / "time_split.svg"]
     plot.draw(tables_in(paths), own_titles(outputs))
     lines, bars = (path.read_text() for path in outputs)
-    assert "cluster, CPU" in lines and "cluster, 2 GPUs per node" in lines
+    assert ">CPU</text>" in lines and "2 GPUs" in lines
     assert "4 nodes, 2 GPUs per node" in bars
 
 
@@ -112,12 +112,25 @@ def test_the_script_draws_all_outputs_with_their_titles(tmp_path: Path) -> None:
 def test_the_script_names_the_known_plots_if_one_is_unknown(tmp_path: Path) -> None:
     done = script(tmp_path, {"speeedup.svg": "Mine"})
     assert done.returncode == 2
-    assert "unknown plots: speeedup; known: execution_time, speedup" in done.stderr
+    assert "unknown plots: speeedup; known: execution_time, time_split" in done.stderr
 
 
 def test_a_plot_without_a_title_in_the_configuration_has_its_own() -> None:
     options = {"speedup": PlotOptions(title="Mine"), "cost_time": PlotOptions()}
     assert titles(options, []) == {"speedup": "Mine", "cost_time": PLOTS["cost_time"].title}
+
+
+def test_a_plot_that_is_null_in_the_configuration_is_not_drawn() -> None:
+    assert titles({"speedup": None, "epochs": PlotOptions(title="E")}, []) == {"epochs": "E"}
+    changed = raw_config((("plots",), {"cost_time": None, "speedup": {}}))
+    assert [*titles(configuration.validate(changed).plots, [])] == ["speedup"]
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_plot_shows_something_only_where_it_was_measured(name: str) -> None:
+    table = pd.DataFrame([dict.fromkeys(comparison.COLUMNS)])
+    assert not PLOTS[name].is_measured(table)
+    assert PLOTS[name].is_measured(table.assign(**{PLOTS[name].shows[0]: 1.0}))
 
 
 def test_a_title_names_the_quality_where_there_is_one() -> None:

@@ -96,12 +96,12 @@ def test_each_point_is_a_line_over_the_epochs() -> None:
     epochs = [*epochs_of(one, 0.5, 0.3), *epochs_of(two, 0.6, 0.4)]
     figure = plot_training.epochs(tables_of(one, two, epochs=epochs), "T")
     assert points_of(figure, 0) == {
-        "cluster, 1 node": [(1, 0.5), (2, 0.3)],
-        "cluster, 2 nodes": [(1, 0.6), (2, 0.4)],
+        "1 node": [(1, 0.5), (2, 0.3)],
+        "2 nodes": [(1, 0.6), (2, 0.4)],
     }
-    assert points_of(figure, 1)["cluster, 1 node"] == [(1, 0.5), (2, 0.7)]
+    assert points_of(figure, 1)["1 node"] == [(1, 0.5), (2, 0.7)]
     first, second = figure.axes[0].lines
-    assert first.get_color() == second.get_color()
+    assert first.get_color() != second.get_color()
     assert first.get_linestyle() != second.get_linestyle()
     assert len(figure.axes[0].collections) == 0  # no band: one run
 

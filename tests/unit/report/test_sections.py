@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from report_inputs import DECISION, decision, findings, study
 from tfscaling.analysis.findings import TOPICS
@@ -42,38 +43,42 @@ def test_every_topic_of_findings_has_a_heading() -> None:
 
 
 @pytest.mark.parametrize(
-    ("support", "is_certain", "tone"),
+    ("support", "is_supported", "tone"),
     [
         ("supported", True, "good"),
         ("inconclusive", False, "doubt"),
         ("too few runs", False, "doubt"),
-        ("not measured", False, "doubt"),
         ("something new", False, "doubt"),
     ],
 )
-def test_only_what_is_supported_is_certain(support: str, is_certain: bool, tone: str) -> None:
+def test_only_what_is_supported_looks_so(support: str, is_supported: bool, tone: str) -> None:
     answer = sections.answer(decision(("w", "cost_usd", "t", "text", support)), findings(), "loss")
     found = answer.works[0].choices[0]
-    assert (found.support, found.is_certain, found.tone) == (support, is_certain, tone)
+    assert (found.support, found.is_supported, found.tone) == (support, is_supported, tone)
+
+
+def test_what_was_not_measured_has_no_card() -> None:
+    unpriced = decision(("w", "cost_usd", "t", "No point has a price.", "not measured"))
+    assert sections.answer(unpriced, findings(), "loss").works == []
 
 
 def warning(text: str, severity: str) -> DataWarning:
-    return DataWarning("a_kind", severity, text, "", (), 1)
+    return DataWarning("a_kind", severity, text, f"in short {text[:-1]}", (), 1)
 
 
-def test_serious_warnings_are_first_on_the_page_and_all_are_listed() -> None:
+def test_warnings_are_a_line_for_each_severity_and_all_are_listed() -> None:
     found = [warning("One.", SERIOUS), *(warning(f"{n}.", LIMITED) for n in range(9))]
     shown = sections.warnings(found)
-    assert (shown.first[0].text, shown.first[0].severity) == ("One.", SERIOUS)
-    assert 1 < len(shown.first) < len(found) and shown.more
+    assert [severity for severity, _ in shown.first] == [SERIOUS, LIMITED]
+    assert shown.first[0][1].endswith(": in short One.")
     assert [row.text for row in shown.all] == [each.text for each in found]
     assert [row.tone for row in shown.all] == ["bad"] + ["doubt"] * 9
 
 
-def test_few_warnings_are_all_first() -> None:
-    shown = sections.warnings([warning("One.", SERIOUS), warning("Two.", LIMITED)])
-    assert [row.text for row in shown.first] == ["One.", "Two."]
-    assert shown.more == ""
+def test_the_headline_of_an_only_work_has_no_subject() -> None:
+    table = pd.DataFrame({"work": [None], "text": ["Fastest."], "badge": ["supported"]})
+    (shown,) = sections.headlines(table)
+    assert (shown.subject, shown.text, shown.tone) == ("", "Fastest.", "good")
 
 
 def test_runs_are_counted_by_status_and_points_by_the_size_of_their_samples(

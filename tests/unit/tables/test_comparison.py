@@ -76,7 +76,7 @@ def test_speedup_is_relative_to_the_point_with_the_fewest_replicas(
     table = compare(planned, tmp_path)
     assert [point(table, nodes=n)["speedup"] for n in (1, 2, 4)] == [1.0, 1.5, 3.0]
     assert [point(table, nodes=n)["scaling_efficiency"] for n in (1, 2, 4)] == [1.0, 0.75, 0.75]
-    assert set(table["baseline"]) == {"nodes=1 gpus_per_node=0 tasks_per_node=1"}
+    assert set(table["baseline"]) == {"1 node, CPU"}
     assert set(table["baseline_execution_time_s"]) == {60.0}
 
 
@@ -101,7 +101,7 @@ def test_without_a_valid_baseline_there_is_no_speedup(tmp_path: Path, ending: st
     table = compare(planned, tmp_path)
     assert table["speedup"].isna().all()
     assert table["scaling_efficiency"].isna().all()
-    assert set(table["baseline"]) == {"nodes=1 gpus_per_node=0 tasks_per_node=1"}
+    assert set(table["baseline"]) == {"1 node, CPU"}
     row = point(table, nodes=1)
     assert (row["status"], row["runs"]) == (ending, 0)
     assert point(table, nodes=2)["execution_time_s"] == 30.0
@@ -366,7 +366,7 @@ def test_a_named_baseline_is_that_of_all_series(tmp_path: Path) -> None:
     table = compare(planned, tmp_path, {"strategy": "single"})
     assert table["speedup"].tolist() == [0.8, 1.6, 1.0]
     assert table["scaling_efficiency"].tolist() == [0.8, 0.8, 1.0]
-    named = "strategy=single nodes=1 gpus_per_node=0 tasks_per_node=1"
+    named = "single, 1 node, CPU"
     assert set(table["baseline"]) == {named}
     assert set(table["baseline_execution_time_s"]) == {40.0}
 
@@ -392,7 +392,7 @@ def test_a_baseline_on_one_platform_is_that_of_the_others(tmp_path: Path) -> Non
     table = compare(planned, tmp_path, {"platform": "laptop", "nodes": 2})
     assert table["speedup"].tolist() == [2.0, 3.0, 6.0, 0.5, 1.0, 1.5]
     assert table["scaling_efficiency"].tolist() == [4.0, 3.0, 3.0, 1.0, 1.0, 0.75]
-    assert set(table["baseline"]) == {"platform=laptop nodes=2 gpus_per_node=0 tasks_per_node=1"}
+    assert set(table["baseline"]) == {"laptop, 2 nodes, CPU"}
     assert set(table["baseline_execution_time_s"]) == {120.0}
 
 
@@ -400,7 +400,7 @@ def test_a_baseline_of_several_tasks_per_node_is_found(tmp_path: Path) -> None:
     planned = planned_of({"nodes": [1, 2], "tasks_per_node": [1, 2]})
     write_all(planned, tmp_path, 60.0, 50.0, 40.0, 25.0)
     table = compare(planned, tmp_path, {"tasks_per_node": 2})
-    assert set(table["baseline"]) == {"tasks_per_node=2 nodes=1 gpus_per_node=0"}
+    assert set(table["baseline"]) == {"1 node, CPU, 2 tasks per node"}
     assert point(table, nodes=2, tasks_per_node="2")["speedup"] == 2.0
 
 
@@ -413,7 +413,7 @@ def test_a_named_baseline_that_failed_gives_no_speedup(tmp_path: Path) -> None:
     assert table["scaling_efficiency"].isna().all()
     assert table["speedup_low"].isna().all()
     assert table["baseline_execution_time_s"].isna().all()
-    assert all(text.startswith("strategy=single nodes=1 ") for text in table["baseline"])
+    assert all(text.startswith("single, 1 node") for text in table["baseline"])
 
 
 def test_a_series_without_the_named_baseline_says_so(tmp_path: Path) -> None:
@@ -708,9 +708,9 @@ def test_the_default_baseline_has_the_same_kind_of_device(tmp_path: Path) -> Non
     assert table["speedup"].tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 4.0]
     assert set(table["scaling_efficiency"]) == {1.0}
     assert dict(zip(table["gpus_per_node"], table["baseline"], strict=True)) == {
-        0: "nodes=1 gpus_per_node=0 tasks_per_node=1",
-        1: "nodes=1 gpus_per_node=1 tasks_per_node=1",
-        2: "nodes=1 gpus_per_node=1 tasks_per_node=1",
+        0: "1 node, CPU",
+        1: "1 node, 1 GPU per node",
+        2: "1 node, 1 GPU per node",
     }
 
 
@@ -739,7 +739,7 @@ def test_a_kind_without_the_named_baseline_uses_its_own_smallest(tmp_path: Path)
     write_all(planned, tmp_path, 1000.0, 500.0, 25.0, 12.5)
     table = compare(planned, tmp_path, {"nodes": 1})
     assert table["speedup"].tolist() == [1.0, 2.0, 1.0, 2.0]
-    assert table["baseline"].tolist()[-1] == "nodes=2 gpus_per_node=1 tasks_per_node=1"
+    assert table["baseline"].tolist()[-1] == "2 nodes, 1 GPU per node"
 
 
 def test_a_named_platform_without_such_a_device_is_still_the_baseline(tmp_path: Path) -> None:

@@ -290,7 +290,10 @@ def test_every_output_has_every_warning_about_its_data(
             about = data_warnings.find(*(t[t["platform"] == path.stem] for t in read))
             assert ("logical_devices" in {w.kind for w in about}) == (path.stem == "laptop")
         for warning in about:
-            planned = warning.short if path.suffix == ".svg" else warning.text
+            is_short = path.suffix == ".svg" or path.stem == "headline"
+            planned = warning.short if is_short else warning.text
+            if path.stem == "headline" and warning.severity != SERIOUS:
+                continue
             assert squeezed(planned) in said, f"{name}: {warning.kind}"
 
 
@@ -319,7 +322,7 @@ def test_no_legend_and_no_label_calls_logical_devices_gpus(tmp_path: Path) -> No
             texts += [axes.title, *axes.get_yticklabels(), *axes.texts]
         shown = " | ".join(text.get_text() for text in texts)
         assert "GPU" not in shown and "GPUs" not in foot.get_texts()[0].get_text(), name
-        assert "2 logical devices" in shown or "×2" in shown, name
+        assert "2 logical devices" in shown.replace("\n", " ") or "×2" in shown, name
         assert squeezed(notes[0]) in squeezed(foot.get_texts()[0].get_text()), name
 
 

@@ -174,7 +174,7 @@ def test_the_baseline_of_the_speedup_is_told_with_its_time(tmp_path: Path) -> No
     shown = comparison(table_of(tmp_path, ALL))
     assert (
         "Speed-up of cluster, mnist_cnn, multi_worker_mirrored, recipe weak: relative to "
-        "nodes=1 gpus_per_node=0 tasks_per_node=1 (60.0 s)."
+        "1 node, CPU (60.0 s)."
     ) in shown.notes
 
 
@@ -183,7 +183,7 @@ def test_a_named_baseline_is_told_for_each_series_with_its_time(tmp_path: Path) 
     table = table_of(tmp_path, ALL, baseline={"platform": "laptop", "nodes": 2}, **both)
     notes = [note for note in comparison(table).notes if note.startswith("Speed-up")]
     assert [note.split(",")[0] for note in notes] == ["Speed-up of cluster", "Speed-up of laptop"]
-    end = "platform=laptop nodes=2 gpus_per_node=0 tasks_per_node=1 (40.0 s)."
+    end = "laptop, 2 nodes, CPU (40.0 s)."
     assert all(note.endswith(f"relative to {end}") for note in notes)
 
 
@@ -191,7 +191,7 @@ def test_a_baseline_that_failed_is_told(tmp_path: Path) -> None:
     table = table_of(tmp_path, {2: 40.0, 4: 20.0}, {1: "killed"})
     table["speedup"] = [None, 1.0, 2.0]  # shown whatever the reason for a value may be
     notes = " ".join(comparison(table).notes)
-    assert "tasks_per_node=1 (not measured: no speed-up)" in notes
+    assert "1 node, CPU (not measured: no speed-up)" in notes
 
 
 def test_no_baseline_is_told_where_no_speedup_is_shown(tmp_path: Path) -> None:

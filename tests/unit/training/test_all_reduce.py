@@ -25,7 +25,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records import events, run_results
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Epoch
-from tfscaling.training import all_reduce_loop
+from tfscaling.training import attribution_rounds
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.all_reduce_loop import COMPUTE_STEPS
 from tfscaling.training.loop import Result, order_of_epoch
@@ -233,8 +233,7 @@ def test_computation_alone_is_as_long_as_the_work() -> None:
 def test_a_slow_pipeline_is_found_to_be_the_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(all_reduce_loop, "ATTRIBUTION_ROUNDS", 2)
-    monkeypatch.setattr(all_reduce_loop, "COUNTED_STEPS", 3)
+    monkeypatch.setattr(attribution_rounds, "ROUNDS", 2)
     arrays = synthetic_arrays()
     images = (arrays.x_train / np.float32(255), arrays.y_train.astype(np.int32))
     batches = tf.data.Dataset.from_tensor_slices(images).batch(GLOBAL_BATCH)
@@ -256,13 +255,13 @@ def test_a_slow_pipeline_is_found_to_be_the_input(
     report = training_report(0, steps=result.steps, attribution=trainer.attribute(log))
     found = run_results.metrics([report], 1.0).attribution
     assert found is not None
-    others = (found.computation, found.communication, found.stragglers)
-    assert found.input.low > max(each.high for each in others)
+    for parts in found.rounds:
+        assert parts.input_s > max(parts.computation_s, parts.communication_s, parts.stragglers_s)
 
 
 def test_arrays_in_memory_add_no_input_that_is_waited_for(tmp_path: Path) -> None:
     rounds = make_trainer().attribute(EventLog(tmp_path / "events", 0))
-    assert len(rounds) == all_reduce_loop.ATTRIBUTION_ROUNDS
+    assert len(rounds) == attribution_rounds.ROUNDS
     assert min(min(msgspec.structs.astuple(each)) for each in rounds) > 0
 
 

@@ -125,6 +125,10 @@ def test_no_more_is_read_than_is_soon_needed() -> None:
         ((numbers(4, 2), None), "the test data of mine:data is NoneType"),
         ((numbers(4, 2).unbatch(), numbers(4, 2)), "the train data of mine:data is not batched"),
         ((tf.data.Dataset.range(4).map(tf.range).ragged_batch(2), numbers(4, 2)), "has a Ragged"),
+        (
+            (numbers(4, 2), numbers(4, 2).map(lambda x, y: tf.py_function(abs, [x], tf.int32))),
+            "the test data of mine:data has a tensor of unknown shape.*tf.ensure_shape",
+        ),
     ],
 )
 def test_what_is_no_pipeline_is_refused(returned: Any, message: str) -> None:

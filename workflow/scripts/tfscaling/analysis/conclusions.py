@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         findings,
         headline,
         methodology,
+        next_steps,
         scaling_laws,
         what_holds_back,
     )
@@ -38,6 +39,7 @@ else:
     findings = LateModule("tfscaling.analysis.findings")
     headline = LateModule("tfscaling.analysis.headline")
     methodology = LateModule("tfscaling.analysis.methodology")
+    next_steps = LateModule("tfscaling.analysis.next_steps")
     scaling_laws = LateModule("tfscaling.analysis.scaling_laws")
     what_holds_back = LateModule("tfscaling.analysis.what_holds_back")
     formats = LateModule("tfscaling.tables.formats")
@@ -117,6 +119,14 @@ CONCLUSIONS: dict[str, Conclusion] = {
         uses=("clouds",),
         category="Findings",
     ),
+    "next_steps": Conclusion(
+        "What to do next",
+        "What would make the answer surer or more complete, and what it takes.",
+        next_steps.table,
+        next_steps.text,
+        uses=("decision",),
+        category="Findings",
+    ),
     "clouds": Conclusion(
         "Clouds: the same point on two clouds",
         "Platforms of different clouds at the same point: the cloud with the better median, how "
@@ -163,8 +173,8 @@ CONCLUSIONS: dict[str, Conclusion] = {
     "attribution": Conclusion(
         "What holds it back",
         "The parts of a step: input, computation, waiting for slower ranks and communication, from "
-        "steps with and without real input and synchronisation, with what is certainly the "
-        "largest. Measured where the recipe has `attribution: true`.",
+        "steps with and without real input and synchronisation, with the largest of "
+        "them. Measured where the recipe has `attribution: true`.",
         what_holds_back.table,
         lambda table, _: formats.markdown(what_holds_back.as_text(table)),
         what_holds_back.as_text,

@@ -5,7 +5,8 @@ One row per point whose recipe asks for it, from the records of its valid runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -13,10 +14,11 @@ import pandas as pd
 
 from tfscaling.analysis.evidence import Study
 from tfscaling.records import run_record
-from tfscaling.records.run_record import Attribution, Share
+from tfscaling.records.run_record import Attribution, StepParts
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import TextTable, cell
+from tfscaling.tables.intervals import CONFIDENCE, median_interval, median_rank
 from tfscaling.tables.table_rows import Row, points_of, rows_of
 
 #: Parts of a step, in the order in which they are shown.
@@ -24,7 +26,9 @@ PARTS = ("input", "computation", "stragglers", "communication")
 _ENDS = ("", "_low", "_high")
 COLUMNS = (
     *POINT_AXES,
-    *("runs", "step_time_s", *(f"{part}_share{end}" for part in PARTS for end in _ENDS)),
+    *("runs", "rounds", "step_time_s"),
+    *(f"{part}_share{end}" for part in PARTS for end in _ENDS),
+    *(f"{part}_largest" for part in PARTS),
     *("input_rank", "input_host", "held_back_by", "text"),
 )
 #: What a part is called in a sentence.
@@ -39,10 +43,12 @@ NOTES = (
     "input and on a batch that is there already, with all-reduce and update and without. Input is "
     "what real input adds to a step; computation is forward and backward pass of the median rank, "
     "stragglers what the slowest rank takes above that, communication the rest, with the update.",
-    "In brackets the least and the greatest of all rounds of the point's runs; six rounds of a run "
-    "make that a 97 % interval of the median. A part holds a step back if it is certainly the "
-    "largest; a step that computes most of its time is held back by nothing else.",
-    "A pipeline that keeps more than five batches ready of its own (prefetch) looks better here "
+    "Shares are medians over the rounds of all runs of a point, in brackets with their "
+    f"{CONFIDENCE:.0%} interval. A part holds a step back if it is the largest of so many rounds "
+    f"that this is no chance ({CONFIDENCE:.0%}); a step that computes most of its time is held "
+    "back by nothing else. Rounds of one run share its machines: whether other runs differ only "
+    "other runs show.",
+    "A pipeline that has more than twenty batches of its own ready (prefetch) looks better here "
     "than in the training: `input_wait_s` is measured there.",
 )
 
@@ -70,15 +76,17 @@ def _measured(path: Path) -> Attribution | None:
 
 
 def _row(point: Point, measured: Sequence[Attribution], dataset: str) -> Row:
-    shares = {part: _joined([getattr(each, part) for each in measured]) for part in PARTS}
-    longest = max(measured, key=lambda each: each.input.median)
-    row: Row = {**point.axes, "runs": len(measured)}
-    row["step_time_s"] = median(each.step_time_s for each in measured)
+    rounds = [_seconds(each) for attribution in measured for each in attribution.rounds]
+    shares = {part: _share([each[part] / sum(each.values()) for each in rounds]) for part in PARTS}
+    leads = Counter(max(each, key=lambda part: each[part]) for each in rounds)
+    longest = max(measured, key=lambda each: median(part.input_s for part in each.rounds))
+    row: Row = {**point.axes, "runs": len(measured), "rounds": len(rounds)}
+    row["step_time_s"] = median(sum(each.values()) for each in rounds)
     for part, share in shares.items():
-        ends = (share.median, share.low, share.high)
-        row |= {f"{part}_share{end}": value for end, value in zip(_ENDS, ends, strict=True)}
+        row |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
+    row |= {f"{part}_largest": leads[part] for part in PARTS}
     row |= {"input_rank": longest.input_rank, "input_host": longest.input_host}
-    largest = [*_largest(shares)]
+    largest = _largest(leads)
     text = " or ".join(f"{_WORDS[part]} ({_percent(shares[part])})" for part in largest)
     if largest == ["computation"]:
         text = f"nothing but {text}"
@@ -88,24 +96,31 @@ def _row(point: Point, measured: Sequence[Attribution], dataset: str) -> Row:
     return row | {"held_back_by": " or ".join(largest), "text": f"Held back by {text}."}
 
 
-def _joined(shares: Sequence[Share]) -> Share:
-    """That of a point: the median over its runs, and the range over all rounds."""
-    return Share(
-        median=median(share.median for share in shares),
-        low=min(share.low for share in shares),
-        high=max(share.high for share in shares),
-    )
+def _seconds(parts: StepParts) -> dict[str, float]:
+    """Part → its seconds of a step."""
+    return {part: getattr(parts, f"{part}_s") for part in PARTS}
 
 
-def _largest(shares: dict[str, Share]) -> Iterator[str]:
-    """The parts that can be the largest of a step, the likeliest first."""
-    for part in sorted(shares, key=lambda name: -shares[name].median):
-        if all(shares[part].high >= other.low for other in shares.values()):
-            yield part
+def _share(of_rounds: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """The median with its interval, which few rounds do not have."""
+    return median(of_rounds), *(median_interval(of_rounds) or (None, None))
 
 
-def _percent(share: Share) -> str:
-    return f"{share.median:.0%} of a step, {share.low:.0%} to {share.high:.0%}"
+def _largest(leads: Counter[str]) -> list[str]:
+    """The part that is the largest of a step, by how many rounds it is the largest of.
+
+    All that are the largest of a round where chance is not ruled out, the likeliest first.
+    """
+    rounds = leads.total()
+    (first, led), *_ = leads.most_common()
+    rank = median_rank(rounds)
+    is_certain = rank is not None and rounds - led < rank
+    return [first] if is_certain else [part for part, _ in leads.most_common()]
+
+
+def _percent(share: tuple[float, float | None, float | None]) -> str:
+    value, low, high = share
+    return f"{value:.0%} of a step" + ("" if low is None else f", {low:.0%} to {high:.0%}")
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
@@ -119,9 +134,10 @@ def as_text(table: pd.DataFrame) -> TextTable:
 
 
 def _cells(row: Row, axes: Sequence[str]) -> dict[str, str]:
-    cells = {axis: cell(axis, row) for axis in axes} | {"runs": str(row["runs"])}
+    cells = {axis: cell(axis, row) for axis in axes}
+    cells |= {"runs": str(row["runs"]), "rounds": str(row["rounds"])}
     cells["step_time_s"] = f"{row['step_time_s']:.5f}"
     for part in PARTS:
         value, low, high = (row[f"{part}_share{end}"] for end in _ENDS)
-        cells[part] = f"{value:.0%} ({low:.0%}–{high:.0%})"
+        cells[part] = f"{value:.0%}" + ("" if pd.isna(low) else f" ({low:.0%}–{high:.0%})")
     return cells | {"what holds it back": row["text"]}

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-AXES_WIDTH = 6.0  # inches
+#: Of every figure, in inches: shown on a phone, text of FONT_SIZE points is 9 pixels high or more.
+WIDTH = 5.3
+FONT_SIZE = 10.0
 
 
 def plain(value: float) -> str:
@@ -46,14 +48,14 @@ def plain_log(axes: Any, which: str, room: float = 0.0) -> None:
     getattr(axes, f"{which}axis").minorticks_off()
 
 
-def value_ticks(found: Sequence[float], width: float = AXES_WIDTH * 0.8) -> list[float]:
+def value_ticks(found: Sequence[float], width: float = WIDTH * 0.8) -> list[float]:
     """Those of the sorted values whose labels do not overlap on a logarithmic axis."""
     if len(found) < 2:
         return [*found]
 
     def gap(left: float, right: float) -> bool:
         inches = width * math.log(right / left) / math.log(found[-1] / found[0])
-        return inches > 0.045 * (len(plain(left)) + len(plain(right))) + 0.05
+        return inches > 0.05 * (len(plain(left)) + len(plain(right))) + 0.05
 
     kept = [found[0]]
     for value in found[1:-1]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.files import atomic
-from tfscaling.plots.plot_axes import AXES_WIDTH
+from tfscaling.plots.plot_axes import FONT_SIZE, WIDTH
 from tfscaling.plots.plot_series import COLOURS, Style, Tables, absent, colour_numbers, values
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 
@@ -20,26 +22,92 @@ if TYPE_CHECKING:
 
 ABSENT = "without a valid run: see the table"
 NOTHING = "nothing measured yet"
-INTERVAL_OF_MEDIAN = (
-    f"bars: {CONFIDENCE:.0%} interval of the median; of fewer than {RUNS_FOR_INTERVAL} runs the "
-    "range; of one run none"
-)
-_LEGEND: Style = {"fontsize": "small", "frameon": False}
+_INTERVAL = f"bars: {CONFIDENCE:.0%} interval of the median"
+_RANGE = f"range of fewer than {RUNS_FOR_INTERVAL} runs"
+#: How a text begins that is shown where the pointer rests on an artist: it is the artist's gid.
+_TIP = "tip: "
+_LINE_INCHES = 0.178
+_LEGEND: Style = {"fontsize": FONT_SIZE, "frameon": False, "loc": "upper left", "borderpad": 0.0}
+#: Characters in a line of the legend, of the notes, of a title.
+_LEGEND_COLUMNS, _NOTE_COLUMNS, _TITLE_COLUMNS = 60, 72, 46
+#: Lines with labels at most so long, and not more than so many, have them at their ends.
+_DIRECT_COLUMNS, _DIRECT_LINES = 32, 4
 
 
 def panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
     """A figure with one panel per entry of `ys`, above each other."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(AXES_WIDTH, 4.5 if len(ys) == 1 else 3.3 * len(ys)))
+    figure = Figure(figsize=(WIDTH, 3.2 if len(ys) == 1 else 2.5 * len(ys)))
     figure.set_layout_engine("constrained", h_pad=0.08)
     every_axes = figure.subplots(len(ys), 1, squeeze=False)[:, 0].tolist()
     for axes, y in zip(every_axes, ys, strict=True):
         axes.set_ylabel(y)
         axes.grid(alpha=0.3)
-    every_axes[0].set_title(title)
+        axes.spines[["top", "right"]].set_visible(False)
+    every_axes[0].set_title(wrapped(title, _TITLE_COLUMNS))
     every_axes[-1].set_xlabel(x)
     return figure, every_axes
+
+
+def tip(artist: Any, text: str) -> None:
+    """Show the text where the pointer rests on the artist; it needs no script."""
+    artist.set_gid(_TIP + text)
+
+
+def tip_points(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Sequence[str]) -> None:
+    """Texts of points, shown where the pointer rests on one or near it."""
+    for x, y, text in zip(xs, ys, texts, strict=True):
+        if np.isfinite([x, y]).all():
+            at: Style = {"markersize": 16, "alpha": 0.0, "linestyle": "none", "zorder": 9}
+            tip(axes.plot([x], [y], "o", **at)[0], text)
+
+
+def bars_note(table: pd.DataFrame) -> list[str]:
+    """What the bars of medians are; nothing where no point has several runs."""
+    runs = values(table, "runs")
+    has_intervals = (runs >= RUNS_FOR_INTERVAL).any()
+    has_ranges = ((runs > 1) & (runs < RUNS_FOR_INTERVAL)).any()
+    if has_intervals:
+        return [_INTERVAL + f", or {_RANGE}" * bool(has_ranges)]
+    return [f"bars: {_RANGE}"] if has_ranges else []
+
+
+def label_ends(axes: Any) -> list[str]:
+    """Write the labels of the lines at their right ends; returns them, none if they do not fit.
+
+    Call it when scales and limits are set.
+    """
+    handles, labels = axes.get_legend_handles_labels()
+    lines = [
+        (handle[0], label)
+        for handle, label in zip(handles, labels, strict=True)
+        if isinstance(handle, tuple) and len(handle[0].get_xdata())
+    ]
+    if not 1 < len(lines) <= _DIRECT_LINES or max(len(t) for _, t in lines) > _DIRECT_COLUMNS:
+        return []
+    ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line, _ in lines]
+    heights = sorted(axes.transData.transform(ends)[:, 1] / axes.bbox.height)
+    if min(np.diff(heights)) < 0.12 or len({x for x, _ in ends}) > 1:
+        return []
+    for (line, label), end in zip(lines, ends, strict=True):
+        axes.annotate(
+            wrapped(label, 16).replace("\n    ", "\n"),
+            end,
+            (8, 0),
+            textcoords="offset points",
+            va="center",
+            color=darker(line.get_color()),
+            annotation_clip=False,
+        )
+    return [label for _, label in lines]
+
+
+def darker(colour: str) -> list[float]:
+    """The colour for text: pale colours make unreadable text."""
+    from matplotlib.colors import to_rgb
+
+    return [0.7 * part for part in to_rgb(colour)]
 
 
 def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
@@ -54,7 +122,7 @@ def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
     for value, name in dict.fromkeys(zip(where, map(str, rows["platform"]), strict=True)):
         if not np.isnan(value):
             height = heights[value] = heights.get(value, -1) + 1
-            colour = COLOURS[colours[name] % len(COLOURS)]
+            colour = COLOURS[colours[name] % len(COLOURS)] if len(colours) > 1 else "0.3"
             at = axes.get_xaxis_transform()
             axes.plot([value], [0.03 + 0.04 * height], color=colour, transform=at, **usual)
     if len(rows):
@@ -71,12 +139,16 @@ def say(axes: Any, text: str = NOTHING) -> None:
 
 
 def finish(
-    figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = (), rows: float = 0.0
+    figure: Figure,
+    axes: Any,
+    tables: Tables,
+    notes: Sequence[str] = (),
+    labelled_directly: Sequence[str] = (),
 ) -> None:
-    """Legend at the right, the footnotes of `tables` and these notes below.
+    """Legend below the axes, below it these notes and the footnotes of `tables`.
 
-    The figure becomes as large as they need. The legend has what is labelled in `axes`, or in each
-    of several, each label once; `rows` is the least height in inches.
+    The figure becomes as high as they need. The legend has what is labelled in `axes`, or in each
+    of several, each label once, but those that are `labelled_directly`.
     """
     from matplotlib.lines import Line2D
 
@@ -84,23 +156,36 @@ def finish(
     for one in axes if isinstance(axes, list) else [axes]:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             labelled.setdefault(label, handle)
-    entries = [(handle, label) for label, handle in labelled.items()]
+    entries = [(h, label) for label, h in labelled.items() if label not in labelled_directly]
     # points with error bars and bars are tuples of artists: these first, explanations after them
     entries.sort(key=lambda entry: not isinstance(entry[0], tuple))
-    handles, labels = [handle for handle, _ in entries], [wrapped(text, 60) for _, text in entries]
-    lines = [line for label in labels for line in label.split("\n")]
-    legend_inches = 0.6 + 0.066 * max(map(len, lines), default=0) if lines else 0.0
-    columns = int((AXES_WIDTH + legend_inches) / 0.068)
+    width = max((len(label) for _, label in entries), default=0)
+    columns = 3 if width <= 14 else 2 if width <= 25 else 1
+    columns = min(columns, max(1, len(entries)))
+    texts = [wrapped(label, _LEGEND_COLUMNS) for _, label in entries]
+    rows = -(-len(texts) // columns)
+    lines = sum(text.count("\n") + 1 for text in texts) if columns == 1 else rows
     below = [
-        line for note in [*tables.footnotes, *notes] for line in wrapped(note, columns).split("\n")
+        line
+        for note in [*notes, *tables.footnotes]
+        for line in wrapped(note, _NOTE_COLUMNS).split("\n")
     ]
-    height = max(figure.get_figheight(), rows, 0.5 + 0.18 * len(lines))
-    figure.set_size_inches(AXES_WIDTH + legend_inches, height + 0.16 * len(below))
-    if handles:
-        figure.legend(handles, labels, loc="outside right upper", **_LEGEND)
+    legend_inches = _LINE_INCHES * lines + 0.12 if texts else 0.0
+    notes_inches = _LINE_INCHES * len(below) + 0.12 if below else 0.0
+    above, under = figure.get_figheight(), legend_inches + notes_inches
+    height = above + under
+    figure.set_size_inches(WIDTH, height)
+    layout: Any = figure.get_layout_engine()
+    layout.set(rect=(0, under / height, 1, above / height))
+    if entries:
+        at = (0.01, under / height)
+        style = {**_LEGEND, "bbox_to_anchor": at, "ncols": columns, "labelspacing": 0.25}
+        figure.legend([h for h, _ in entries], texts, **style).set_in_layout(False)
     if below:
-        style = {"loc": "outside lower left", "handlelength": 0, "handletextpad": 0, **_LEGEND}
-        figure.legend([Line2D([], [], linestyle="none")], ["\n".join(below)], **style)
+        style = {**_LEGEND, "bbox_to_anchor": (0.01, notes_inches / height), "labelcolor": "0.3"}
+        style |= {"handlelength": 0, "handletextpad": 0}
+        blank = Line2D([], [], linestyle="none")
+        figure.legend([blank], ["\n".join(below)], **style).set_in_layout(False)
 
 
 def wrapped(text: str, width: int) -> str:
@@ -116,7 +201,15 @@ def save(figure: Figure, path: Path) -> None:
     """Write the figure as a whole; the same figure gives the same SVG, whose text is text."""
     import matplotlib
 
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tfscaling"}):
-        metadata = {"Date": None} if path.suffix == ".svg" else None
-        with atomic.whole(path) as temporary:
-            figure.savefig(temporary, format=path.suffix[1:], metadata=metadata)
+    style = {"svg.fonttype": "none", "svg.hashsalt": "tfscaling"}
+    metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    with matplotlib.rc_context(style), io.StringIO() as file:
+        figure.savefig(file, format="svg", metadata=metadata)
+        text = file.getvalue()
+    with atomic.whole(path) as temporary:
+        temporary.write_text(_with_tips(text), encoding="utf-8")
+
+
+def _with_tips(svg: str) -> str:
+    """The texts of `tip` as titles of their elements, which browsers show at the pointer."""
+    return re.sub(rf'<g id="{_TIP}([^"]*)">', r'<g class="tip"><title>\1</title>', svg)

@@ -10,6 +10,7 @@ from tfscaling.files.late_import import LateModule
 from tfscaling.study.config import PlotOptions, Quality
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
     from tfscaling.plots import plot_scaling, plot_tradeoffs, plot_training
@@ -24,28 +25,48 @@ else:
 class Plot:
     """`title` is used where the configuration has none; `{quality}` in it is what is compared.
 
-    `draw(tables, title)` returns the figure, whatever has failed or is missing.
+    `draw(tables, title)` returns the figure, whatever has failed or is missing. `shows` are columns
+    of the comparison: the page leaves the plot out where no point has a value of any of them.
     """
 
     title: str
     draw: Callable[[Tables, str], Figure]
+    shows: tuple[str, ...] = ("execution_time_s",)
+
+    def is_measured(self, comparison: pd.DataFrame) -> bool:
+        """Whether there is anything to show."""
+        return any(comparison[name].notna().any() for name in self.shows if name in comparison)
 
 
 #: Every plot, by name.
 PLOTS: dict[str, Plot] = {
-    "execution_time": Plot("Execution time against nodes", plot_scaling.execution_time),
-    "speedup": Plot("Speed-up against nodes", plot_scaling.speedup),
-    "scaling_efficiency": Plot("Scaling efficiency", plot_scaling.scaling_efficiency),
+    "execution_time": Plot(
+        "Execution time against nodes",
+        plot_scaling.execution_time,
+        ("execution_time_s", "published_execution_time_s"),
+    ),
     "time_split": Plot("Where the time goes", plot_scaling.time_split),
-    "loss_quality": Plot("Loss and {quality} against batch size", plot_training.loss_quality),
-    "quality_time": Plot("{quality} against execution time", plot_tradeoffs.quality_time),
-    "cost_time": Plot("Cost against execution time", plot_tradeoffs.cost_time),
-    "epochs": Plot("Loss and {quality} of each epoch", plot_training.epochs),
+    "speedup": Plot("Speed-up against nodes", plot_scaling.speedup, ("speedup",)),
+    "scaling_efficiency": Plot(
+        "Scaling efficiency", plot_scaling.scaling_efficiency, ("scaling_efficiency",)
+    ),
+    "cost_time": Plot("Cost against execution time", plot_tradeoffs.cost_time, ("cost_usd",)),
+    "quality_time": Plot(
+        "{quality} against execution time", plot_tradeoffs.quality_time, ("quality",)
+    ),
+    "loss_quality": Plot(
+        "Loss and {quality} against batch size",
+        plot_training.loss_quality,
+        ("loss", "quality", "published_loss", "published_accuracy"),
+    ),
+    "epochs": Plot("Loss and {quality} of each epoch", plot_training.epochs, ("loss", "quality")),
 }
 
 
-def titles(options: Mapping[str, PlotOptions], qualities: Iterable[Quality]) -> dict[str, str]:
-    """Name of each configured plot → the title in the configuration, or else its own.
+def titles(
+    options: Mapping[str, PlotOptions | None], qualities: Iterable[Quality]
+) -> dict[str, str]:
+    """Name of each plot to draw → the title in the configuration, or else its own.
 
     `qualities` are those of the runs: the titles name it where there is one.
     """
@@ -55,4 +76,5 @@ def titles(options: Mapping[str, PlotOptions], qualities: Iterable[Quality]) -> 
     return {
         name: plot.title or f"{own[name][0].upper()}{own[name][1:]}"
         for name, plot in options.items()
+        if plot is not None
     }

@@ -58,7 +58,9 @@ def execution_time(tables: Tables, title: str) -> Figure:
         if len(known):
             any_published = True
             hollow = {**line.style, "linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8}
-            axes.plot(known["nodes"], values(known, f"published_{time}"), **hollow, markersize=5)
+            axes.plot(
+                known["nodes"], values(known, f"published_{time}"), **{**hollow, "markersize": 5}
+            )
     shown = np.isfinite(values(table, "execution_time_s")).any()
     if shown:
         axes.plot([], [], **_THIN, color="0.5", label="ideal from the first measured point")
@@ -71,8 +73,11 @@ def execution_time(tables: Tables, title: str) -> Figure:
         plot_axes.plain_log(axes, "y", 0.08 * some_absent)
     else:
         plot_figure.say(axes)
-    note = plot_figure.INTERVAL_OF_MEDIAN if shown else plot_figure.NOTHING
-    plot_figure.finish(figure, axes, tables, [note] if shown or any_published else [])
+    direct = plot_figure.label_ends(axes)
+    notes = plot_figure.bars_note(table)
+    if any_published and not shown:
+        notes = [plot_figure.NOTHING]
+    plot_figure.finish(figure, axes, tables, notes, direct)
     return figure
 
 
@@ -119,20 +124,23 @@ def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
         plot_axes.plain_log(axes, "y", 0.08 * some_absent)
     else:
         axes.set_ylim(0, max(1.05, axes.get_ylim()[1]))
+    direct = plot_figure.label_ends(axes)
     notes = _baselines(table)
     for reason in dict.fromkeys(without.values()):
         labels = [label for label, why in without.items() if why == reason]
         notes.append(f"not shown, {reason}: {'; '.join(labels)}")
     if ideals and np.isfinite(values(table, f"{name}_low")).any():
         notes.append(_INTERVAL_OF_RATIO)
-    plot_figure.finish(figure, axes, tables, notes)
+    plot_figure.finish(figure, axes, tables, notes, direct)
     return figure
 
 
 def _points(axes: Any, rows: pd.DataFrame, name: str, label: str, style: Style) -> None:
-    bars = {"capsize": 2, "markersize": 5, "elinewidth": 1}
+    bars = {"capsize": 3, "elinewidth": 1}
     spread = plot_series.spread(rows, name)
     axes.errorbar(rows["nodes"], values(rows, name), yerr=spread, label=label, **bars, **style)
+    tips = plot_series.tips(rows, label, name)
+    plot_figure.tip_points(axes, values(rows, "nodes"), values(rows, name), tips)
 
 
 def _over_nodes(axes: Any, table: pd.DataFrame) -> None:
@@ -140,7 +148,7 @@ def _over_nodes(axes: Any, table: pd.DataFrame) -> None:
 
 
 def _baselines(table: pd.DataFrame) -> list[str]:
-    """Every baseline with its absolute time: "baseline nodes=1: cluster 60.0 s"."""
+    """Every baseline with its absolute time: "baseline 1 node, CPU: cluster 60.0 s"."""
     titles, vary = plot_series.platform_titles(table), plot_series.varying(table)
     named = [axis for axis in SERIES_AXES if axis in vary]
     known = table.dropna(subset=["baseline"]).drop_duplicates([*SERIES_AXES, "baseline"])
@@ -149,10 +157,11 @@ def _baselines(table: pd.DataFrame) -> list[str]:
         found.setdefault(str(row["baseline"]), [])
     for row in rows_of(known):
         if str(row["baseline"]) in found:
-            name = ", ".join([titles[str(row["platform"])], *(str(row[axis]) for axis in named)])
+            words = [titles[str(row["platform"])]] if len(titles) > 1 else []
+            words += [str(row[axis]) for axis in named]
             time = row["baseline_execution_time_s"]
             text: str = NOT_MEASURED if pd.isna(time) else f"{time:.1f} s"
-            found[str(row["baseline"])].append(f"{name} {text}")
+            found[str(row["baseline"])].append(" ".join([*[", ".join(words)] * bool(words), text]))
     return [f"baseline {text}: {'; '.join(entries)}" for text, entries in found.items()]
 
 
@@ -171,8 +180,8 @@ def time_split(tables: Tables, title: str) -> Figure:
         return figure
     groups = list(planned.groupby("platform", sort=False))
     sizes = [len(rows) + 0.6 for _, rows in groups]
-    height = 0.9 + 0.21 * sum(sizes) + 0.5 * len(groups)
-    figure = Figure(figsize=(plot_axes.AXES_WIDTH, 1.5), layout="constrained")
+    height = 0.9 + 0.24 * sum(sizes) + 0.4 * len(groups)
+    figure = Figure(figsize=(plot_axes.WIDTH, height), layout="constrained")
     panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=sizes)[:, 0]
     titles = plot_series.platform_titles(table)
     known = [column for column in PHASE_STYLES if not np.isnan(values(planned, column)).all()]
@@ -182,34 +191,38 @@ def time_split(tables: Tables, title: str) -> Figure:
         fixed = [axis for axis in plot_series.varying(table) if axis not in own]
         texts = [axis_text(axis, point) for axis in fixed]
         _bars(axes, rows, own, known)
-        axes.set_title(", ".join([titles[str(name)], *texts]), loc="left", fontsize="medium")
+        if len(groups) > 1:
+            axes.set_title(", ".join([titles[str(name)], *texts]), loc="left", fontsize="medium")
     figure.suptitle(title)
     scales = "; every panel has its own scale" if len(groups) > 1 else ""
     panels[-1].set_xlabel(f"time (s){scales}")
     plot_figure.mark_absent(panels[0], table)
     notes = ["execution time is import to train; launch and evaluation are apart from it"]
     notes.append("medians of the phases over the runs")
-    plot_figure.finish(figure, panels[0], tables, notes, height)
+    plot_figure.finish(figure, panels[0], tables, notes)
     return figure
 
 
 def _bars(axes: Any, rows: pd.DataFrame, shown: list[str], phases: Sequence[str]) -> None:
     """One bar per row from top to bottom; a cross and the status where nothing was measured."""
+    texts = [", ".join(axis_text(axis, row) for axis in shown) for row in rows_of(rows)]
     position = np.arange(len(rows))
     left = np.zeros(len(rows))
     for column in phases:
         colour, hatch = PHASE_STYLES[column]
         width = np.nan_to_num(values(rows, column)).clip(0)
         style = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.3}
-        axes.barh(position, width, left=left, height=0.75, label=PHASES[column].label, **style)
+        label = PHASES[column].label
+        drawn = axes.barh(position, width, left=left, height=0.75, label=label, **style)
+        for bar, seconds, name in zip(drawn, width, texts, strict=True):
+            plot_figure.tip(bar, f"{name}: {label} {seconds:.3g} s")
         left += width
-    texts = [", ".join(axis_text(axis, row) for axis in shown) for row in rows_of(rows)]
-    axes.set_yticks(position, texts, fontsize="small")
+    axes.set_yticks(position, texts)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.02 * left.max() or 1.0)
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
-    usual = {"textcoords": "offset points", "va": "center", "fontsize": "small"}
+    usual = {"textcoords": "offset points", "va": "center"}
     for at, runs, status in zip(position, values(rows, "runs"), rows["status"], strict=True):
         if not runs > 0:
             axes.annotate(f"× {status}", (0, at), (3, 0), **usual)

@@ -1,19 +1,20 @@
 """The lines of a plot: which points, their label, colour and marker.
 
-A platform has the same colour in every plot; markers and line styles distinguish its lines.
+A platform has the same colour in every plot; markers and line styles distinguish its lines. If
+there is only one platform, colours distinguish them, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from tfscaling.study.config import LINE_AXES, POINT_AXES, Quality
-from tfscaling.tables.table_rows import QUALITY_COLUMNS, qualities_of, rows_of
-from tfscaling.tables.wording import axis_text
+from tfscaling.tables.table_rows import QUALITY_COLUMNS, metric_of, qualities_of, rows_of
+from tfscaling.tables.wording import axis_text, value
 
 #: Okabe and Ito's colours and, after them, Tol's muted ones: colour-blind readers can distinguish
 #: them. Black and yellow are left out: black is for published values, yellow is too pale.
@@ -85,12 +86,17 @@ def of_other_work(table: pd.DataFrame) -> pd.Series[bool]:
     return table["same_work"].map(lambda same: pd.notna(same) and not same).astype(bool)
 
 
-def point_style(platform: int, number: int) -> Style:
-    """The style of line `number` of a platform with the colour number `platform`."""
+def point_style(platform: int, number: int, is_only: bool) -> Style:
+    """The style of line `number` of a platform with the colour number `platform`.
+
+    `is_only`: there is no other platform. Earlier lines have larger markers, so that those at the
+    same place are seen.
+    """
     return {
-        "color": COLOURS[platform % len(COLOURS)],
+        "color": COLOURS[(number if is_only else platform) % len(COLOURS)],
         "marker": MARKERS[(platform + number) % len(MARKERS)],
         "linestyle": LINESTYLES[number % len(LINESTYLES)],
+        "markersize": max(4.5, 7.5 - number),
     }
 
 
@@ -128,12 +134,27 @@ def series(table: pd.DataFrame) -> list[Series]:
         lines.append(
             Series(
                 tuple(map(str, keys)),
-                ", ".join([titles[name], *texts]),
-                point_style(colours[name], number),
+                line_label(titles, name, texts),
+                point_style(colours[name], number, len(colours) == 1),
                 rows.sort_values("nodes"),
             )
         )
     return lines
+
+
+def line_label(titles: Mapping[str, str], platform: str, texts: Sequence[str]) -> str:
+    """What the line is called: an only platform is named where nothing else is."""
+    return ", ".join(texts) if len(titles) == 1 and texts else ", ".join([titles[platform], *texts])
+
+
+def tips(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
+    """A text for each point of a line: its nodes, the line, the values of these metrics."""
+    texts = []
+    for row in rows_of(rows):
+        runs = f"{row['runs']:.0f} run{'s' * (row['runs'] > 1)}"
+        values = ", ".join(f"{metric_of(name, row).title} {value(name, row)}" for name in names)
+        texts.append(f"{axis_text('nodes', row)}, {label}: {values} ({runs})")
+    return texts
 
 
 def spread(rows: pd.DataFrame, name: str) -> np.ndarray:

@@ -10,24 +10,22 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.plots import plot_axes, plot_figure, plot_series
+from tfscaling.plots.plot_axes import FONT_SIZE
 from tfscaling.plots.plot_series import Tables, values
 from tfscaling.records.metrics import METRICS, QUALITY, Metric, of_quality
-from tfscaling.study.config import Quality
+from tfscaling.study.config import LINE_AXES, Quality
 from tfscaling.study.platforms import GPU, LOGICAL
 from tfscaling.tables.pareto import pareto_set
 from tfscaling.tables.table_rows import rows_of
-from tfscaling.tables.wording import axis_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NO_PRICES = "no prices in config/platforms.yaml"
-#: Pareto sets larger than this are not listed to the end.
-LISTED = 12
 _TIME = "execution_time_s"
 #: Where a label may be: directions around its point, and distances in points, best first.
 _DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (-1, -1), (0, 1), (1, 0), (0, -1), (-1, 0))
-_AROUND = tuple((far * x, far * y) for far in (4, 8, 12, 17, 23) for x, y in _DIRECTIONS)
+_AROUND = tuple((far * x, far * y) for far in (5, 9, 14, 20, 27) for x, y in _DIRECTIONS)
 
 Box = tuple[float, float, float, float]
 
@@ -70,7 +68,7 @@ def _against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> Figur
     table = tables.comparison
     labels = [panel.label for panel in panels]
     figure, every_axes = plot_figure.panels(title, "execution time (s)", labels)
-    figure.set_figheight(5.2 * len(panels))
+    figure.set_figheight(3.6 * len(panels))
     shown = [
         _draw(axes, panel, named=len(panels) > 1)
         for axes, panel in zip(every_axes, panels, strict=True)
@@ -98,7 +96,7 @@ def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
     for line in plot_series.series(panel.points):
         rows = line.rows[line.rows.index.isin(shown.index)]
         if len(rows):
-            style = {**line.style, "linestyle": "none", "markersize": 6, "elinewidth": 0.8}
+            style = {**line.style, "linestyle": "none", "elinewidth": 0.8}
             spreads = {
                 "xerr": plot_series.spread(rows, _TIME),
                 "yerr": plot_series.spread(rows, name),
@@ -106,6 +104,8 @@ def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
             axes.errorbar(
                 values(rows, _TIME), values(rows, name), label=line.label, **spreads, **style
             )
+            tips = plot_series.tips(rows, line.label, _TIME, name)
+            plot_figure.tip_points(axes, values(rows, _TIME), values(rows, name), tips)
     _pareto_line(axes, panel, shown[~plot_series.of_other_work(shown)], named)
     if not len(shown):
         nothing = not len(plot_series.measured(table))
@@ -127,7 +127,7 @@ def _notes(panel: _Panel, shown: pd.DataFrame) -> list[str]:
     kinds = " or ".join(noun for kind, noun in nouns.items() if kind in set(shown["devices"]))
     gpus = "gpus_per_node" in plot_series.varying(table)
     notes = ["labels: nodes" + f" × {kinds} per node; of CPUs the nodes alone" * gpus]
-    notes.append(plot_figure.INTERVAL_OF_MEDIAN)
+    notes += plot_figure.bars_note(table)
     without = set(plot_series.measured(panel.table)["platform"]) - set(shown["platform"])
     titles = plot_series.platform_titles(table)
     if without:
@@ -144,38 +144,28 @@ def _short(row: pd.Series, gpus: bool) -> str:
 
 
 def _pareto_line(axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric: bool) -> None:
-    """A line through the Pareto set, whose entry in the legend lists it."""
+    """A line through the Pareto set."""
     if not len(shown):
         return
-    table, name, metric = panel.points, panel.name, panel.metric
-    times, others = values(shown, _TIME), values(shown, name)
-    best = pareto_set(rows_of(shown), [_TIME, name])
-    titles, vary = plot_series.platform_titles(table), plot_series.varying(table)
-    named = [axis for axis in vary if axis not in ("nodes", "gpus_per_node")]
+    metric = panel.metric
+    times, others = values(shown, _TIME), values(shown, panel.name)
+    best = pareto_set(rows_of(shown), [_TIME, panel.name])
     noun = metric.title if named_by_metric else metric.title.removeprefix("test ")
     what = f"{'more' if metric.is_higher_better else 'less'} {noun}"
-    lines = [f"Pareto set (less time, {what}):"]
-    for i in best[:LISTED]:
-        row = shown.iloc[i]
-        texts = [titles[str(row["platform"])], *(axis_text(a, row) for a in named)]
-        value = f"{'$' * panel.is_cost}{others[i]:.{metric.digits}f}"
-        value += f" {metric.unit}" if metric.unit and not panel.is_cost else ""
-        label = _short(row, "gpus_per_node" in vary)
-        lines.append(f"{label} {', '.join(texts)}: {times[i]:.1f} s, {value}")
-    if len(best) > LISTED:
-        lines.append(f"and {len(best) - LISTED} more")
     style = {"color": "0.35", "linewidth": 1.2, "zorder": 1}
-    axes.plot(times[best], others[best], label="\n".join(lines), **style)
+    axes.plot(times[best], others[best], label=f"none has less time and {what}", **style)
 
 
 def _label_points(figure: Figure, axes: Any, panel: _Panel, shown: pd.DataFrame) -> None:
     """The short label of each point, where it hides the least."""
     if not len(shown):
         return
-    from matplotlib.colors import to_rgb
-
     table = panel.points
-    gpus, numbers = "gpus_per_node" in plot_series.varying(table), plot_series.colour_numbers(table)
+    gpus = "gpus_per_node" in plot_series.varying(table)
+    colours = {
+        tuple(line.rows.iloc[0][axis] for axis in LINE_AXES): str(line.style["color"])
+        for line in plot_series.series(table)
+    }
     values_of = np.stack([values(shown, _TIME), values(shown, panel.name)], 1)
     unit = figure.dpi / 72
     points = axes.transData.transform(values_of) / unit
@@ -183,7 +173,7 @@ def _label_points(figure: Figure, axes: Any, panel: _Panel, shown: pd.DataFrame)
     taken = [(x - 3.5, y - 3.5, x + 3.5, y + 3.5) for x, y in points]
     for (_, row), at, (x, y) in zip(shown.iterrows(), values_of, points, strict=True):
         text = _short(row, gpus)
-        size = 4.5 * len(text) + 2.5, 8.0
+        size = 6.2 * len(text) + 2.5, 10.5
         boxes = [_box((x, y), offset, size) for offset in _AROUND]
         hidden = [
             sum(_shared(box, other) for other in taken) + size[0] * size[1] - _shared(box, inside)
@@ -191,15 +181,15 @@ def _label_points(figure: Figure, axes: Any, panel: _Panel, shown: pd.DataFrame)
         ]
         best = int(np.argmin(np.round(hidden, 3)))
         taken.append(boxes[best])
-        (dx, dy), colours = _AROUND[best], plot_series.COLOURS
-        colour = colours[numbers[str(row["platform"])] % len(colours)]
+        dx, dy = _AROUND[best]
+        colour = colours[tuple(row[axis] for axis in LINE_AXES)]
         axes.annotate(
             text,
             at,
             (dx, dy),
             textcoords="offset points",
-            fontsize=7,
-            color=[0.7 * part for part in to_rgb(colour)],  # pale colours make unreadable text
+            fontsize=FONT_SIZE,
+            color=plot_figure.darker(colour),
             ha=("right", "center", "left")[int(np.sign(dx)) + 1],
             va=("top", "center", "bottom")[int(np.sign(dy)) + 1],
         )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HELD_OUT_TITLE = "test "
 #: With more points than this the lines are thin and the legend names only the platforms.
 MANY = 12
-_BARS = {"capsize": 2, "markersize": 5, "elinewidth": 1, "linewidth": 1}
+_BARS = {"capsize": 3, "elinewidth": 1, "linewidth": 1}
 _PUBLISHED: Style = {
     **{"color": "black", "marker": "o", "linestyle": "none", "markerfacecolor": "none"},
     **{"markersize": 4, "markeredgewidth": 0.8, "zorder": 3},
@@ -91,6 +91,8 @@ def loss_quality(tables: Tables, title: str) -> Figure:
                     **_BARS,
                     **line.style,
                 )
+                tips = plot_series.tips(rows, line.label, name)
+                plot_figure.tip_points(axes, values(rows, batch), values(rows, name), tips)
         known = np.isfinite(values(published, f"published_{name}") + values(published, batch))
         if known.any():
             axes.plot(
@@ -105,8 +107,9 @@ def loss_quality(tables: Tables, title: str) -> Figure:
         _value_axis(axes, bool(shown or known.any()), 0.08 * some_absent)
         plot_figure.mark_absent(axes, table, batch)
     nothing = len(plot_series.measured(table)) == 0
-    note = plot_figure.NOTHING if nothing else plot_figure.INTERVAL_OF_MEDIAN
-    notes = [] if nothing and not len(published) else [note]
+    notes = plot_figure.bars_note(table)
+    if nothing and len(published):
+        notes = [plot_figure.NOTHING]
     plot_figure.finish(figure, panels[0], tables, notes)
     return figure
 
@@ -184,14 +187,14 @@ def _lines(table: pd.DataFrame, measured: pd.DataFrame) -> list[_Line]:
         point = points[key]
         name = str(point["platform"])
         number = counts[name] = counts.get(name, -1) + 1
-        style = plot_series.point_style(colours[name], number)
+        style = plot_series.point_style(colours[name], number, len(colours) == 1 and not many)
         texts = [axis_text(axis, point) for axis in POINT_AXES if axis in vary]
-        label: str | None = ", ".join([titles[name], *texts])
+        label: str | None = plot_series.line_label(titles, name, texts)
         if many:
             style |= {"linewidth": 0.7, "linestyle": "-", "marker": ".", "markersize": 3}
             label = titles[name] if number == 0 else None
         else:
-            style |= {"linewidth": 1.3, "markersize": 5}
+            style |= {"linewidth": 1.3}
         lines.append(_Line(label, style, point["quality_metric"], rows))
     return lines
 

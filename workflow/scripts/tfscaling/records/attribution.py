@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from tfscaling.records.rank_report import AttributionRound, RankReport, TrainingReport
-from tfscaling.records.run_record import Attribution, Share
+from tfscaling.records.run_record import Attribution, StepParts
 
 
 def attribution(reports: Sequence[RankReport]) -> Attribution | None:
@@ -24,12 +24,6 @@ def attribution(reports: Sequence[RankReport]) -> Attribution | None:
     }
     if not measured:
         return None
-    rounds = [_parts(of_ranks) for of_ranks in zip(*measured.values(), strict=True)]
-    steps_s = [sum(parts.values()) for parts in rounds]
-    shares = {
-        name: _share([parts[name] / step_s for parts, step_s in zip(rounds, steps_s, strict=True)])
-        for name in rounds[0]
-    }
     # without synchronisation each rank's own input shows, and not that of the slowest
     inputs_s = {
         rank: statistics.median(each.real_alone_s - each.kept_alone_s for each in own)
@@ -37,18 +31,18 @@ def attribution(reports: Sequence[RankReport]) -> Attribution | None:
     }
     slowest = max(inputs_s, key=lambda rank: inputs_s[rank])
     return Attribution(
-        rounds=len(rounds),
-        step_time_s=statistics.median(steps_s),
+        rounds=tuple(_parts(of_ranks) for of_ranks in zip(*measured.values(), strict=True)),
         input_rank=slowest[0],
         input_host=slowest[1],
-        **shares,
     )
 
 
-def _parts(of_ranks: Sequence[AttributionRound]) -> dict[str, float]:
-    """Seconds of a step in one round, by the names of Attribution's shares; they sum to the step.
+def _parts(of_ranks: Sequence[AttributionRound]) -> StepParts:
+    """Of a step in one round; they sum to the step.
 
-    The ranks of a step end together, so that of its duration their mean is taken.
+    The ranks of a step end together, so that of its duration their mean is taken. It has the wait
+    for the slowest rank's input, which is input and no communication: without real input the ranks
+    wait for each other as well.
     """
 
     def mean(seconds: Callable[[AttributionRound], float]) -> float:
@@ -57,13 +51,9 @@ def _parts(of_ranks: Sequence[AttributionRound]) -> dict[str, float]:
     alone_s = [each.kept_alone_s for each in of_ranks]
     middle_s, slowest_s = statistics.median(alone_s), max(alone_s)
     real_s, kept_s = mean(lambda each: each.real_s), mean(lambda each: each.kept_s)
-    return {
-        "input": real_s - kept_s,
-        "computation": middle_s,
-        "stragglers": slowest_s - middle_s,
-        "communication": kept_s - slowest_s,
-    }
-
-
-def _share(of_rounds: Sequence[float]) -> Share:
-    return Share(median=statistics.median(of_rounds), low=min(of_rounds), high=max(of_rounds))
+    return StepParts(
+        input_s=real_s - kept_s,
+        computation_s=middle_s,
+        stragglers_s=slowest_s - middle_s,
+        communication_s=kept_s - slowest_s,
+    )

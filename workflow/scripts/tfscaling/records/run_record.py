@@ -100,35 +100,25 @@ class Computation(Part, frozen=True, kw_only=True):
     slowest_host: Annotated[str | None, Meta(description="Its host.")]
 
 
-class Share(Part, frozen=True, kw_only=True):
-    """A part of a step as a fraction of it; noise can make it slightly negative."""
+class StepParts(Part, frozen=True, kw_only=True):
+    """The parts of a step in a round, in seconds; noise can make one slightly negative."""
 
-    median: Annotated[float, Meta(description="Of the rounds.")]
-    low: Annotated[float, Meta(description="Of the round with the least.")]
-    high: Annotated[
-        float,
-        Meta(
-            description="Of the round with the most - low to high is a 97 % interval of the "
-            "median for six rounds."
-        ),
+    input_s: Annotated[float, Meta(description="What real input adds to a step.")]
+    computation_s: Annotated[
+        float, Meta(description="Forward and backward pass alone of the median rank.")
+    ]
+    stragglers_s: Annotated[
+        float, Meta(description="What they take on the slowest rank above the median one.")
+    ]
+    communication_s: Annotated[
+        float, Meta(description="The rest - all-reduce, and the update of the weights.")
     ]
 
 
 class Attribution(Part, frozen=True, kw_only=True):
-    """What holds a step back: its parts, which sum to 1 in each round."""
+    """What holds a step back: its parts, measured in rounds after the training."""
 
-    rounds: Positive
-    step_time_s: Annotated[float, Meta(description="Median step of a round, with real input.")]
-    input: Annotated[Share, Meta(description="What real input adds to a step.")]
-    computation: Annotated[
-        Share, Meta(description="Forward and backward pass alone of the median rank.")
-    ]
-    stragglers: Annotated[
-        Share, Meta(description="What they take on the slowest rank above the median one.")
-    ]
-    communication: Annotated[
-        Share, Meta(description="The rest - all-reduce, and the update of the weights.")
-    ]
+    rounds: Annotated[tuple[StepParts, ...], Meta(min_length=1)]
     input_rank: Annotated[int, Meta(description="The rank whose input adds most to its steps.")]
     input_host: Annotated[str, Meta(description="Its host.")]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import gzip
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from tfscaling.analysis.conclusions import CONCLUSIONS
-from tfscaling.report import interactive_tables, sections
+from tfscaling.report import inline_svg, interactive_tables, sections
+from tfscaling.report.glossary import GLOSSARY
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import display, environments
 from tfscaling.tables.data_warnings import DataWarning
@@ -27,13 +29,16 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 PAGE_DIR = Path(__file__).resolve().parents[3] / "report"
+#: The plot of the first screen, and that of its second.
+FIRST_PLOT, TIME_PLOT = "execution_time", "time_split"
 TEMPLATE, STYLE, SCRIPT = "page.html.j2", "page.css", "page.js"
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot that was drawn: the heading on the page, and the SVG."""
+    """A plot that was drawn, by its name in the registry: its title, and the SVG."""
 
+    name: str
     title: str
     svg: bytes
 
@@ -43,7 +48,8 @@ class Results:
     """What the page shows of a study.
 
     `runs` has one row per run, `comparison` one per point. `conclusions` are the tables of
-    conclusions by their name in `CONCLUSIONS`; those of "decision" and "findings" are among them.
+    conclusions by their name in `CONCLUSIONS`; those of "headline", "decision", "findings" and
+    "next_steps" are among them. `plots` are those that have something to show.
     """
 
     manifest: Manifest
@@ -59,19 +65,27 @@ def render(
 ) -> str:
     """The page as HTML.
 
-    The most serious warnings come first; all of them are in the section on validity.
+    The warnings come first in short; their whole texts are in the section on validity.
     `metrics` are the columns shown of every point; `folder` is where the page will lie, for links
     to records.
     """
     runs, comparison = results.runs, results.comparison
-    decision, findings = (results.conclusions[name] for name in ("decision", "findings"))
+    headline, decision, findings, next_steps = (
+        results.conclusions[name] for name in ("headline", "decision", "findings", "next_steps")
+    )
+    plots = {plot.name: _plot(plot) for plot in results.plots}
     context = {
         "title": title,
+        "headlines": sections.headlines(headline),
+        "next_steps": next_steps["text"].tolist(),
+        "first_plot": plots.pop(FIRST_PLOT, None),
+        "time_plot": plots.pop(TIME_PLOT, None),
+        "plots": list(plots.values()),
+        "glossary": GLOSSARY,
         "summary": sections.summary(results.manifest.platforms, runs, comparison),
         "warnings": sections.warnings(results.warnings),
         "answer": sections.answer(decision, findings, display.quality_name(comparison)),
         "tables": list(_tables(results, metrics, folder)),
-        "plots": [_plot(plot) for plot in results.plots],
         "validity": sections.validity(runs, comparison),
         "definitions": sections.definitions(qualities_of(rows_of(comparison, QUALITY_COLUMNS))),
         "environment": sections.environment(results.manifest.platforms, runs, folder),
@@ -99,12 +113,8 @@ def _tables(
 
 
 def _plot(plot: Plot) -> dict[str, str]:
-    return {
-        "title": plot.title,
-        "alt": f"Plot: {plot.title}. Its values are in the table “Comparison”.",
-        # as an image of its own: ids inside it cannot collide with those of other plots
-        "source": f"data:image/svg+xml;base64,{base64.b64encode(plot.svg).decode()}",
-    }
+    name = f"Plot: {plot.title}. Its values are in the table “Comparison”."
+    return {"title": plot.title, "svg": inline_svg.inline(plot.svg.decode(), plot.name, name)}
 
 
 @functools.cache
@@ -130,5 +140,8 @@ def _template() -> Template:
     # long names of columns may break after an underscore
     environment.filters["breakable"] = lambda text: (
         escape(text).replace("_", Markup("_<wbr>")) if len(text) > 12 else text
+    )
+    environment.filters["code"] = lambda text: Markup(
+        re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
     )
     return environment.get_template(TEMPLATE)

@@ -15,11 +15,11 @@ from tfscaling.records.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.report.interactive_tables import TONES, Table, table
 from tfscaling.study.config import POINT_AXES, Platform, Quality
 from tfscaling.study.platforms import SHOWN
-from tfscaling.tables.data_warnings import DataWarning, placed
+from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import SUPPORTED
-from tfscaling.tables.table_rows import Row, rows_of
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, rows_of
 
 #: Topic of findings → its heading; the name of the quality follows what ends so.
 TOPICS = {
@@ -38,6 +38,8 @@ STATUSES = {
     "excluded": "a point that is not run, because of a limit or an exclude entry",
 }
 _UNKNOWN = "unknown"
+#: How the line of the warnings of a severity begins.
+_LEADS = {SERIOUS: "Mind", LIMITED: "Also"}
 
 
 @dataclass(frozen=True)
@@ -51,22 +53,24 @@ class ShownWarning:
 
 @dataclass(frozen=True)
 class Warnings:
-    """`first` are at the top of the page, `more` names the number of others."""
+    """`first` are at the top of the page: for each severity all warnings in short, as a line."""
 
-    first: Sequence[ShownWarning]
-    more: str
+    first: Sequence[tuple[str, str]]
     all: Sequence[ShownWarning]
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A choice or a finding; it is certain only if it is supported."""
+    """A headline, a choice or a finding."""
 
     subject: str
     text: str
     support: str
-    is_certain: bool
     tone: str
+
+    @property
+    def is_supported(self) -> bool:
+        return self.support == SUPPORTED
 
 
 @dataclass(frozen=True)
@@ -150,21 +154,32 @@ def _count(number: int, noun: str) -> str:
 
 def warnings(found: Sequence[DataWarning]) -> Warnings:
     """What must be known before any number is read."""
-    first, others = placed(found)
     shown = [
         ShownWarning(warning.text, warning.severity, TONES.get(warning.severity, "doubt"))
         for warning in found
     ]
-    more = _count(len(others), "more warning") if others else ""
-    return Warnings(shown[: len(first)], more, shown)
+    short: dict[str, list[str]] = {}
+    for warning in found:
+        short.setdefault(warning.severity, []).append(warning.short)
+    first = [(name, f"{_LEADS[name]}: {'; '.join(texts)}.") for name, texts in short.items()]
+    return Warnings(first, shown)
+
+
+def headlines(table: pd.DataFrame) -> list[Statement]:
+    """The headline of each work."""
+    return [
+        Statement(row["work"] or "", row["text"], row["badge"], TONES.get(row["badge"], "doubt"))
+        for row in rows_of(table.fillna({"work": ""}))
+    ]
 
 
 def answer(decision: pd.DataFrame, findings: pd.DataFrame, quality: str) -> Answer:
-    """The choice for each goal, by work, then the findings by topic.
+    """The choice for each goal that was measured, by work, then the findings by topic.
 
     `quality` is what the points are compared by, in words.
     """
-    works = {str(work): own for work, own in decision.groupby("work", sort=False)}
+    shown = decision[decision["support"] != NOT_MEASURED]
+    works = {str(work): own for work, own in shown.groupby("work", sort=False)}
     by_topic = {topic: findings[findings["topic"] == topic] for topic in TOPICS}
     return Answer(
         [
@@ -173,6 +188,7 @@ def answer(decision: pd.DataFrame, findings: pd.DataFrame, quality: str) -> Answ
                 [_statement(row, str(row["title"])) for row in rows_of(own)],
             )
             for work, own in works.items()
+            if len(own)
         ],
         [
             Topic(
@@ -191,8 +207,7 @@ def _heading(topic: str, quality: str) -> str:
 
 def _statement(row: Row, subject: str) -> Statement:
     support = str(row["support"])
-    tone = TONES.get(support, "doubt")
-    return Statement(subject, str(row["text"]), support, support == SUPPORTED, tone)
+    return Statement(subject, str(row["text"]), support, TONES.get(support, "doubt"))
 
 
 def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> Validity:

@@ -443,7 +443,7 @@ class Recipe(Keys, frozen=True, kw_only=True):
         bool,
         about(
             "If true, the run measures after the training what holds a step back - input, "
-            "computation, communication or slower ranks - by 360 more steps."
+            "computation, communication or slower ranks - by some hundred more steps."
         ),
     ] = False
     steps_per_execution: Annotated[
@@ -487,6 +487,14 @@ class Recipe(Keys, frozen=True, kw_only=True):
             "trains a model."
         ),
     ] = ()
+    environment: Annotated[
+        NotEmpty | None,
+        about(
+            "The program runs in this virtual environment, a folder with `bin/python`: its `bin` "
+            "is first on PATH, so that `python` in `program` is its Python. A relative path starts "
+            "in the folder in which snakemake runs. null takes what is on PATH."
+        ),
+    ] = None
     observe: Annotated[
         Literal["nothing", "fit", "events", "mllog", "tensorboard", "output"],
         about(
@@ -952,7 +960,8 @@ class Config(Keys, frozen=True, kw_only=True):
         Published, about("Published results are shown next to the measured ones.")
     ] = Published()
     plots: Annotated[
-        dict[str, PlotOptions], about("Each entry is a plot to draw, by its name.")
+        dict[str, PlotOptions | None],
+        about("Each entry is a plot to draw, by its name; null draws none."),
     ] = {}
 
     def is_selected(self, platform: str) -> bool:

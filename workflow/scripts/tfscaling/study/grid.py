@@ -9,8 +9,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tfscaling import TRAINER_VERSION
-from tfscaling.study import block_checks, recipe_checks, variants
+from tfscaling.study import block_checks, recipe_checks, run_spec, variants
 from tfscaling.study.config import (
     POINT_AXES,
     Block,
@@ -89,7 +88,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                     recipe=recipe,
                     measured=measured[point.platform],
                     seed=config.seed + repeat - 1,
-                    trainer_version=TRAINER_VERSION,
+                    trainer_version=run_spec.trainer_version(recipe),
                     **sizes._asdict(),
                 )
                 run = PlannedRun(

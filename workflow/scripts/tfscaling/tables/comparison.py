@@ -28,6 +28,7 @@ from tfscaling.tables.table_rows import (
     quality_of,
     rows_of,
 )
+from tfscaling.tables.wording import axis_text
 
 #: Axis → value: of a baseline, those that the configuration names.
 AxisValues = Mapping[str, str | int]
@@ -246,7 +247,10 @@ def _add_speedup(
             row["baseline"] = "no point of the grid"
             continue
         shown = [*baseline, *(a for a in POINT_AXES if a not in (*SERIES_AXES, *baseline))]
-        row["baseline"] = " ".join(f"{axis}={base[axis]}" for axis in shown)
+        words = [axis_text(axis, base) for axis in shown if axis != "tasks_per_node"]
+        if str(base["tasks_per_node"]) != "1":
+            words.append(axis_text("tasks_per_node", base))
+        row["baseline"] = ", ".join(words)
         row["baseline_point"] = point_of(base).path
         row["baseline_execution_time_s"] = base["execution_time_s"]
         own, of_base = row.get("examples_trained"), base.get("examples_trained")

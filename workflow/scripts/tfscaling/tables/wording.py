@@ -32,7 +32,7 @@ def point_name(row: Row, more_axes: Sequence[str] = ()) -> str:
 def axis_text(axis: str, point: Row | pd.Series) -> str:
     """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
     value = point[axis]
-    if axis in ("model", "strategy", "recipe"):
+    if axis in ("platform", "model", "strategy", "recipe"):
         return str(value)
     if axis == "gpus_per_node":
         return devices(point) + " per node" * (int(value) > 0)

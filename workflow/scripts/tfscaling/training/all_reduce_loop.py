@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
-
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import AttributionRound
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training import replica_state, user_model
+from tfscaling.training import attribution_rounds, replica_state, user_model
 from tfscaling.training.loop import (
     Measured,
     TrainingLoop,
@@ -26,10 +24,6 @@ from tfscaling.training.own_step import OwnStep
 
 #: Steps of computation alone that each rank measures after the training.
 COMPUTE_STEPS = 20
-#: Rounds of an attribution: from the least to the greatest of six is a 97 % interval of a median.
-ATTRIBUTION_ROUNDS = 6
-#: Steps of a block. The first are not counted: they take what was fetched before it began.
-UNCOUNTED_STEPS, COUNTED_STEPS = 5, 10
 
 
 class AllReduceLoop(TrainingLoop):
@@ -44,6 +38,7 @@ class AllReduceLoop(TrainingLoop):
         super().__init__(strategy, strategy.num_replicas_in_sync, spec)
         self._average_call = compiled(self._average_statistics)
         self._sum_call = compiled(self._sum_totals)
+        self._mean_call = compiled(self._mean)
         self._states_call = compiled(self._own_states)
         self._reset_call = compiled(self._zero_totals)
 
@@ -247,36 +242,32 @@ class AllReduceLoop(TrainingLoop):
         return durations[1:]
 
     def attribute(self, events: EventLog) -> list[AttributionRound]:
-        """Steps with and without input and synchronisation, in rounds: see `AttributionRound`.
+        """Steps with and without input and synchronisation, in rounds: see `attribution_rounds`.
 
-        The weights change, so this comes last. The order of the four ways is random, the same on
-        all ranks.
+        The weights change, so this comes last.
         """
-        kept, random = self._batches_without_input(), np.random.default_rng(self.seed)
+        steps = attribution_rounds.Steps(
+            train=lambda batch: self._done(self._train_call(batch)),
+            compute=lambda batch: self._done(self._compute_call(batch)),
+            mean=lambda value: float(self._mean_call(self.tf.constant(value)).numpy()),
+        )
         with self._batches_with_input() as real:
-            ways = [
-                *((batches, self._train_call) for batches in (real, kept)),
-                *((batches, self._compute_call) for batches in (real, kept)),
-            ]
-            self._fetch(self._train_call(next(kept)))  # compiles, where the training did not
-            rounds: list[AttributionRound] = []
-            for _ in range(ATTRIBUTION_ROUNDS):
-                seconds = {}
-                for way in random.permutation(len(ways)).tolist():
-                    seconds[way] = self._step_time_s(*ways[way])
-                    self._sign_of_life(events, self.recipe.epochs, len(rounds))
-                rounds.append(AttributionRound(*(seconds[way] for way in range(len(ways)))))
-        return rounds
+            return attribution_rounds.measure(
+                steps,
+                real,
+                self._batches_without_input(),
+                self.seed,
+                lambda number: self._sign_of_life(events, self.recipe.epochs, number),
+            )
 
-    def _step_time_s(self, batches: Iterator[Any], call: Callable[[Any], Any]) -> float:
-        """Mean seconds of a step, with the wait for its batch."""
-        self._sum_call()  # all ranks begin together
-        start_s = 0.0
-        for number in range(UNCOUNTED_STEPS + COUNTED_STEPS):
-            if number == UNCOUNTED_STEPS:
-                start_s = time.perf_counter()
-            self._fetch(call(next(batches)))
-        return (time.perf_counter() - start_s) / COUNTED_STEPS
+    def _mean(self, value: Any) -> Any:
+        """Over all replicas."""
+        return self.strategy.reduce(
+            "MEAN", self.strategy.run(self.tf.identity, (value,)), axis=None
+        )
+
+    def _done(self, values: Any) -> None:
+        self._fetch(values)
 
     def _fetch(self, values: Any) -> list[Any]:
         """The values of this rank's replicas, which are there once their work is done.

@@ -41,6 +41,12 @@ def datasets_of(name: str, returned: Any) -> Datasets:
             if not isinstance(spec, tf.TensorSpec):
                 kind = type(spec).__name__.removesuffix("Spec")
                 raise PipelineError(f"the {part} data of {name} has a {kind}, not tensors")
+            if spec.shape.rank is None:
+                raise PipelineError(
+                    f"the {part} data of {name} has a tensor of unknown shape, as tf.py_function "
+                    "returns; say it with tf.ensure_shape(x, [None, ...]), or from_generator's "
+                    "output_signature"
+                )
             if spec.shape.rank == 0:
                 raise PipelineError(
                     f"the {part} data of {name} is not batched; end it with "

@@ -1,0 +1,51 @@
+"""What to do next, with the runs, time and money that it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+from measured import around, measured
+from tfscaling.analysis import decision, next_steps
+from tfscaling.analysis.evidence import Study
+
+
+def steps(times: Any, statuses: tuple[str, ...] = (), **platforms: Any) -> pd.DataFrame:
+    comparison, runs, planned = measured(times, **platforms)
+    runs["wall_time_s"] = runs["execution_time_s"] * 2
+    for number, status in enumerate(statuses):
+        runs.loc[number, "status"] = status
+    study = Study(comparison, runs, planned)
+    return next_steps.table(study, decision.table(decision.decide(study)))
+
+
+def test_too_few_runs_take_so_many_repeats_more() -> None:
+    (row,) = steps({("east", 1): [60.0, 90.0], ("east", 2): [30.0, 30.0]}).to_dict("records")
+    assert "`repeats: 6`" in row["text"] and "8 more runs, about 14 minutes" in row["text"]
+    # four more of a median of 150 s on one node, and of 60 s on two, at one dollar an hour
+    assert (row["runs"], row["duration_s"]) == (8, 840.0)
+    hours = (4 * 150 + 4 * 2 * 60) / 3600
+    assert (row["node_hours"], row["cost_usd"]) == pytest.approx((hours, hours))
+
+
+def test_what_is_not_decided_takes_twice_as_many_runs() -> None:
+    found = steps({("east", 1): around(10.0, 0.2), ("east", 2): around(10.1, 0.2)})
+    assert found["runs"].tolist() == [12] and "`repeats: 12`" in found["text"][0]
+
+
+def test_runs_that_are_not_there_are_made_by_another_start() -> None:
+    times = {("east", 1): around(10.0), ("east", 2): around(20.0)}
+    found = steps(times, ("failed", "failed", "missing", "stale"))
+    assert found["runs"].tolist()[:2] == [3, 1]
+    assert "2 failed and 1 missing" in found["text"][0] and "rerun=stale" in found["text"][1]
+
+
+def test_a_platform_without_a_price_is_named() -> None:
+    times = {("east", 1): around(10.0), ("east", 2): around(20.0)}
+    (text,) = steps(times, usd_per_node_hour=None)["text"]
+    assert "`usd_per_node_hour` of `east`" in text
+
+
+def test_where_all_is_decided_nothing_is_to_be_done() -> None:
+    assert steps({("east", 1): around(10.0), ("east", 2): around(20.0)}).empty

@@ -1,0 +1,122 @@
+"""What to do next, and what it takes: runs, time, node-hours, US dollars.
+
+A run is taken to last as long as the median of its point's valid runs, as in the costed plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import pandas as pd
+
+from tfscaling.analysis.evidence import Study
+from tfscaling.records.run_states import RERUN_STALE, RunState
+from tfscaling.study import costs
+from tfscaling.study.run_spec import Point
+from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
+from tfscaling.tables.significance import INCONCLUSIVE, TOO_FEW
+from tfscaling.tables.table_rows import points_of, rows_of
+from tfscaling.tables.wording import listed
+
+COLUMNS = ("text", "runs", "duration_s", "node_hours", "cost_usd")
+#: Statuses of runs that another start of the sweep makes.
+_TO_MAKE = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)
+
+
+@dataclass(frozen=True)
+class Step:
+    """`text` says what to do and what for; `cost_usd` is None where a platform has no price."""
+
+    text: str
+    runs: int = 0
+    duration_s: float = 0.0
+    node_hours: float = 0.0
+    cost_usd: float | None = None
+
+
+def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
+    """COLUMNS: one row per step, what helps most first; `decision` is the table of that name."""
+    steps = [*_unfinished(study), *_repeats(study, set(decision["support"])), *_prices(study)]
+    return pd.DataFrame([asdict(step) for step in steps], columns=list(COLUMNS))
+
+
+def _unfinished(study: Study) -> Iterator[Step]:
+    counts = Counter(study.runs["status"])
+    named = [f"{counts[status]} {status}" for status in _TO_MAKE if counts[status]]
+    if named:
+        number = sum(counts[status] for status in _TO_MAKE)
+        runs = "run" if number == 1 else "runs"
+        yield Step(f"Start the sweep again to make the {' and '.join(named)} {runs}.", number)
+    if stale := counts[RunState.STALE]:
+        runs = "run" if stale == 1 else "runs"
+        yield Step(f"Make the {stale} stale {runs} again with {RERUN_STALE}.", stale)
+
+
+def _repeats(study: Study, supports: set[str]) -> Iterator[Step]:
+    """Repeats for intervals, or twice as many where the intervals leave the answer open."""
+    planned = Counter(run.spec.point for run in study.manifest.runs if not run.extra_repeat)
+    measured = [point for point in _durations(study) if point in planned]
+    most = max((planned[point] for point in measured), default=0)
+    if not most:
+        return
+    if most < RUNS_FOR_INTERVAL and TOO_FEW in supports:
+        wanted, why = RUNS_FOR_INTERVAL, "for intervals"
+    elif INCONCLUSIVE in supports:
+        wanted, why = 2 * most, "for narrower intervals"
+    else:
+        return
+    more = {point: wanted - planned[point] for point in measured if planned[point] < wanted}
+    yield _priced(f"`repeats: {wanted}` in the grid, {why}", more, study)
+
+
+def _priced(text: str, more: dict[Point, int], study: Study) -> Step:
+    """The step with what so many more runs of these points take."""
+    seconds = _durations(study)
+    prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
+    runs = sum(more.values())
+    duration_s = sum(number * seconds[point] for point, number in more.items())
+    node_hours = sum(n * point.nodes * seconds[point] / 3600 for point, n in more.items())
+    usd = [
+        costs.run_cost_usd(prices[point], point.nodes, number * seconds[point])
+        for point, number in more.items()
+    ]
+    known = [each for each in usd if each is not None]
+    cost = sum(known) if len(known) == len(usd) else None
+    dollars = "" if cost is None else f", ${cost:.2f}"
+    said = (
+        f"{text}: {runs} more run{'s' * (runs != 1)}, about {_about(duration_s)} one after the "
+        f"other ({node_hours:.2g} node-hours{dollars})."
+    )
+    return Step(said, runs, duration_s, node_hours, cost)
+
+
+def _about(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    minutes = seconds / 60
+    return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
+
+
+def _durations(study: Study) -> dict[Point, float]:
+    """The median wall time in seconds of the valid runs of each point that has any."""
+    valid = study.runs[study.runs["status"] == RunState.OK].dropna(subset=["wall_time_s"])
+    by_point: dict[Point, list[float]] = {}
+    for point, seconds in zip(points_of(valid), valid["wall_time_s"].tolist(), strict=True):
+        by_point.setdefault(point, []).append(seconds)
+    return {point: float(pd.Series(times).median()) for point, times in by_point.items()}
+
+
+def _prices(study: Study) -> Iterator[Step]:
+    measured = [row for row in study.points if row["runs"] > 0]
+    names = dict.fromkeys(row["platform"] for row in measured if pd.isna(row["cost_usd"]))
+    if names:
+        platforms = listed([f"`{name}`" for name in names])
+        yield Step(f"`usd_per_node_hour` of {platforms} in `config/platforms.yaml`, for costs.")
+
+
+def text(table: pd.DataFrame, study: Study) -> str:
+    """The page next_steps.md."""
+    steps: Sequence[str] = [f"- {row['text']}" for row in rows_of(table)]
+    return "\n".join(["# What to do next\n", *(steps or ["Nothing: all planned runs count."]), ""])
