@@ -19,3 +19,4 @@ onstart:
         refuse_without_gpu_libraries()
         refuse_what_slurm_refuses()
         watch_queue()
+        retry_no_lasting_failures()

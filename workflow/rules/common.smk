@@ -394,6 +394,13 @@ def refuse_what_slurm_refuses():
     print(*verdict.outlook, sep="\n", file=sys.stderr)
 
 
+def retry_no_lasting_failures():
+    """Try no run again that failed for what another attempt would not change."""
+    from tfscaling.sweep.lasting_failures import NoRetries
+
+    logger.addHandler(NoRetries(workflow.dag.needrun_jobs))
+
+
 def watch_queue():
     """Tell the console and the tables why runs are in Slurm's queue, while the sweep lasts."""
     if workflow.executor_plugin.name != "slurm":

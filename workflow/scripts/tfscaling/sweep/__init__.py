@@ -5,6 +5,7 @@ __all__ = [
     "costed_plan",
     "extra_repeats",
     "gpu_libraries",
+    "lasting_failures",
     "preflight",
     "queue_watch",
     "reruns",
