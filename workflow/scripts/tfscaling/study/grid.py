@@ -128,8 +128,7 @@ def _sizes(point: Point, recipe: Recipe, registries: Registries) -> _Sizes:
     jobs = strategy.jobs(geometry, servers)
     if recipe.program:  # it has its data itself
         return _Sizes(None, replicas, per_replica, total, jobs)
-    dataset = recipe.dataset or registries.models[point.model].dataset
-    assert dataset is not None, "block_checks refuses a model without a dataset"
+    dataset = registries.dataset(point.model, recipe)
     examples = registries.train_examples.get(dataset)
     if (beyond := beyond_dataset(total, dataset, recipe, examples)) is not None:
         raise _ImpossibleError(beyond)
