@@ -337,7 +337,10 @@ def _examples_counted(model: Any) -> int | None:
     if getattr(step, "__module__", "").split(".")[0] not in _KERAS:
         return None
     loss = next((m for m in model.metrics if m.name == "loss" and hasattr(m, "count")), None)
+    sync = getattr(model, "jax_state_sync", None)
     try:
+        if sync is not None:  # with JAX the loop has the values until it is asked for them
+            sync()
         # with JAX it is of the batches of all processes, which have equal shares
         examples = None if loss is None else round(_local_sum(loss.count) / _processes_of_jax())
     except (AttributeError, TypeError, ValueError, RuntimeError):

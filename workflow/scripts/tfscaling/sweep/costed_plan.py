@@ -307,7 +307,7 @@ def batch_problem(
     for run in runs:
         spec, recipe = run.spec, run.spec.recipe
         point = spec.point
-        if spec.dataset is None or not user_code.is_reference(spec.dataset):
+        if spec.dataset is None or recipe.program or not user_code.is_reference(spec.dataset):
             continue
         if not config.is_selected(point.platform):
             continue
