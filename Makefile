@@ -55,7 +55,7 @@ test-slurm:
 setup: .venv/.installed$(CUDA) ## the environment in .venv; CUDA=1 adds TensorFlow's CUDA libraries
 
 # each in .tools/, because their packages exclude each other and the workflow's
-tools: $(TOOLS:%=.tools/%/.installed)
+tools: $(TOOLS:%=.tools/%/.installed) ## what `make clouds` needs, in .tools/
 
 # against config/platforms.yaml and the clouds' schemas; no cloud is asked
 clouds: setup tools ## check the definitions in provision/gcp and provision/aws
