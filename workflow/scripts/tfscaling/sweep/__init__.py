@@ -4,7 +4,11 @@
 __all__ = [
     "costed_plan",
     "extra_repeats",
+    "gpu_libraries",
+    "lasting_failures",
     "merging",
+    "preflight",
+    "queue_watch",
     "reruns",
     "submission",
 ]
