@@ -13,14 +13,16 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from jsonschema import Draft202012Validator, validators
-from jsonschema.exceptions import ValidationError
 
 from tfscaling.study import schemas, user_code
 from tfscaling.study.config import Config
+
+if TYPE_CHECKING:  # loaded where a configuration is checked, which few programs do
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
 
 #: A configuration as it stands in a file, before it is validated.
 RawConfig = Mapping[str, object]
@@ -50,6 +52,8 @@ CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
 
 def strict_validator(schema: schemas.Schema) -> Draft202012Validator:
     """A validator that takes 2.0 for no integer, NaN for no number, and `$` for the end."""
+    from jsonschema import Draft202012Validator, validators
+
     # JSON Schema takes 2.0 for an integer; a number of nodes is written without a point
     types = Draft202012Validator.TYPE_CHECKER.redefine_many(
         {
@@ -81,6 +85,8 @@ def is_finite(value: Any) -> bool:
 
 def _pattern(_: Any, pattern: str, value: Any, schema: Any) -> Iterator[ValidationError]:
     r"""JSON Schema's patterns: `$` is the end, not before a last newline, `\d` is ASCII."""
+    from jsonschema.exceptions import ValidationError
+
     if isinstance(value, str) and not _compiled(pattern).search(value):
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 
@@ -168,6 +174,7 @@ def known(names: Iterable[str], wanted: object) -> str:
     """The end of an error message about an unknown name: what is allowed, the nearest first."""
     names = list(names)
     near = difflib.get_close_matches(str(wanted), names, n=1)
+    near = near or [name for name in names if name.startswith(f"{wanted}_")]
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}allowed: {', '.join(sorted(names)) or 'none defined'}"
 
@@ -193,13 +200,11 @@ def _describe(error: ValidationError, sources: Sources) -> str:
     value: Any = error.instance
     if error.validator == "additionalProperties":
         unknown = next(key for key in value if key not in schema.get("properties", {}))
-        if (renamed := RENAMED.get(key_of([*path, unknown]))) is not None:
-            return problem(
-                [*path, unknown], value[unknown], f"the key is called {renamed} now", sources
-            )
-        return problem(
-            [*path, unknown], value[unknown], known(schema["properties"], unknown), sources
-        )
+        place = [*path, unknown]
+        if (renamed := RENAMED.get(key_of(place))) is not None:
+            return problem(place, value[unknown], f"the key is called {renamed} now", sources)
+        keys = known(schema["properties"], unknown)
+        return f"{_origin(place, sources)}: {key_of(place)}: unknown key; {keys}"
     if error.validator == "required":
         missing = next(key for key in schema["required"] if key not in value)
         absent = [name for name in CONFIG_FILES if not path and not Path(name).is_file()]

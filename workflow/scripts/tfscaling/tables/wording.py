@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from tfscaling.records.metrics import Metric
 from tfscaling.tables.display import cell, devices
-from tfscaling.tables.significance import Difference
 from tfscaling.tables.table_rows import Row, metric_of
+
+if TYPE_CHECKING:  # SciPy comes with it, which no words need
+    from tfscaling.tables.significance import Difference
 
 #: Points named in a sentence, at most.
 NAMED_MAX = 3
