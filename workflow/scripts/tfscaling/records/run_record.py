@@ -118,7 +118,9 @@ class StepParts(Part, frozen=True, kw_only=True):
 class Attribution(Part, frozen=True, kw_only=True):
     """What holds a step back: its parts, measured in rounds after the training."""
 
-    rounds: Annotated[tuple[StepParts, ...], Meta(min_length=1)]
+    rounds: Annotated[
+        tuple[StepParts, ...], Meta(min_length=1, description="The parts of a step in each round.")
+    ]
     input_rank: Annotated[int, Meta(description="The rank whose input adds most to its steps.")]
     input_host: Annotated[str, Meta(description="Its host.")]
 
