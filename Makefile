@@ -59,7 +59,7 @@ merge: setup ## FROM=DIR STUDY=main: take another cluster's results
 	@workflow/scripts/merge_results.py --from '$(FROM)' --study '$(or $(STUDY),main)'
 
 # each in .tools/, because their packages exclude each other and the workflow's
-tools: $(TOOLS:%=.tools/%/.installed)
+tools: $(TOOLS:%=.tools/%/.installed) ## what `make clouds` needs, in .tools/
 
 # against config/platforms.yaml and the clouds' schemas; no cloud is asked
 clouds: setup tools ## check the definitions in provision/gcp and provision/aws
