@@ -30,6 +30,7 @@ own: ## write own/, a start for a training of yours
 
 # a sweep on this machine, processes as nodes, and its table
 run: setup ## CONFIG=own/config.yaml: a sweep on this machine, and its table
+	@test -f "$(CONFIG)" || { echo 'CONFIG: "$(CONFIG)" is not a file; write make run CONFIG=own/config.yaml' >&2; exit 1; }
 	@$(SNAKEMAKE) --configfile $(CONFIG)
 	@sed -n 's/^study: *//p' $(CONFIG) | xargs -I{} $(TABLE) results/{}/tables/comparison.md | fold -s -w 200
 
