@@ -23,6 +23,7 @@ ELSEWHERE = {
     "snakemake --report": "test_sweep.py makes the report of a finished sweep",
     "provision/virtual/install": "`make test` begins with it",
     "sinfo": "tests/scheduler asks Slurm more than that",
+    "squeue ": "tests/unit/sweep reads what it prints; it needs a cluster",
     "srun -p gpu": "tests/scheduler starts jobs with GPUs on the virtual cluster",
     "PYTHONPATH=workflow/observe/site": "tests/unit/test_observe.py starts programs in this way",
     "snakedeploy deploy-workflow": "test_deployed.py deploys this repository",

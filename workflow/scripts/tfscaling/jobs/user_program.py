@@ -37,11 +37,12 @@ from tfscaling.records import (
     observed_mllog,
     observed_output,
     observed_tensorboard,
+    prepared_data,
     program_results,
 )
 from tfscaling.records.events import EventLog
 from tfscaling.records.observations import ObservationError, Observed
-from tfscaling.records.rank_report import HostFacts, ProgramReport
+from tfscaling.records.rank_report import HostFacts, ProgramReport, Rank
 from tfscaling.study.run_spec import RunSpec
 
 #: The file to which the program says what it does, if it is asked to.
@@ -64,8 +65,11 @@ _STACKS_INTERVAL_S = 1.0
 class UserProgram:
     """The program of a run on this rank; `run` starts it and waits."""
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, dataset_file: Path | None = None) -> None:
         self._spec = spec
+        self._dataset: Path | None = None
+        if dataset_file is not None and spec.dataset is not None:
+            self._dataset = prepared_data.given_to_program(spec.dataset, dataset_file)
         self._child: subprocess.Popen[bytes] | None = None
         self._output_bytes = 0
         self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
@@ -82,7 +86,10 @@ class UserProgram:
         rank, events = context.cluster.rank, context.events
         own = (context.folder / f"rank-{rank}.files").resolve()
         own.mkdir(exist_ok=True)
-        words = [self._spec.filled(word, own) for word in self._spec.recipe.program]
+        if self._dataset is not None and not self._dataset.exists():
+            text = f"{context.host} does not see the prepared dataset {self._dataset}"
+            raise WorkFailedError("FileNotFoundError", text, 1)
+        words = [self._spec.filled(word, own, self._dataset) for word in self._spec.recipe.program]
         os.environ.update(environment(context, self._spec))
         self._report = _report_path(context.folder, rank, self._spec.recipe.observe)
         print("$", subprocess.list2cmdline(words), flush=True)
@@ -108,19 +115,21 @@ class UserProgram:
         if code:
             raise self._failure(code, log)
         observed = self._observed(rank, own, log)
-        place = context.place()
-        if self._spec.recipe.environment is not None:
-            facts = program_environment.with_versions(
-                place.host_facts, self._spec.recipe.environment
-            )
-            place = replace(place, host_facts=facts)
-        names = _gpu_names(place.host_facts) if on_gpus(self._spec) else ()
         return ProgramReport(
-            **asdict(replace(place, gpu_names=names)),
+            **asdict(self._place(context)),
             program=tuple(words),
             program_time_s=ended_s - started_s,
             observed=observed,
         )
+
+    def _place(self, context: RankContext) -> Rank:
+        """What the rank got, with the versions of the program's environment if it names one."""
+        place = context.place()
+        names = _gpu_names(place.host_facts) if on_gpus(self._spec) else ()
+        facts, environment = place.host_facts, self._spec.recipe.environment
+        if environment is not None:
+            facts = program_environment.with_versions(facts, environment)
+        return replace(place, gpu_names=names, host_facts=facts)
 
     def _copy(self, output: IO[bytes]) -> None:
         """Pass the output on to the rank's log; keep its end, and all of it where it is read."""
@@ -176,7 +185,11 @@ class UserProgram:
         recipe = self._spec.recipe
         if recipe.observe == "nothing":
             return None
-        folder = Path(self._spec.filled(recipe.log_folder, own)) if recipe.log_folder else None
+        folder = (
+            Path(self._spec.filled(recipe.log_folder, own, self._dataset))
+            if recipe.log_folder
+            else None
+        )
         try:
             if recipe.observe == "tensorboard" and folder:
                 return observed_tensorboard.read(folder)

@@ -39,6 +39,8 @@ PLACEHOLDERS = (
     "replicas",
     "folder",
 )
+#: The same of a recipe that names a dataset: the path of what is prepared.
+DATASET_PLACEHOLDER = "dataset"
 #: The value of a parameter, as JSON has it.
 Value = bool | int | float | str | None | list[str | int] | dict[str, ParameterValue]
 #: Parameter → its value.
@@ -128,7 +130,9 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
     recipe: Recipe
     dataset: Annotated[
         str | None,
-        Meta(description="The recipe's dataset, or else the model's own; null for a program."),
+        Meta(
+            description="The recipe's dataset, or else the model's own; null for programs without."
+        ),
     ]
     seed: Annotated[int, Meta(description="Seed of weights and of the order of examples.")]
     trainer_version: Annotated[int, Meta(description="Version of the trainer's meaning.")]
@@ -165,8 +169,11 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
             "trainer_version": self.trainer_version,
         }
 
-    def filled(self, text: str, folder: Path) -> str:
-        """A word of the recipe with the values of its PLACEHOLDERS; `folder` is the rank's own."""
+    def filled(self, text: str, folder: Path, dataset: Path | None = None) -> str:
+        """A word of the recipe with the values of its PLACEHOLDERS; `folder` is the rank's own.
+
+        `dataset` is the path of the prepared dataset, if the recipe names one.
+        """
         values: dict[str, Value] = {
             **{f"parameters.{key}": value for key, value in self.recipe.constants.items()},
             "epochs": self.recipe.epochs,
@@ -175,6 +182,7 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
             "seed": self.seed,
             "replicas": self.replicas,
             "folder": str(folder),
+            DATASET_PLACEHOLDER: str(dataset),
         }
         parts = string.Formatter().parse(text)
         return "".join(t + ("" if name is None else _word(values[name])) for t, name, *_ in parts)

@@ -13,7 +13,14 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from tfscaling.records import failure_report, prepared_data, quality, run_record, staleness
+from tfscaling.records import (
+    failure_report,
+    prepared_data,
+    quality,
+    queue_notes,
+    run_record,
+    staleness,
+)
 from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.records.rank_report import Epoch
 from tfscaling.records.run_record import PreparedData, RunRecord
@@ -22,7 +29,7 @@ from tfscaling.study import costs, platforms
 from tfscaling.study.config import AXES, Quality
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import environments
-from tfscaling.tables.table_rows import QUALITY_COLUMNS, Row, quality_columns
+from tfscaling.tables.table_rows import QUALITY_COLUMNS, QUALITY_TEXTS, Row, quality_columns
 
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
 #: Points that share these are compared with each other: the same work on the same platform.
@@ -43,7 +50,7 @@ _TEXTS = (
         "batch_scaling",
         "source",
     ),
-    *QUALITY_COLUMNS,
+    *QUALITY_TEXTS,
     *(name for name in environments.COLUMNS if name not in _NUMBERS),
 )
 #: Metrics that a run has by itself.
@@ -117,7 +124,10 @@ def run_tables(
     other_data = prepared_data.other_data(
         [run.data for run in read], prepared_data.folder_beside(runs_dir)
     )
+    notes = queue_notes.read(runs_dir)
     for run, (row, of_run, _), reason in zip(planned, read, other_data, strict=True):
+        if row["status"] == RunState.MISSING and (said := notes.of(run.spec)):
+            row = {**row, "reason": said}
         if reason:
             kept = {**_planned_row(run), "record": row["record"]}
             row, of_run = {**kept, "status": RunState.STALE, "reason": reason}, ()
