@@ -3,6 +3,8 @@ SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON ?= python3
 SNAKEMAKE = snakemake --profile profiles/local
+# a table with its warnings, but without the notes below it
+TABLE = awk '/^\|/ {on = 1} on && !/^\|/ {exit} 1'
 # what `make sweep` takes
 SWEEP = NODES GPUS PLATFORM MODEL DATASET RECIPE EPOCHS BATCH REPEATS STUDY YES
 .DEFAULT_GOAL := help
@@ -15,8 +17,9 @@ help: ## this list
 	@echo "Start: make demo. All else: README.md and docs/."
 
 demo: setup ## six runs on this machine, a table and a page; 5 minutes
-	$(SNAKEMAKE) --configfile config/demo.yaml
-	@cat results/demo/tables/comparison.md
+	@$(SNAKEMAKE) --configfile config/demo.yaml
+	@$(TABLE) results/demo/tables/comparison.md | fold -s -w 200
+	@echo "make view opens the page, results/demo/report.html"
 
 # a start for a training of your own; the study's folder of results is results/own
 own: ## write own/, a start for a training of yours
@@ -27,8 +30,8 @@ own: ## write own/, a start for a training of yours
 
 # a sweep on this machine, processes as nodes, and its table
 run: setup ## CONFIG=own/config.yaml: a sweep on this machine, and its table
-	$(SNAKEMAKE) --configfile $(CONFIG)
-	@sed -n 's/^study: *//p' $(CONFIG) | xargs -I{} cat results/{}/tables/comparison.md
+	@$(SNAKEMAKE) --configfile $(CONFIG)
+	@sed -n 's/^study: *//p' $(CONFIG) | xargs -I{} $(TABLE) results/{}/tables/comparison.md | fold -s -w 200
 
 # an overlay in sweeps/, its plan, a question, the sweep
 sweep: setup ## NODES=1,2,4 GPUS=0,2 MODEL=own.mine:model PLATFORM=cpu: plan, question, sweep
@@ -73,9 +76,13 @@ bench: setup ## CPU time of the workflow itself
 	python benchmarks/aggregation.py
 
 # every example, on this machine and on a virtual Slurm cluster
-examples: setup ## run all examples; half an hour
+examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half an hour
 	provision/virtual/install
 	pytest tests/examples
+
+# the environments of examples with packages of their own, 3.5 GB in all
+.venv-%: examples/requirements-%.txt examples/make-environment | setup
+	examples/make-environment $*
 
 # tables and plots of whatever has finished, for the configuration in config/ (or CONFIG=FILE)
 partial: setup ## tables and page of what has finished, of CONFIG=FILE
@@ -89,12 +96,14 @@ cluster-down: ## remove it
 	provision/virtual/cluster down
 
 # the environment; CUDA=1 adds TensorFlow's CUDA libraries. uv comes first, from the same lock;
-# bytecode is compiled here once and not by every rank of every job
+# bytecode is compiled here once and not by every rank of every job; a dot every 5 s says that it works
 .venv/.installed$(CUDA): requirements.txt $(if $(CUDA),requirements-cuda.txt)
-	$(PYTHON) -m venv .venv
-	awk '/^uv==/ {on = 1} on; on && !/\\$$/ {exit}' requirements.txt >.venv/uv.txt
-	pip install --quiet --require-hashes --requirement .venv/uv.txt
-	uv pip sync --quiet --compile-bytecode --python .venv/bin/python $^
+	@echo "the environment: the packages of requirements.txt into .venv"
+	@set -e; (while sleep 5 && kill -0 $$$$; do printf .; done) 2>/dev/null & trap "kill $$!; echo" EXIT; \
+	$(PYTHON) -m venv .venv; \
+	awk '/^uv==/ {on = 1} on; on && !/\\$$/ {exit}' requirements.txt >.venv/uv.txt; \
+	pip install --quiet --disable-pip-version-check --require-hashes --requirement .venv/uv.txt; \
+	uv pip sync --quiet --compile-bytecode --python .venv/bin/python $^; \
 	touch $@
 
 .tools/%/.installed: tests/tools/%.txt | .venv/.installed
@@ -110,12 +119,7 @@ cluster-down: ## remove it
 
 # pin everything anew: hashes, and no index in the files
 lock: setup ## pin all packages anew
-	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	    --custom-compile-command "make lock" requirements.in --output-file requirements.txt
-	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	    --custom-compile-command "make lock" requirements-cuda.in --output-file requirements-cuda.txt
-	for tool in $(TOOLS); do uv pip compile --quiet --universal --upgrade --generate-hashes \
-	    --python-version 3.11 --custom-compile-command "make lock" tests/tools/$$tool.in \
-	    --output-file tests/tools/$$tool.txt || exit; done
-	uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	    --custom-compile-command "make lock" docs/requirements.in --output-file docs/requirements.txt
+	for name in requirements requirements-cuda docs/requirements $(addprefix tests/tools/,$(TOOLS)) \
+	        examples/requirements-{tf_keras,jax,torch}; do \
+	    uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
+	        --custom-compile-command "make lock" $$name.in --output-file $$name.txt || exit; done

@@ -25,6 +25,7 @@ include: "workflow/rules/plot.smk"
 include: "workflow/rules/page.smk"
 include: "workflow/rules/partial.smk"
 include: "workflow/rules/budget.smk"
+include: "workflow/rules/console.smk"
 
 
 rule all:
@@ -38,9 +39,16 @@ rule all:
     localrule: True
 
 
+onsuccess:
+    if CONSOLE:
+        CONSOLE.end(to_read(STUDY))
+
+
 onerror:
     # not in the snakemake of a job, which ends no sweep, and not after a plan
     if workflow.is_main_process and (unfinished := unfinished_outputs()):
         # the tables of an earlier sweep are not those of this one
         remove_outdated(unfinished)
         make_partial_tables()
+    if CONSOLE:
+        CONSOLE.end(to_read(f"{STUDY}/partial"))

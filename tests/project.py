@@ -127,6 +127,12 @@ class Project:
         paths = sorted(self.folder.glob("results/runs/**/run.json"))
         return [json.loads(path.read_text()) for path in paths]
 
+    def made(self) -> dict[Path, int]:
+        """When each run and dataset was made, in nanoseconds since the epoch."""
+        results = self.folder / "results"
+        files = [*results.glob("runs/**/run.json"), *results.glob("datasets/*.npz")]
+        return {path: path.stat().st_mtime_ns for path in files}
+
     def failures(self) -> list[dict[str, Any]]:
         """All failure reports of runs without a record."""
         paths = sorted(self.folder.glob("results/runs/**/repeat=*/failure.json"))

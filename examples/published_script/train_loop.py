@@ -1,6 +1,6 @@
-"""The published training: MNIST, a small convolutional network, a loop under several workers.
+"""The published training: MNIST, a small convolutional network, several workers.
 
-train_loop.py MNIST_FILE EXAMPLES_PER_WORKER EPOCHS; TF_CONFIG names the workers.
+Arguments: MNIST_FILE EXAMPLES_PER_WORKER EPOCHS; TF_CONFIG names the workers.
 """
 
 import json

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 
+import documents
 import pytest
 import yaml
 from project import REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "docs"))
-
-import documents
 
 PAGES = [str(path.relative_to(REPOSITORY)) for path in documents.pages()]
 
@@ -49,7 +45,7 @@ def test_a_bare_snakemake_stands_below_the_activation(page: str) -> None:
     for fence in documents.fences((REPOSITORY / page).read_text()):
         for line in fence.text.splitlines():
             active = active or line.strip() == "source .venv/bin/activate"
-            if fence.language == "bash" and re.match(r" *snakemake\b", line):
+            if fence.language in ("bash", "sh") and re.match(r" *snakemake\b", line):
                 assert active, line
 
 

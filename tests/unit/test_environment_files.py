@@ -18,10 +18,14 @@ REPOSITORY = Path(__file__).parents[2]
 SCRIPTS = REPOSITORY / "workflow/scripts"
 
 
-def locked() -> dict[str, str]:
+#: The locks of the examples' environments.
+OF_EXAMPLES = [f"examples/requirements-{name}.txt" for name in ("jax", "tf_keras", "torch")]
+
+
+def locked(name: str = "requirements.txt") -> dict[str, str]:
     """Package → version for the Python of the conda environments, the oldest in the lock."""
     versions: dict[str, str] = {}
-    text = (REPOSITORY / "requirements.txt").read_text()
+    text = (REPOSITORY / name).read_text()
     for name, version in re.findall(r"^([a-z0-9-]+)==([^ ;\\]+)", text, re.MULTILINE):
         versions.setdefault(name, version)
     return versions
@@ -56,9 +60,10 @@ def test_a_conda_environment_has_the_imported_packages_in_the_versions_of_the_lo
 
 
 TOOLS = [f"tests/tools/{path.name}" for path in (REPOSITORY / "tests/tools").glob("*.txt")]
+LOCKS = ["requirements.txt", "requirements-cuda.txt", *sorted(TOOLS), *OF_EXAMPLES]
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-cuda.txt", *sorted(TOOLS)])
+@pytest.mark.parametrize("name", LOCKS)
 def test_locks_have_hashes_and_name_no_host(name: str) -> None:
     text = (REPOSITORY / name).read_text()
     assert "://" not in text
@@ -66,3 +71,11 @@ def test_locks_have_hashes_and_name_no_host(name: str) -> None:
     entries = re.findall(r"^[a-z0-9.-]+(?:\[[a-z,-]+\])?==", text, re.MULTILINE)
     assert len(pinned) == len(entries) >= 10
     assert text.count("--hash=sha256:") >= len(entries)
+
+
+@pytest.mark.parametrize("name", OF_EXAMPLES)
+def test_an_environment_of_an_example_has_the_versions_of_the_lock(name: str) -> None:
+    ours, theirs = locked(), locked(name)
+    common = ours.keys() & theirs.keys()
+    assert "numpy" in common
+    assert {package: theirs[package] for package in common} == {p: ours[p] for p in common}

@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import SCRIPTS
+from fit_program import EVENTS, OBSERVE, VARIABLE, fitted, of_fit
 from shared import made_once
 from tfscaling.jobs.ports import ReservedPorts
 from tfscaling.records import observed_events, observed_tensorboard
 from tfscaling.records.observations import ObservationError, Observed
 
-OBSERVE = SCRIPTS.parent / "observe" / "observe.py"
-VARIABLE, EVENTS = "TFSCALING_EVENTS", "rank-0.program.jsonl"
 BATCHES = [[1.0] * 4, [2.0] * 4, [3.0] * 2]
 
 
@@ -62,12 +60,6 @@ def run(program: str, *words: str, **environment: str) -> subprocess.CompletedPr
         timeout=900,
         check=False,
     )
-
-
-def of_fit(events: Path, path: str = "") -> dict[str, str]:
-    """What a program's environment needs for `observe: fit`; `path` is its own PYTHONPATH."""
-    site = OBSERVE.parent / "site"
-    return {VARIABLE: str(events), "PYTHONPATH": os.pathsep.join(filter(None, [str(site), path]))}
 
 
 def test_without_the_variable_nothing_is_done(load: Any, tmp_path: Path) -> None:
@@ -263,71 +255,33 @@ def test_the_observer_of_fit_runs_the_environments_own_sitecustomize(tmp_path: P
     assert not (tmp_path / "events").exists()
 
 
-PROGRAM = """
-import sys
-import traceback
-import numpy as np
-import tensorflow as tf
-keras, folder = tf.keras, sys.argv[1]
-rng = np.random.default_rng(1)
-x = rng.random((70, 4), dtype="float32")
-y = (x.sum(1) > 2).astype("float32")
-
-def model(cls=keras.Sequential, **settings):
-    made = cls([keras.layers.Dense(1, activation="sigmoid")])
-    made.compile("sgd", "binary_crossentropy", metrics=["accuracy"], **settings)
-    return made
-
-def batches():
-    for begin in range(0, 70, 16):
-        yield x[begin:begin + 16], y[begin:begin + 16]
-
-class Own(keras.Sequential):
-    def train_step(self, data):
-        return {**super().train_step(data), "mine": 1.5}
-
-first = model()
-first.fit(x, y, batch_size=16, epochs=2, validation_data=(x[:20], y[:20]), verbose=0)
-first.evaluate(x, y, verbose=0)
-if "generator" in sys.argv:
-    data = tf.data.Dataset.from_generator(
-        batches, output_signature=(tf.TensorSpec((None, 4)), tf.TensorSpec((None,))))
-    model(steps_per_execution=2).fit(data, verbose=0)
-model(Own).fit(x, y * np.nan, verbose=0)
-try:
-    first.fit(x, y[:3], verbose=0)
-except ValueError:
-    traceback.print_exc()
-if "summary" in sys.argv:
-    for run, losses in {"train": [0.5, 0.25], "validation": [0.75, float("nan")]}.items():
-        with tf.summary.create_file_writer(f"{folder}/logs/{run}").as_default() as writer:
-            for step, loss in enumerate(losses):
-                tf.summary.write("epoch_loss", loss, step=step)
-                tf.summary.write("batch_loss", 9.0, step=step)
-    with tf.Graph().as_default(), tf.compat.v1.summary.FileWriter(f"{folder}/v1") as writer:
-        Summary = tf.compat.v1.Summary
-        for step in (100, 200):
-            values = {"Loss/train": 2.0, "accuracy/test": step / 400}
-            for tag, value in values.items():
-                entry = Summary.Value(tag=tag, simple_value=value)
-                writer.add_summary(Summary(value=[entry]), step)
+#: Keras tells of the last step from a thread, when the evaluation has begun.
+LATE = """
+import types
+import tfscaling_observe_fit as of_fit
+observe = of_fit._observe()
+observe.INTERVAL_S = 0.0
+trace = observe.Trace(observe.os.environ[observe.VARIABLE])
+fit = of_fit._Fit(types.SimpleNamespace(trace=trace), None, {})
+fit.epoch_begin()
+for batch in (0, 1):
+    fit.batch_begin(batch)
+    fit.batch_end(batch, 3)
+fit.batch_begin(2)
+fit.test_begin()
+fit.batch_end(2, 3)
+fit.test_end({"loss": 1.0})
+fit.epoch_end({"loss": 2.0})
 """
 
 
-def fitted(folder: Path, *words: str, **environment: str) -> None:
-    script = folder / "train.py"
-    script.write_text(PROGRAM)
-    environ = of_fit(folder / EVENTS, os.environ.get("PYTHONPATH", ""))
-    done = subprocess.run(
-        [sys.executable, str(script), str(folder), *words],
-        env={**os.environ, **environment, **environ, "CUDA_VISIBLE_DEVICES": "-1"},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+def test_a_step_that_is_told_late_was_before_the_epochs_end(events: Path) -> None:
+    done = run(LATE, **of_fit(events))
     assert done.returncode == 0, done.stderr
-    (folder / "stderr").write_text(done.stderr)
+    seen = observed_events.read(events)
+    assert seen.steps == 3
+    times = (seen.windows[-1].time_s, seen.epochs[0].time_s, seen.evaluations[0].begin_s)
+    assert None not in times and list(times) == sorted(filter(None, times))
 
 
 @pytest.fixture(scope="module")
@@ -371,19 +325,6 @@ def test_times_of_fit_follow_each_other(seen: Observed) -> None:
 def test_an_error_in_fit_is_not_in_a_file_of_the_observer(with_keras: Path) -> None:
     text = (with_keras / "stderr").read_text()
     assert text.count("Traceback") == 1 and "tfscaling_observe_fit" not in text
-
-
-def test_legacy_keras_is_observed_alike(tmp_path: Path) -> None:
-    pytest.importorskip("tf_keras")
-    fitted(tmp_path, TF_USE_LEGACY_KERAS="1")
-    seen = observed_events.read(tmp_path / EVENTS)
-    assert [(e.epoch, e.steps, e.examples) for e in seen.epochs] == [
-        (1, 5, 70),
-        (2, 10, 140),
-        (3, 13, 210),
-    ]
-    assert [e.metrics.keys() for e in seen.evaluations] == [{"accuracy", "loss"}] * 3
-    assert seen.epochs[2].metrics["loss"] is None
 
 
 UNDISTRIBUTED = """

@@ -307,13 +307,54 @@ def test_files_that_could_not_be_made_are_not_there(capsys: pytest.CaptureFixtur
     assert not Path("piped:data.files").exists()
 
 
+FILES = "tfscaling.datasets.image_files:data"
+
+
+def resnet50(strategy: str, **recipe: Any) -> str | None:
+    """The dataset of a run with this recipe."""
+    raw = raw_config(
+        (("grid", 0, "model"), "resnet50"),
+        (("grid", 0, "strategy"), strategy),
+        (("grid", 0, "nodes"), 4),
+        *((("recipes", "weak", key), value) for key, value in recipe.items()),
+    )
+    return grid.expand(configuration.validate(raw), REGISTRIES).runs[0].spec.dataset
+
+
+def test_resnet50_trains_on_files_or_on_arrays() -> None:
+    usual = {"steps_per_execution": 1, "dataset": None}
+    few = {"train_examples": 64}
+    assert resnet50("multi_worker_mirrored", **usual, parameters=few) == FILES
+    arrays = usual | {"dataset": "synthetic_imagenet", "train_examples_max": 256}
+    assert resnet50("parameter_server", **arrays) == "synthetic_imagenet"
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"train_examples_max": 64}, "train_examples_max: 64"),
+        ({"strategy": "parameter_server"}, "dataset: null"),
+        ({"parameters": {"depth": 2}}, "parameters.depth: 2"),
+    ],
+)
+def test_what_the_files_of_resnet50_cannot_do_names_them(changes: dict[str, Any], key: str) -> None:
+    asked = {"strategy": "multi_worker_mirrored", "steps_per_execution": 1, "dataset": None}
+    with pytest.raises(ConfigError) as caught:
+        resnet50(**{**asked, **changes})
+    assert f"recipes.weak.{key}" in str(caught.value)
+    assert FILES in str(caught.value)
+    assert ("synthetic_imagenet" in str(caught.value)) is ("depth" not in key)
+
+
 @pytest.mark.parametrize(
     ("changes", "key", "reason"),
     [
         ({"steps_per_execution": 2}, "steps_per_execution: 2", "wait for input"),
-        ({"train_examples_max": 5}, "train_examples_max: 5", "take fewer"),
+        ({"train_examples_max": 5}, "train_examples_max: 5", "gives its own examples"),
         ({"dataset": "mine:data", "steps_per_epoch": 3}, "steps_per_epoch: 3", "`context`"),
         ({"strategy": "parameter_server"}, 'dataset: "piped:data"', "multi_worker_mirrored"),
+        ({"strategy": "parameter_server"}, 'dataset: "piped:data"', "a dataset of arrays (mnist, "),
+        ({"test_examples_max": 5}, "test_examples_max: 5", "allowed: `parameters` (size), or"),
         ({"steps_per_epoch": 3}, None, None),
     ],
 )

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from project import Project
 from shared import made_once
-from sweep import SWEEP
+from sweep import CONSOLE, SWEEP
 
 
 @pytest.fixture(scope="session")
 def finished(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A finished sweep of six runs with all plots; not to be changed."""
+    """A finished sweep of six runs with all plots, and what it printed; not to be changed."""
 
     def sweep(folder: Path) -> None:
         project = Project(folder)
         project.link_datasets(mnist)
         project.overlay(SWEEP)
-        project.snakemake()
+        (folder / CONSOLE).write_text(project.snakemake().stdout)
 
     return Project(made_once(tmp_path_factory, "finished", sweep))
 

@@ -16,3 +16,5 @@ SWEEP: dict[str, Any] = {
     "recipes": {"tiny": QUICK, "other": {**QUICK, "learning_rate": 0.005}},
     "platforms": {"laptop": {"nodes_max": 8}},
 }  # fmt: skip
+#: What the sweep printed, in the project's folder.
+CONSOLE = "console.log"

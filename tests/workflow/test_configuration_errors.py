@@ -133,7 +133,7 @@ def test_a_platform_may_have_the_name_of_any_table_or_file(project: Project) -> 
     content = changed({"grid.0.platform": sorted(names)})
     content["platforms"] = dict.fromkeys(sorted(names), kinds)
     project.overlay(content)
-    done = project.snakemake("--dry-run")
+    done = project.snakemake("--summary")
     assert "results/main/tables/platforms/comparison.md" in done.stdout
     project.snakemake("partial")
     folder = project.folder / "results/main/partial/tables/platforms"

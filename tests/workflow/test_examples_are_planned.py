@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 from project import REPOSITORY, Project
 
 EXAMPLES = sorted(path.parent.name for path in REPOSITORY.glob("examples/*/config.yaml"))
+#: What environments of their own the examples name.
+ENVIRONMENTS = (".venv-jax", ".venv-tf_keras", ".venv-torch")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_planned(new_project: Callable[[str], Project], name: str) -> None:
     project = new_project(name)
     shutil.copytree(REPOSITORY / "examples", project.folder / "examples")
+    for environment in ENVIRONMENTS:  # `make examples` makes them
+        (project.folder / environment).symlink_to(sys.prefix)
     runs = project.planned(config=[f"examples/{name}/config.yaml"])
     assert any("/nodes=2/" in run for run in runs)
 

@@ -53,6 +53,10 @@ def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Pr
     copied.overlay(content)
     done = copied.snakemake(check=False)
     assert done.returncode != 0
+    (line,) = [line for line in done.stdout.splitlines() if " FAILED " in line]
+    assert "nodes=2" in line and TEXT in line
+    assert "page: results/main/partial/report.html" in done.stdout
+    assert "Traceback" not in done.stdout and "CalledProcessError" not in done.stdout
 
     (failure,) = copied.failures()
     assert failure["axes"]["nodes"] == 2
@@ -90,7 +94,9 @@ def test_after_a_failure_the_sweep_before_it_is_there_again_without_a_run(copied
     assert copied.snakemake(check=False).returncode != 0
     copied.overlay(copy.deepcopy(SWEEP))
     assert copied.planned() == set()
-    assert f"train {SMALL_MODEL}" not in copied.snakemake().stdout
+    made = copied.made()
+    copied.snakemake()
+    assert copied.made() == made
     assert (names(copied), copied.table()) == before
 
 
@@ -101,6 +107,23 @@ def test_before_a_round_of_extra_repeats_too(copied: Project) -> None:
     assert copied.snakemake(check=False).returncode != 0
     assert names(copied) == ["config.json", "logs", "manifest.json", "partial", "plots", "tables"]
     assert not (copied.folder / "results/main/tables/runs.csv").exists()
+
+
+def test_the_cause_of_a_failed_dataset_is_told_at_once_and_at_the_end(project: Project) -> None:
+    missing = "no such file: /data/images"
+    code = f"def data():\n    raise FileNotFoundError({missing!r})\n"
+    (project.folder / "nodata.py").write_text(code)
+    recipe = {**BAD, "dataset": "nodata:data"}
+    grid = [{"platform": "laptop", "model": SMALL_MODEL, "recipe": "bad", "nodes": [1, 2]}]
+    project.overlay({"grid": grid, "recipes": {"bad": recipe}})
+    done = project.snakemake(check=False)
+    assert done.returncode != 0
+    told = [line for line in done.stdout.splitlines() if "FAILED dataset nodata:data" in line]
+    assert len(told) == 2
+    for line in told:
+        assert missing in line and "results/logs/prepare_dataset/nodata:data.log" in line
+    assert "2 runs missing: not run yet" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 200
 
 
 @pytest.fixture

@@ -120,16 +120,52 @@ def test_cifar10_cnn_and_mnist_cnn_learn_from_them(fetched: Path, project: Proje
     assert found["mnist_cnn"][1] > 0.7
 
 
-def test_resnet50_trains_on_two_nodes_and_nothing_is_downloaded(project: Project) -> None:
+SMALL = """
+def model():
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.Input((224, 224, 3)),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(10),
+        ]
+    )
+"""
+FILES = "tfscaling.datasets.image_files:data"
+
+
+def test_resnet50_and_a_small_model_read_the_same_image_files(project: Project) -> None:
+    """Made before the first run and read in steps: the prepared file itself has no images."""
+    (project.folder / "images.py").write_text(SMALL)
     some = {
         "per_replica_batch_size": 1, "learning_rate": 0.01, "epochs": 1,
-        "train_examples_max": 4, "test_examples_max": 2,
+        "parameters": {"train_examples": 4, "test_examples": 2},
     }  # fmt: skip
-    block = {"platform": "laptop", "model": "resnet50", "recipe": "some", "nodes": 2}
-    project.overlay({"grid": [block], "recipes": {"some": some}})
+    laptop = {"platform": "laptop"}
+    project.overlay(
+        {
+            "grid": [
+                {**laptop, "model": "resnet50", "recipe": "some", "nodes": 2},
+                {**laptop, "model": "images:model", "recipe": "named", "nodes": 1},
+            ],
+            "recipes": {"some": some, "named": {**some, "dataset": FILES}},
+        }
+    )
     project.snakemake()
-    (record,) = project.records()
-    assert record["parameters"]["dataset"] == "synthetic_imagenet"
-    assert record["ranks"][0]["model_parameters"] == 25_636_712
-    provenance = project.folder / "results/datasets/synthetic_imagenet.json"
-    assert json.loads(provenance.read_text())["source"] == "synthetic"
+    records = project.records()
+    assert {record["axes"]["model"] for record in records} == {"resnet50", "images:model"}
+    (prepared,) = {record["environment"]["dataset"]["sha256"] for record in records}
+    for record in records:
+        assert record["parameters"]["dataset"] == FILES
+        data = record["environment"]["dataset"]
+        assert (data["train_examples"], data["test_examples"]) == (4, 2)
+        assert data["name"] == f"{FILES}+test_examples=2+train_examples=4"
+        assert record["metrics"]["input_wait_s"] > 0
+    large = next(record for record in records if record["axes"]["nodes"] == 2)
+    assert large["ranks"][0]["model_parameters"] == 25_636_712
+    (file,) = (project.folder / "results/datasets").glob(f"{FILES}*.npz")
+    with np.load(file) as stored:
+        assert stored.files == ["sha256"] and str(stored["sha256"]) == prepared
+    images = sum(path.stat().st_size for path in file.with_suffix(".files").iterdir())
+    assert images > 6 * 10_000

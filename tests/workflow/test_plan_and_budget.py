@@ -90,8 +90,9 @@ def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[
         for row in rows
     ]
     done = project.snakemake(
-        *records, *FAST, "--retries", "0", profile="slurm", environ=slurm, check=False
-    )
+        *records, *FAST, "--retries", "0", "--verbose",
+        profile="slurm", environ=slurm, check=False,
+    )  # fmt: skip
     lines = done.stdout.splitlines()
     calls = [lines[n + 1].strip() for n, line in enumerate(lines) if line.strip() == "sbatch call:"]
     assert len(set(calls)) == len(rows) == 4, done.stdout

@@ -12,13 +12,14 @@ EXAMPLE = REPOSITORY / "examples/published_script"
 EPOCHS, EXAMPLES = 2, 256
 
 
-def test_few_lines_of_the_script_are_changed() -> None:
+def test_ten_lines_of_the_script_are_changed_and_its_readme_shows_them() -> None:
     before, after = (
-        (EXAMPLE / name).read_text().split('"""', 2)[2].splitlines()
-        for name in ("train.py", "train_loop.py")
+        (EXAMPLE / name).read_text().splitlines() for name in ("train.py", "train_loop.py")
     )
-    changes = [line for line in difflib.ndiff(before, after) if line[0] in "+-"]
-    assert len([line for line in changes if line[1:].strip()]) <= 10
+    changed = [line for line in difflib.ndiff(before, after) if line[0] in "+-" and line[2:]]
+    shown = (EXAMPLE / "README.md").read_text().split("```diff\n")[1].split("```")[0]
+    assert [line[0] + line[2:] for line in changed] == shown.splitlines()
+    assert len(changed) <= 10
 
 
 def test_the_published_script_runs_on_one_node_and_on_two(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 import yaml
 from project import REPOSITORY, SMALL_MODEL, Project
+from sweep import CONSOLE
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.phases import PHASES, TRAINER_PHASES
@@ -26,6 +27,33 @@ ROUNDED_S = 2e-3
 
 def started_s(record: dict[str, Any]) -> float:
     return datetime.fromisoformat(record["environment"]["started"]).timestamp()
+
+
+def test_the_console_has_one_line_for_each_run_and_the_answer_at_the_end(
+    finished: Project,
+) -> None:
+    text = (finished.folder / CONSOLE).read_text()
+    lines = text.splitlines()
+    assert len(lines) <= 60 and max(map(len, lines)) <= 200
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", text)
+    done = [line for line in lines if re.search(r"\[\d/6\] .*: done, ", line)]
+    assert len(done) == 6
+    for record in finished.records():
+        axes = record["axes"]
+        words = {
+            axes["platform"],
+            f"nodes={axes['nodes']}",
+            f"gpus_per_node={axes['gpus_per_node']}",
+        }
+        words |= {f"recipe={axes['recipe']}", f"repeat={axes['repeat']}:"}
+        assert len([line for line in done if words <= set(line.split())]) == 1
+    for line in done:
+        assert re.search(r"loss [\d.]+, .*; [\d.e-]+ node-hours spent, .*[\d.]+ left$", line)
+    left = [re.search(r"spent, (.*) left$", line)[1] for line in done]  # type: ignore[index]
+    assert left[-1] == "0"
+    headline = (finished.folder / "results/main/tables/headline.md").read_text().splitlines()
+    page = lines.index("page: results/main/report.html")
+    assert lines[page - len(headline) : page] == headline
 
 
 def test_every_point_is_a_row(finished: Project) -> None:

@@ -63,8 +63,17 @@ class Trace:
         with self._lock:
             self._write("imported", now() if time_s is None else time_s, {})
 
-    def step(self, examples: int | None, steps: int = 1, input_wait_s: float | None = None) -> None:
-        """`steps` more have ended, with so many examples in all; None: not counted yet."""
+    def step(
+        self,
+        examples: int | None,
+        steps: int = 1,
+        input_wait_s: float | None = None,
+        time_s: float | None = None,
+    ) -> None:
+        """`steps` more have ended, with so many examples in all; None: not counted yet.
+
+        That is now, or was at `time_s`.
+        """
         with self._lock:
             first = self._steps == 0
             self._steps += steps
@@ -73,7 +82,7 @@ class Trace:
             else:
                 self._examples += examples
             self._add_wait(input_wait_s)
-            moment, self._pending = now(), True
+            moment, self._pending = now() if time_s is None else time_s, True
             if first or moment >= self._next_line_s:
                 self._write_totals(moment)
 

@@ -60,6 +60,7 @@ os.environ.update(
 )
 
 from tfscaling.analysis.conclusions import CONCLUSIONS
+from tfscaling.console import log_handler, sweep_progress
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.files import atomic
 from tfscaling.files.source_files import source_files
@@ -390,6 +391,50 @@ def remove_outdated(paths):
     for path in paths:
         if Path(STUDY) in path.parents:
             path.unlink(missing_ok=True)
+
+
+def set_up_console():
+    """Let Snakemake print a sweep in few lines; returns the console, or None.
+
+    None in the snakemake of a job, in a dry-run, where Snakemake's own lines are asked for
+    (`--verbose`), and in a module: the console is that of the workflow which uses it.
+    """
+    output = workflow.output_settings
+    own_lines = output.verbose or output.debug_dag or output.printshellcmds or output.quiet
+    if own_lines or not workflow.is_main_process or workflow.modifier.namespace:
+        return None
+    if output.dryrun:
+        log_handler.shorten(logger)
+        return None
+    jobs = {f"{ROOT}/runs/{path}/run.json": run.spec for path, run in RUNS.items()}
+    jobs |= {f"{ROOT}/all_reduce/{path}/all_reduce.json": spec for path, spec in BENCHMARKS.items()}
+    console = log_handler.Console(
+        sweep_progress.SweepProgress(sweep_progress.Asked(CONFIG.study, jobs, estimated_time)),
+        lambda: [str(path) for job in workflow.dag.needrun_jobs() for path in job.output],
+        lambda: not workflow.local_exec,
+        lambda: to_read(STUDY),
+    )
+    console.install(logger)
+    return console
+
+
+def estimated_time(spec):
+    """How long a run takes, as the plan has it."""
+    from tfscaling.sweep import costed_plan
+
+    limit_s = 60.0 * CONFIG.platforms[spec.point.platform].runtime_min
+    found = costed_plan.estimate(spec, Path(ROOT, "runs"), limit_s)
+    is_limit = found.source == costed_plan.TIME_LIMIT
+    return sweep_progress.Estimate(found.duration_s, is_limit)
+
+
+def to_read(folder):
+    """The headline of the study and the path of its page, if the page was asked for."""
+    page, headline = Path(folder, "report.html"), Path(folder, "tables/headline.md")
+    makes_page = {job.rule.name for job in workflow.dag.jobs} & {rules.write_report.rule.name}
+    if not makes_page or not page.exists():
+        return []
+    return [*(headline.read_text().splitlines() if headline.exists() else []), f"page: {page}"]
 
 
 def make_partial_tables(log=()):

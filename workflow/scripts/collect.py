@@ -8,6 +8,9 @@ OUTPUTS  runs.csv (--csv), runs.parquet (--parquet), epochs.csv (--epochs)
 import argparse
 from pathlib import Path
 
+import pandas as pd
+from tfscaling.console import text_lines
+from tfscaling.records.run_states import RunState
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import runs_table
 
@@ -30,12 +33,28 @@ def collect(manifest: Manifest, runs_dir: Path, csv: Path, parquet: Path, epochs
     runs.to_csv(csv, index=False)
     runs.to_parquet(parquet, index=False)
     epochs.to_csv(epochs_csv, index=False)
-    print(runs["status"].value_counts().to_string())
-    for _, row in runs[runs["status"] != "ok"].iterrows():
-        print(
-            f"{row['status']}: {row['platform']} nodes={row['nodes']} "
-            f"gpus_per_node={row['gpus_per_node']} repeat={row['repeat']}: {row['reason']}"
-        )
+    print("\n".join(told(runs)))
+
+
+def told(runs: pd.DataFrame) -> list[str]:
+    """How many runs there are of each status, and why those that do not count do not.
+
+    One line for each run that failed or diverged, and one for all the others of the same reason.
+    """
+    counts = runs["status"].value_counts()
+    lines = [", ".join(f"{number} {status}" for status, number in counts.items())]
+    alike: dict[str, int] = {}
+    for row in runs[runs["status"] != RunState.OK].to_dict("records"):
+        if row["status"] in (RunState.FAILED, RunState.DIVERGED):
+            lines.append(
+                f"{row['status']}: {row['platform']} nodes={row['nodes']} "
+                f"gpus_per_node={row['gpus_per_node']} repeat={row['repeat']}: {row['reason']}"
+            )
+        else:
+            text = f"{row['status']}: {row['reason']}"
+            alike[text] = alike.get(text, 0) + 1
+    lines += [f"{text_lines.count(number, 'run')} {text}" for text, number in alike.items()]
+    return [text_lines.cut(line) for line in lines]
 
 
 if __name__ == "__main__":

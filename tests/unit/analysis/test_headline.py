@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pandas as pd
@@ -70,6 +71,15 @@ def test_platforms_are_named_where_they_differ() -> None:
 def test_a_single_point_is_compared_with_none() -> None:
     badge, text = said(study({("east", 1): around(30.0)}))
     assert (badge, text) == (NOT_COMPARED, "The only point with enough runs: 1 node.")
+
+
+def test_a_goal_without_a_point_changes_nothing() -> None:
+    """Then a table's numbers of nodes are no integers."""
+    made = study({("east", 1): around(30.0), ("east", 2): around(10.0)})
+    choices = decision.decide(made)
+    without = dataclasses.replace(choices[-1], point=None)
+    found = headline.table(made, decision.table([*choices[:-1], without]))
+    assert found["text"].tolist() == [said(made)[1]]
 
 
 def test_logical_devices_are_called_that() -> None:

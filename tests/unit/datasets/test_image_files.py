@@ -14,9 +14,8 @@ from tfscaling.datasets.pipelines import PipelineContext
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Eight and four images in four files of each part."""
-    monkeypatch.setattr(image_files, "EXAMPLES", {"train": 8, "test": 4})
     monkeypatch.setattr(image_files, "FILES", 4)
-    image_files.prepare(tmp_path)
+    image_files.prepare(tmp_path, train_examples=8, test_examples=4)
     return tmp_path
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import shlex
 import signal
 import subprocess
 import sys
 import time
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +100,39 @@ def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None
             "CUDA_VISIBLE_DEVICES": "", "TF_CONFIG": said["TF_CONFIG"],
             "words": [str(own), "2"], "tensorflow": False,
         }  # fmt: skip
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """A virtual environment with one package, which is only installed in name."""
+    folder = tmp_path / "an environment"
+    venv.create(folder)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "torch-9.9.dist-info").mkdir()
+    (site / "torch-9.9.dist-info/METADATA").write_text("Name: torch\nVersion: 9.9\n")
+    return folder
+
+
+def test_a_program_runs_in_its_recipes_environment(tmp_path: Path, environment: Path) -> None:
+    code = "import os, sys\nassert sys.prefix == os.environ['VIRTUAL_ENV'] == sys.argv[1]"
+    program = ["python", "user.py", str(environment)]
+    process = start(tmp_path, code, program=program, recipe={"environment": str(environment)})
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    record = run_record.read(tmp_path / "run/run.json")
+    assert record is not None
+    facts = record.ranks[0].host_facts
+    assert (facts.packages, facts.python) == ({"torch": "9.9"}, platform.python_version())
+
+
+def test_a_host_without_the_environment_takes_no_other_python(
+    tmp_path: Path, environment: Path
+) -> None:
+    taken = f"mv {shlex.quote(str(environment))} {shlex.quote(str(tmp_path / 'elsewhere'))}"
+    how = {"recipe": {"environment": str(environment)}, "setup": [taken]}
+    cause = cause_of(tmp_path, "", program=["python", "user.py"], **how)
+    assert cause["kind"] == "program_failed"
+    assert f"has no program {environment}/bin/python" in cause["message"]
 
 
 #: Two epochs of two steps of 8 examples on each rank, as the program says itself.

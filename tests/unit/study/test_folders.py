@@ -47,7 +47,7 @@ def test_the_shared_folders_are_those_that_rules_and_profiles_name() -> None:
 
 def test_each_configuration_of_the_repository_is_a_study_of_its_own() -> None:
     studies = [yaml.safe_load(path.read_text())["study"] for path in OVERLAYS]
-    assert len(studies) == len(set(studies)) == 6
+    assert len(studies) == len(set(studies)) > 1
 
 
 def test_tables_of_platforms_that_the_grid_no_longer_has_are_removed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,13 @@ def test_placeholders_are_filled_in() -> None:
     assert run.spec.point.recipe == "script+depth=true"
 
 
+def test_an_environment_is_a_parameter_only_where_it_is_given() -> None:
+    (run, _), (own, _) = expand({}).runs, expand({"environment": sys.prefix}).runs
+    assert "environment" not in run_spec.encode(run.spec)
+    assert own.spec.parameters == {**run.spec.parameters, "environment": sys.prefix}
+    assert own.spec.parameters_hash != run.spec.parameters_hash
+
+
 #: What is wrong with a recipe: its keys → the key that the message names, and its words.
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "placeholder": (
@@ -81,6 +89,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         {"observe": "fit", "program": ["python3", "-Iu", "x.py"]}, "program: \"-Iu\"",
         "does not find the observer"),
     "without_program": ({"program": [], "observe": "fit"}, "observe", "only a recipe with"),
+    "environment": (
+        {"environment": "no-such"}, "environment: \"no-such\"",
+        f"{Path.cwd() / 'no-such/bin/python'}; allowed: the folder of a virtual environment"),
+    "environment_without_program": (
+        {"program": [], "environment": "no-such"}, "environment", "only a recipe with"),
 }  # fmt: skip
 
 
@@ -114,6 +127,15 @@ def test_a_wrong_block_is_named(axes: dict[str, Any], key: str, words: str) -> N
 def test_a_run_of_the_workflows_own_models_keeps_its_text() -> None:
     (run, _) = grid.expand(configuration.validate(raw_config()), REGISTRIES).runs
     assert "program" not in run_spec.encode(run.spec)
+
+
+def test_another_trainer_leaves_programs_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = expand({}).runs[0].spec
+    of_trainer = grid.expand(configuration.validate(raw_config()), REGISTRIES).runs[0].spec
+    monkeypatch.setattr(run_spec, "TRAINER_VERSION", of_trainer.trainer_version + 1)
+    assert expand({}).runs[0].spec.parameters_hash == before.parameters_hash
+    (now, _) = grid.expand(configuration.validate(raw_config()), REGISTRIES).runs
+    assert now.spec.parameters_hash != of_trainer.parameters_hash
 
 
 def test_no_all_reduce_is_timed_for_a_program() -> None:

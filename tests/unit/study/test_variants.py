@@ -55,7 +55,7 @@ def specs(*given: Change) -> list[RunSpec]:
 
 WRONG = {
     "no function of the user's": (
-        changes({"depth": 1}, "mnist_cnn", "mnist"), "", "neither model mnist_cnn nor its dataset"
+        changes({"depth": 1}, "mnist_cnn", "mnist"), "", "neither model mnist_cnn nor dataset mnist"
     ),
     "unknown": (changes({"dept": 1}), ".dept: 1", "did you mean 'depth'? allowed: depth, size,"),
     "of the workflow": (changes({"context": 1}), ".context: 1", "allowed: depth, size, width"),

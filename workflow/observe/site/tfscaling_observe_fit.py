@@ -232,12 +232,14 @@ class _Fit:
         """The epoch's training has ended; evaluation will reset what counted its examples."""
         if self._trained_s is None:
             self._examples = None if self._lost else _examples_counted(self._model)
-            self._trained_s = _observe().now()
+            with self._lock:  # a thread may write a step at this moment
+                self._trained_s = _observe().now()
 
     def _write_steps(self, steps: int) -> None:
+        """Steps of which Keras tells after the epoch's training were over at its end."""
         if steps > self._written:
             more, self._written = steps - self._written, steps
-            self._trace.step(None, more)
+            self._trace.step(None, more, time_s=self._trained_s)
 
     def _correct_steps(self) -> None:
         """With several steps in a call and no known length, the optimizer knows how many."""
@@ -335,7 +337,10 @@ def _examples_counted(model: Any) -> int | None:
     if getattr(step, "__module__", "").split(".")[0] not in _KERAS:
         return None
     loss = next((m for m in model.metrics if m.name == "loss" and hasattr(m, "count")), None)
+    sync = getattr(model, "jax_state_sync", None)
     try:
+        if sync is not None:  # with JAX the loop has the values until it is asked for them
+            sync()
         # with JAX it is of the batches of all processes, which have equal shares
         examples = None if loss is None else round(_local_sum(loss.count) / _processes_of_jax())
     except (AttributeError, TypeError, ValueError, RuntimeError):

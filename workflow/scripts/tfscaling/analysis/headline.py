@@ -63,7 +63,8 @@ def _sentence(study: Study, points: Sequence[Row], choice: Row) -> str:
 
 def _is_of(row: Row, choice: Row) -> bool:
     """Whether the choice takes the point of this row."""
-    return all(str(choice[axis]) == str(value) for axis, value in columns_of(point_of(row)).items())
+    # beside choices without a point, numbers of nodes are no integers
+    return all(choice[axis] == value for axis, value in columns_of(point_of(row)).items())
 
 
 def _against(taken: Row, rows: Sequence[Row], samples: Samples, vary: Sequence[str]) -> str:

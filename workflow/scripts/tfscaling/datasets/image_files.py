@@ -1,9 +1,9 @@
 """Photograph-like JPEG files of ImageNet's shape, generated once and read as a pipeline.
 
-`dataset: "tfscaling.datasets.image_files:data"` trains an image model such as `resnet50` from
-files: reading, decoding, cropping and flipping are part of each step, as they are with ImageNet.
-Each class has a colour, a direction and a spacing of stripes of its own, under noise and changing
-light: there is something to learn.
+`resnet50` trains on them: reading, decoding, cropping and flipping are part of each step, as they
+are with ImageNet. Each class has a colour, a direction and a spacing of stripes of its own, under
+noise and changing light: there is something to learn. A recipe's `parameters` may say how many
+there are.
 """
 
 from __future__ import annotations
@@ -15,23 +15,27 @@ import numpy as np
 
 from tfscaling.datasets.pipelines import PipelineContext
 
-EXAMPLES = {"train": 1536, "test": 128}
-#: Files of each part: workers take every n-th, so more workers than files leave some without data.
-FILES = 32
+#: As many as batches of 32 and 64 divide for 1, 2, 3, 4, 6, 8, 12 and 24 replicas.
+TRAIN_EXAMPLES, TEST_EXAMPLES = 1536, 192
+#: Files of each part. Each worker takes every n-th: as many workers as divide it have equal parts,
+#: and more than this leave some without data.
+FILES = 48
 CLASSES = 10
 _SIDE, _CROP = 256, 224
 
 
-def prepare(folder: Path) -> None:
+def prepare(
+    folder: Path, train_examples: int = TRAIN_EXAMPLES, test_examples: int = TEST_EXAMPLES
+) -> None:
     """Write TFRecord files of JPEG images and labels, about 45 MB: the same from any machine."""
     import tensorflow as tf
 
-    for part, examples in EXAMPLES.items():
+    for part, examples in (("train", train_examples), ("test", test_examples)):
         random = np.random.default_rng([0, examples])
         for number in range(FILES):
             with tf.io.TFRecordWriter(str(folder / f"{part}-{number:02}.tfrecord")) as writer:
-                for place in range(examples // FILES):
-                    label = (number + place) % CLASSES  # each file has examples of all
+                for place in range(number, examples, FILES):
+                    label = (number + place // FILES) % CLASSES  # each file has examples of all
                     jpeg = tf.io.encode_jpeg(image(label, random), quality=90).numpy()
                     writer.write(_example(jpeg, label))
 
@@ -49,9 +53,15 @@ def image(label: int, random: np.random.Generator) -> np.ndarray:
     return (255 * np.clip(pixels, 0, 1)).astype(np.uint8)
 
 
-def data(context: PipelineContext) -> tuple[Any, Any]:
+def data(
+    context: PipelineContext,
+    train_examples: int = TRAIN_EXAMPLES,
+    test_examples: int = TEST_EXAMPLES,
+) -> tuple[Any, Any]:
     """This worker's files: (train, test) of images float32 (224, 224, 3) and labels int32."""
     import tensorflow as tf
+
+    del train_examples, test_examples  # `prepare` has written so many
 
     def part(name: str) -> Any:
         training = name == "train"

@@ -20,7 +20,14 @@ from typing import IO
 from msgspec.structs import asdict, replace
 
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_here
-from tfscaling.jobs import failures, hangs, heartbeat, rank_files, tracebacks
+from tfscaling.jobs import (
+    failures,
+    hangs,
+    heartbeat,
+    program_environment,
+    rank_files,
+    tracebacks,
+)
 from tfscaling.jobs.heartbeat import Usage
 from tfscaling.jobs.launchers import rank_log
 from tfscaling.jobs.process_control import ending_with_parent
@@ -102,6 +109,11 @@ class UserProgram:
             raise self._failure(code, log)
         observed = self._observed(rank, own, log)
         place = context.place()
+        if self._spec.recipe.environment is not None:
+            facts = program_environment.with_versions(
+                place.host_facts, self._spec.recipe.environment
+            )
+            place = replace(place, host_facts=facts)
         names = _gpu_names(place.host_facts) if on_gpus(self._spec) else ()
         return ProgramReport(
             **asdict(replace(place, gpu_names=names)),
@@ -200,7 +212,8 @@ class UserProgram:
 def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
     """The variables that the program gets besides TF_CONFIG, by the usual names of frameworks.
 
-    Raises WorkFailedError if the rank has other GPUs than the run requests.
+    Raises WorkFailedError if the rank has other GPUs than the run requests, or its host has not
+    the recipe's environment.
     """
     rank, cluster = context.cluster.rank, context.cluster
     host, _, port = cluster.jobs["worker"][0].rpartition(":")
@@ -224,6 +237,10 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),
         "PYTHONFAULTHANDLER": os.environ.get("PYTHONFAULTHANDLER", "1"),
     }
+    if spec.recipe.environment is not None:
+        variables |= program_environment.variables(
+            spec.recipe.environment, os.environ, context.host
+        )
     if spec.recipe.observe in _BY_EVENTS:
         variables[EVENTS_VARIABLE] = str(rank_files.observed_path(context.folder, rank).resolve())
     if not on_gpus(spec):

@@ -34,6 +34,12 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reached: Annotated[str | None, Meta(description="The rank's last event.")] = None
     last_lines: Annotated[tuple[str, ...], Meta(description="The end of the rank's log.")] = ()
 
+    @property
+    def sentence(self) -> str:
+        """The cause as tables and the console have it."""
+        where = "" if self.rank is None else f"rank {self.rank} on {self.host}: "
+        return f"{self.kind}: {where}{self.message}"
+
 
 class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     """Which job failed, at which attempt, and why."""

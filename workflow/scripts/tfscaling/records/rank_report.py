@@ -20,6 +20,8 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 
 #: Packages whose version can change a measurement.
 PACKAGES = ("tensorflow", "keras", "numpy")
+#: The same of programs that run in an environment of their own.
+PROGRAM_PACKAGES = (*PACKAGES, "tf_keras", "torch", "jax", "jaxlib")
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):

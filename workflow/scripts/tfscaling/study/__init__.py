@@ -14,6 +14,7 @@ __all__ = [
     "manifest",
     "order",
     "platforms",
+    "programs",
     "registries",
     "run_spec",
     "schemas",

@@ -71,7 +71,9 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
                 raise ConfigError(problem(where, name, known(registry, name), sources))
     if with_program:
         return
-    for model, recipe in itertools.product(block.values("model"), map(variants.base, names)):
+    coordinated = [n for n in block.values("strategy") if registries.strategies[n].coordinated]
+    bases = dict.fromkeys(map(variants.base, names))
+    for model, recipe in itertools.product(block.values("model"), bases):
         if user_code.is_reference(model) and config.recipes[recipe].dataset is None:
             reason = f"model {model} of grid[{number}] needs the name of a dataset"
             raise ConfigError(problem(["recipes", recipe, "dataset"], None, reason, sources))
@@ -84,7 +86,7 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
         if asked.optimizer != "model" and asked.learning_rate is None:
             reason = f"optimizer {asked.optimizer} of model {model} of grid[{number}] needs one"
             raise ConfigError(problem(["recipes", recipe, "learning_rate"], None, reason, sources))
-        recipe_checks.check_parameters(model, recipe, config.recipes[recipe], sources)
-    coordinated = [n for n in block.values("strategy") if registries.strategies[n].coordinated]
-    for name in dict.fromkeys(map(variants.base, names)):
-        recipe_checks.check_pipeline(name, config.recipes[name], coordinated, sources)
+        dataset = registries.dataset(model, config.recipes[recipe])
+        recipe_checks.check_parameters(model, dataset, recipe, config.recipes[recipe], sources)
+        data = recipe_checks.Data(dataset, registries.train_examples)
+        recipe_checks.check_pipeline(recipe, config.recipes[recipe], data, coordinated, sources)

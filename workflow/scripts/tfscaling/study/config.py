@@ -487,6 +487,14 @@ class Recipe(Keys, frozen=True, kw_only=True):
             "trains a model."
         ),
     ] = ()
+    environment: Annotated[
+        NotEmpty | None,
+        about(
+            "The program runs in this virtual environment, a folder with `bin/python`: its `bin` "
+            "is first on PATH, so that `python` in `program` is its Python. A relative path starts "
+            "in the folder in which snakemake runs. null takes what is on PATH."
+        ),
+    ] = None
     observe: Annotated[
         Literal["nothing", "fit", "events", "mllog", "tensorboard", "output"],
         about(

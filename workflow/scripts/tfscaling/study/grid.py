@@ -9,8 +9,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tfscaling import TRAINER_VERSION
-from tfscaling.study import block_checks, recipe_checks, variants
+from tfscaling.study import block_checks, recipe_checks, run_spec, variants
 from tfscaling.study.config import (
     POINT_AXES,
     Block,
@@ -89,7 +88,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                     recipe=recipe,
                     measured=measured[point.platform],
                     seed=config.seed + repeat - 1,
-                    trainer_version=TRAINER_VERSION,
+                    trainer_version=run_spec.trainer_version(recipe),
                     **sizes._asdict(),
                 )
                 run = PlannedRun(
@@ -129,8 +128,7 @@ def _sizes(point: Point, recipe: Recipe, registries: Registries) -> _Sizes:
     jobs = strategy.jobs(geometry, servers)
     if recipe.program:  # it has its data itself
         return _Sizes(None, replicas, per_replica, total, jobs)
-    dataset = recipe.dataset or registries.models[point.model].dataset
-    assert dataset is not None, "block_checks refuses a model without a dataset"
+    dataset = registries.dataset(point.model, recipe)
     examples = registries.train_examples.get(dataset)
     if (beyond := beyond_dataset(total, dataset, recipe, examples)) is not None:
         raise _ImpossibleError(beyond)

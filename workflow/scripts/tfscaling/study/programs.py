@@ -6,10 +6,12 @@ Everything is checked before a job starts; `RunSpec.filled` fills in the placeho
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shlex
 import string
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from tfscaling.study.config import OWN_STRATEGY, Block, Recipe
@@ -24,7 +26,7 @@ TRAINER_KEYS = (
     "parameter_servers",
 )
 #: Keys that only mean something with a program.
-PROGRAM_KEYS = ("observe", "train_examples", "patterns", "log_folder")
+PROGRAM_KEYS = ("environment", "observe", "train_examples", "patterns", "log_folder")
 _DEFAULTS = Recipe(epochs=1)
 #: Key → the ways to observe that read it.
 _READ_BY = {"patterns": ("output",), "log_folder": ("tensorboard", "mllog")}
@@ -46,6 +48,7 @@ def problems(recipe: Recipe) -> Iterator[Problem]:
             yield Problem((key,), value, _only_with(key, bool(recipe.program)))
     if recipe.program:
         yield from _wrong_words(recipe)
+        yield from _wrong_environment(recipe)
         yield from _wrong_observation(recipe)
 
 
@@ -88,6 +91,16 @@ def word_problem(word: str, names: Sequence[str]) -> str | None:
     return None
 
 
+def python_of(environment: str) -> Path:
+    """The Python of an environment that a recipe names."""
+    return Path(environment).absolute() / "bin/python"
+
+
+def is_environment(environment: str) -> bool:
+    """Whether it has a Python that this process may run."""
+    return os.access(python_of(environment), os.X_OK)
+
+
 def _only_with(key: str, has_program: bool) -> str:
     if not has_program:
         return "only a recipe with `program` has this key; allowed: leave it out"
@@ -118,6 +131,13 @@ def _wrong_words(recipe: Recipe) -> Iterator[Problem]:
     for key, value in recipe.parameters.items():
         if (named := f"{{parameters.{key}}}") not in text:
             yield Problem(("parameters", key), value, f"no word of `program` names {named}")
+
+
+def _wrong_environment(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.environment is not None and not is_environment(recipe.environment):
+        missing = f"there is no program {python_of(recipe.environment)}"
+        allowed = f"{missing}; allowed: the folder of a virtual environment, which has bin/python"
+        yield Problem(("environment",), recipe.environment, allowed)
 
 
 def _wrong_observation(recipe: Recipe) -> Iterator[Problem]:

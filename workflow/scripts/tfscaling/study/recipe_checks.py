@@ -5,7 +5,8 @@ Raises ConfigError with the key and what is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -79,7 +80,17 @@ def filled(model: str, recipe: Recipe) -> Recipe:
     return msgspec.structs.replace(recipe if recipe.optimizer == "model" else given, loss="model")
 
 
-def check_pipeline(name: str, recipe: Recipe, coordinated: Sequence[str], sources: Sources) -> None:
+class Data(NamedTuple):
+    """What a recipe's dataset is for a model, which may have its own."""
+
+    dataset: str
+    #: Names of datasets that are arrays.
+    arrays: Collection[str]
+
+
+def check_pipeline(
+    name: str, recipe: Recipe, data: Data, coordinated: Sequence[str], sources: Sources
+) -> None:
     """What a pipeline's recipe cannot ask for; `coordinated` strategies have parameter servers."""
 
     def refuse(key: str, reason: str) -> None:
@@ -92,31 +103,39 @@ def check_pipeline(name: str, recipe: Recipe, coordinated: Sequence[str], source
             f"strategy {coordinated[0]} has parameter servers, without which no step can be made; "
             "allowed: single, mirrored, multi_worker_mirrored",
         )
-    if recipe.dataset is None or not user_code.is_pipeline(recipe.dataset):
+    if not user_code.is_pipeline(data.dataset):
         if recipe.steps_per_epoch is not None:
             refuse("steps_per_epoch", "only of a dataset whose function has an argument `context`")
         return
+    of_arrays = f"a dataset of arrays ({', '.join(data.arrays)}, or a function without `context`)"
     if coordinated:
         refuse(
             "dataset",
-            f"strategy {coordinated[0]} deals out examples of arrays by their number, which a "
-            "pipeline has not; allowed: single, mirrored, multi_worker_mirrored, or a function "
-            "without the argument `context`",
+            f"strategy {coordinated[0]} deals out examples of arrays by their number, which the "
+            f"pipeline {data.dataset} has not; allowed: single, mirrored, multi_worker_mirrored, "
+            f"or {of_arrays}",
         )
     if recipe.steps_per_execution > 1:
         refuse("steps_per_execution", "allowed: 1, because each step's wait for input is measured")
+    arguments = user_code.arguments(data.dataset)
+    taken = sorted(set(arguments.names if arguments else ()) - set(user_code.PROVIDED))
+    fewer = f"`parameters` ({', '.join(taken)})" if taken else "let its function take fewer"
     for key in ("train_examples_max", "test_examples_max"):
         if getattr(recipe, key) is not None:
-            refuse(key, "a pipeline gives its own examples; let its function take fewer")
+            refuse(
+                key,
+                f"the pipeline {data.dataset} gives its own examples; allowed: {fewer}, or "
+                f"{of_arrays}",
+            )
 
 
-def check_parameters(model: str, name: str, recipe: Recipe, sources: Sources) -> None:
-    """Each parameter is taken by a function of the user's, and each of these has what it needs."""
+def check_parameters(model: str, dataset: str, name: str, recipe: Recipe, sources: Sources) -> None:
+    """Each parameter is taken by a function of the two, and each of these has what it needs."""
     path, given = ["recipes", name, "parameters"], recipe.parameters
-    named = (each for each in (model, recipe.dataset) if each is not None)
+    named = (model, dataset)
     functions = {n: user_code.arguments(n) for n in named if user_code.is_reference(n)}
     if given and not functions:
-        rule = f"neither model {model} nor its dataset is a function of yours, which could take it"
+        rule = f"neither model {model} nor dataset {dataset} is a function, which could take it"
         raise ConfigError(problem(path, given, rule, sources))
     told = {name: each for name, each in functions.items() if each is not None}
     takes_all = len(told) < len(functions) or any(each.takes_all for each in told.values())

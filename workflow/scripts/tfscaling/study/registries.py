@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from tfscaling.study.config import Recipe
 from tfscaling.study.geometry import Geometry
 
 
@@ -47,3 +48,9 @@ class Registries(NamedTuple):
     strategies: Mapping[str, Strategy]
     #: Dataset → number of its training examples, where that is known.
     train_examples: Mapping[str, int] = {}
+
+    def dataset(self, model: str, recipe: Recipe) -> str:
+        """What a model is trained on by this recipe."""
+        dataset = recipe.dataset or self.models[model].dataset
+        assert dataset is not None, "block_checks refuses a model without a dataset"
+        return dataset

@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 import msgspec
 from msgspec import NODEFAULT, Meta
 
-from tfscaling import BENCHMARK_VERSION, TRAINER_VERSION
+from tfscaling import BENCHMARK_VERSION, PROGRAM_VERSION, TRAINER_VERSION
 from tfscaling.files import strict_json
 from tfscaling.study.config import (
     AXES,
@@ -83,8 +83,13 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     replicas: Annotated[int, Meta(ge=1, description="Copies of the model that take part.")]
     jobs: Annotated[dict[str, int], Meta(description="Job of the cluster → number of its tasks.")]
 
-    #: The field with the version of the code that the ranks must have, and that of this code.
-    VERSION: ClassVar[tuple[str, int]]
+    #: The field with the version of the code that the ranks must have.
+    VERSION: ClassVar[str]
+
+    @property
+    def version_here(self) -> int:
+        """What that field has in a specification that this code makes."""
+        raise NotImplementedError
 
     @property
     def axes(self) -> dict[str, str | int]:
@@ -130,7 +135,11 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
     per_replica_batch_size: Annotated[int, Meta(ge=1, description="Examples per step.")]
     global_batch_size: Annotated[int, Meta(ge=1, description="Examples per step of all replicas.")]
 
-    VERSION = ("trainer_version", TRAINER_VERSION)
+    VERSION = "trainer_version"
+
+    @property
+    def version_here(self) -> int:
+        return trainer_version(self.recipe)
 
     @property
     def axes(self) -> dict[str, str | int]:
@@ -171,6 +180,11 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
         return "".join(t + ("" if name is None else _word(values[name])) for t, name, *_ in parts)
 
 
+def trainer_version(recipe: Recipe) -> int:
+    """The version of what a recipe's runs are made by: the trainer, or what starts programs."""
+    return PROGRAM_VERSION if recipe.program else TRAINER_VERSION
+
+
 def _word(value: Value) -> str:
     """A value in a word of a command: texts as they are, others as JSON has them."""
     return value if isinstance(value, str) else json.dumps(value)
@@ -189,7 +203,11 @@ class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
     ] = {}
     benchmark_version: Annotated[int, Meta(description="Version of the benchmark's meaning.")]
 
-    VERSION = ("benchmark_version", BENCHMARK_VERSION)
+    VERSION = "benchmark_version"
+
+    @property
+    def version_here(self) -> int:
+        return BENCHMARK_VERSION
 
     @property
     def parameters(self) -> dict[str, Value]:
@@ -247,9 +265,8 @@ def read(path: Path, kind: type[_S]) -> _S:
         spec = msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError) as error:
         raise SpecError(f"{path}: {error}") from error
-    key, version = kind.VERSION
-    if (asked := getattr(spec, key)) != version:
-        raise SpecError(f"{path}: {key} {asked}, this is {version}")
+    if (asked := getattr(spec, kind.VERSION)) != spec.version_here:
+        raise SpecError(f"{path}: {kind.VERSION} {asked}, this is {spec.version_here}")
     return spec
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 import pandas as pd
 
-from tfscaling.records.rank_report import COMPARED, PACKAGES, HostFacts, Rank
+from tfscaling.records.rank_report import COMPARED, PROGRAM_PACKAGES, HostFacts, Rank
 from tfscaling.records.run_record import RunRecord
 from tfscaling.tables.display import TextTable, rounded
 from tfscaling.tables.table_rows import Row
@@ -21,11 +21,11 @@ COLUMNS = (
     *("clock_offset_max_s", "clock_uncertainty_max_s"),
     *("cpu_model", "cpu_mhz", "cpus_online", "memory_gb", "network_mbit_per_s"),
     *("gpus", "gpu_driver", "kernel"),
-    *("python", *PACKAGES, "git_commit", "slurm_settings", "started", "slurm_job_id"),
+    *("python", *PROGRAM_PACKAGES, "git_commit", "slurm_settings", "started", "slurm_job_id"),
     *("dataset", "dataset_sha256", "unchecked"),
 )
 #: What should be the same in all runs of a platform.
-ALIKE = (*COMPARED, "python", *PACKAGES, "git_commit", "slurm_settings")
+ALIKE = (*COMPARED, "python", *PROGRAM_PACKAGES, "git_commit", "slurm_settings")
 SEPARATOR = "; "
 UNCHECKED = "not checked"
 
@@ -39,7 +39,8 @@ def of(record: RunRecord) -> Row:
     row: Row = {
         name: _distinct([getattr(fact, name) for fact in facts]) for name in (*COMPARED, "python")
     }
-    row |= {name: _distinct([fact.packages.get(name) for fact in facts]) for name in PACKAGES}
+    for name in PROGRAM_PACKAGES:
+        row[name] = _distinct([fact.packages.get(name) for fact in facts])
     speeds = [fact.cpu_mhz for fact in facts if fact.cpu_mhz]
     cpus = [fact.cpus_online for fact in facts if fact.cpus_online]
     return {

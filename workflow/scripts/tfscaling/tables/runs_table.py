@@ -212,9 +212,7 @@ def why_no_record(folder: Path) -> NoRecord:
     except run_record.RecordError as error:
         return NoRecord(RunState.FAILED, str(error))
     if failure is not None:
-        cause = failure.cause
-        where = "" if cause.rank is None else f"rank {cause.rank} on {cause.host}: "
-        return NoRecord(RunState.FAILED, f"{cause.kind}: {where}{cause.message}")
+        return NoRecord(RunState.FAILED, failure.cause.sentence)
     if any(folder.glob("attempt=*")):
         return NoRecord(RunState.UNFINISHED, "still running, or killed before it could report")
     return NoRecord(RunState.MISSING, "not run yet")

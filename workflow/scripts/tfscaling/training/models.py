@@ -16,8 +16,8 @@ from tfscaling.training import user_model
 class Model:
     """A classifier: `build()` returns a Keras model from images to logits.
 
-    `dataset` names the dataset that it trains on unless the recipe says another; None leaves it to
-    the recipe.
+    `dataset` names the dataset, or its function, that it trains on unless the recipe says another;
+    None leaves it to the recipe.
     """
 
     description: str
@@ -81,7 +81,7 @@ MODELS: dict[str, Model] = {
     ),
     "resnet50": Model(
         "ResNet-50 of keras.applications, untrained: 25.6 million parameters, 1,000 classes.",
-        "synthetic_imagenet",
+        "tfscaling.datasets.image_files:data",
         _resnet50,
     ),
 }

@@ -1,0 +1,55 @@
+"""Lines of the console."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from builders import manifest_of, valid_config
+from tfscaling.console import text_lines
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (3599, "59 min 59 s"), (3600, "1 h 0 min")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert text_lines.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"), [(0.0, "0"), (0.012345, "0.0123"), (12.34, "12.3"), (1234.5, "1234")]
+)
+def test_node_hours_have_three_digits_or_all_before_the_point(hours: float, text: str) -> None:
+    assert text_lines.node_hours(hours) == text
+
+
+def test_a_long_text_is_cut_or_wrapped_to_the_width() -> None:
+    text = "word " * 100
+    cut = text_lines.cut(text)
+    assert len(cut) <= text_lines.WIDTH and cut.endswith("…")
+    wrapped = text_lines.wrapped(f"short\n{text}\n    indented")
+    assert max(map(len, wrapped)) <= text_lines.WIDTH
+    assert (wrapped[0], wrapped[-1]) == ("short", "    indented")
+    assert " ".join(wrapped[1:-1]).split() == text.split()
+    assert text_lines.clipped("    a") == "    a"
+    assert len(text_lines.clipped("    " + text)) == text_lines.WIDTH
+
+
+def test_a_moment_of_another_day_has_its_date() -> None:
+    noon_s = time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, -1))
+    assert text_lines.clock(noon_s, noon_s + 60) == "12:00:00"
+    assert text_lines.clock(noon_s + 86400, noon_s) == "2026-11-23 12:00"
+
+
+def test_a_name_has_the_axes_that_tell_runs_apart() -> None:
+    block = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}
+    one = [r.spec for r in manifest_of(valid_config()).runs]
+    axes = text_lines.shown_axes(one)
+    assert text_lines.name(one[1], axes) == "cluster nodes=2 gpus_per_node=0"
+    config = valid_config(
+        (["grid"], [{**block, "repeats": 2, "strategy": "multi_worker_mirrored"}])
+    )
+    several = [r.spec for r in manifest_of(config).runs]
+    name = text_lines.name(several[0], text_lines.shown_axes(several))
+    assert name == "cluster nodes=1 gpus_per_node=0 repeat=1"

@@ -1,0 +1,126 @@
+"""Every command line in the documentation: what can run here is run, what trains as a dry-run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import documents
+import pytest
+import snakemake_server
+from project import BIN, REPOSITORY, Project
+
+VIRTUAL = REPOSITORY / "provision/virtual"
+
+#: How a command begins → why no test here runs it.
+ELSEWHERE = {
+    "source .venv/bin/activate": "a shell's own; the tests run in this environment",
+    "snakemake --report": "test_sweep.py makes the report of a finished sweep",
+    "provision/virtual/install": "`make test` begins with it",
+    "sinfo": "tests/scheduler asks Slurm more than that",
+    "srun -p gpu": "tests/scheduler starts jobs with GPUs on the virtual cluster",
+    "PYTHONPATH=workflow/observe/site": "tests/unit/test_observe.py starts programs in this way",
+    "snakedeploy deploy-workflow": "needs a published repository",
+    "cd my-study": "the folder that snakedeploy makes",
+    "python3 -m venv .venv": "`make setup` does it",
+    "pip install --require-hashes": "`make setup` does it",
+}
+SHELLS = ("bash", "sh", "shell", "console")
+
+
+def commands() -> dict[str, str]:
+    """Every command of the pages, without comments → the page that has it first."""
+    found: dict[str, str] = {}
+    for page in documents.pages():
+        for fence in documents.fences(page.read_text()):
+            if fence.language in SHELLS:
+                for line in fence.text.replace("\\\n", " ").splitlines():
+                    words = re.sub(r"(^|\s)# .*", "", line)
+                    inner = re.sub(r'eval "\$\((.*)\)"', r"\1", words)
+                    for command in filter(None, map(str.strip, inner.split("&&"))):
+                        found.setdefault(" ".join(command.split()), page.name)
+    return found
+
+
+def make(command: str) -> subprocess.CompletedProcess[str]:
+    """A dry-run of `make`: its output is what it would do."""
+    words = ["--file", str(REPOSITORY / "Makefile"), "--dry-run", "--old-file", ".venv/.installed"]
+    return subprocess.run(
+        ["make", *words, *shlex.split(command)[1:]],
+        cwd=REPOSITORY, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+COMMANDS = [each for each in commands() if not each.startswith(tuple(ELSEWHERE))]
+OF_MAKE = [each for each in COMMANDS if each.startswith("make ")]
+OF_CLUSTER = [each for each in COMMANDS if each.startswith("provision/virtual/cluster ")]
+#: What the pages call directly, and what `make` calls.
+OF_SNAKEMAKE = sorted(
+    {
+        line.strip()
+        for line in [
+            *COMMANDS,
+            *(line for each in OF_MAKE for line in make(each).stdout.splitlines()),
+        ]
+        if re.match(r" *(\.venv/bin/)?snakemake ", line)
+    }
+)
+
+
+def test_every_command_is_checked_or_has_a_reason() -> None:
+    others = [each for each in COMMANDS if each not in {*OF_MAKE, *OF_CLUSTER, *OF_SNAKEMAKE}]
+    assert others == []
+    assert len(OF_SNAKEMAKE) > 8 and len(OF_MAKE) > 8 and len(OF_CLUSTER) > 2
+    for begin in ELSEWHERE:
+        assert any(each.startswith(begin) for each in commands()), begin
+
+
+@pytest.mark.parametrize("command", OF_MAKE)
+def test_make_has_the_target(command: str) -> None:
+    assert make(command).returncode == 0
+
+
+@pytest.mark.parametrize("command", OF_CLUSTER)
+def test_the_virtual_cluster_takes_the_command(command: str) -> None:
+    parse = "import cli, sys; cli.parser().parse_args(sys.argv[1:])"
+    words = [sys.executable, "-c", parse, *shlex.split(command)[1:]]
+    done = subprocess.run(words, cwd=VIRTUAL, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project as a reader has it, after `make own` and the example of config/README.md."""
+    folder = Project(tmp_path_factory.mktemp("reader")).folder
+    for name in ("Snakefile", "workflow", "profiles", "examples"):
+        (folder / name).symlink_to(REPOSITORY / name)
+    shutil.copytree(REPOSITORY / "resources/own", folder / "own")
+    for config in REPOSITORY.glob("examples/*/config.yaml"):
+        for name in re.findall(r"environment: (\.venv\S*)", config.read_text()):
+            if not (folder / name).exists():  # `make examples` makes it
+                (folder / name).symlink_to(sys.prefix)
+    for fence in documents.fences((REPOSITORY / "config/README.md").read_text()):
+        if name := re.match(r"# (\S+\.(py|yaml))\n", fence.text):
+            (folder / name[1]).write_text(fence.text)
+    return folder
+
+
+@pytest.mark.parametrize("command", OF_SNAKEMAKE)
+def test_snakemake_plans_what_the_command_asks_for(command: str, folder: Path) -> None:
+    words = shlex.split(command)[1:]
+    environ = {"PATH": f"{BIN}:/usr/bin:/bin", "HOME": str(folder)}
+    code, output = snakemake_server.call(["--dry-run", *words], folder, environ)
+    assert code == 0, output[-2000:]
+    assert "job count" in re.sub(" +", " ", output) or "partial" in words
+
+
+def test_python_in_the_pages_can_be_compiled() -> None:
+    for page in documents.pages():
+        for fence in documents.fences(page.read_text()):
+            if fence.language == "python":
+                compile(textwrap.dedent(fence.text), page.name, "exec")

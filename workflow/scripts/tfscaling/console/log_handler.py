@@ -1,0 +1,209 @@
+"""The handler of Snakemake's log that prints a sweep in few lines, and signs of life between them.
+
+It is no logger plugin, which would have to be installed before the workflow is read: the workflow
+adds it to Snakemake's logger, where it takes the place of the handler that prints. The log file,
+and a logger that the user has chosen, stay as they are. If it fails, Snakemake prints again.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
+
+from tfscaling.console import text_lines
+from tfscaling.console.sweep_progress import Job, SweepProgress
+
+#: Name of the handler by which Snakemake prints.
+_PRINTER = "DefaultStreamHandler"
+_NOTHING = "Nothing to be done"
+#: Parts of what is worth reading without being a warning.
+_SHOWN = (_NOTHING, "Terminating processes", "Will exit after", "Complete log")
+#: Parts of what is not: the command of a job that failed, of which the next record tells, and what
+#: the Slurm executor plugin would like to know of each job.
+_HIDDEN = (
+    *("CalledProcessError in file", "Look above for error messages"),
+    *("SLURM account", "job memory information", "wall time information"),
+)
+#: A sign of life at least so often in the first minutes, then less and less often.
+_INTERVAL_S, _INTERVAL_REMOTE_S, _INTERVAL_TERMINAL_S = 9.5, 30.0, 5.0
+_FIRST_MINUTES_S, _INTERVAL_MAX_S = 300.0, 600.0
+#: Erases the line of a terminal.
+_ERASE = "\r\x1b[2K"
+
+
+def interval_s(elapsed_s: float, is_remote: bool) -> float:
+    """How long the console may be silent when a sweep has lasted so long; in seconds."""
+    least = _INTERVAL_REMOTE_S if is_remote and elapsed_s > 15.0 else _INTERVAL_S
+    if elapsed_s < _FIRST_MINUTES_S:
+        return least
+    return max(least, min(elapsed_s / 10.0, _INTERVAL_MAX_S))
+
+
+class Console(logging.Handler):
+    """Prints what `sweep` says of Snakemake's records, from the start of a workflow to its end.
+
+    `outputs_to_do` gives the files that the jobs to do make, `is_remote` whether jobs leave this
+    machine, `to_read` what there is to read in the study's folder.
+    """
+
+    def __init__(
+        self,
+        sweep: SweepProgress,
+        outputs_to_do: Callable[[], Sequence[str]],
+        is_remote: Callable[[], bool],
+        to_read: Callable[[], Sequence[str]],
+    ) -> None:
+        super().__init__()
+        self._sweep, self._outputs_to_do = sweep, outputs_to_do
+        self._is_remote, self._to_read = is_remote, to_read
+        self._stream: TextIO | None = None
+        self._is_printing = self._has_status = False
+        self._began_s = self._printed_s = time.monotonic()
+        self._seen: set[str] = set()
+        self._ended = threading.Event()
+
+    def install(self, logger: logging.Logger) -> None:
+        """Take the place of the handler by which Snakemake prints, if there is one."""
+        for printer in logger.handlers:
+            if printer.name == _PRINTER and isinstance(printer, logging.StreamHandler):
+                self._stream = printer.stream
+                printer.addFilter(lambda _: not self._is_printing)
+                # before it, so that it sees nothing of the record with which this one begins
+                logger.handlers.insert(0, self)
+                return
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            event = str(getattr(record, "event", None) or "")
+            if event == "workflow_started":
+                self._is_printing = True
+                threading.Thread(target=self._signs_of_life, daemon=True).start()
+            elif self._is_printing:
+                self._record(event, record)
+        except Exception as error:
+            self._give_up(error)
+
+    def end(self, to_read: Sequence[str]) -> None:
+        """The workflow is over: what it took, and what there is to read."""
+        self.acquire()
+        try:
+            if self._is_printing:
+                self._ended.set()
+                self._write(self._sweep.failures)
+                self._print(self._sweep.end(time.time()))
+                self._write(to_read)
+        except Exception as error:
+            self._give_up(error)
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        """End the signs of life: Snakemake closes its handlers when all is done."""
+        self._ended.set()
+        super().close()
+
+    def _record(self, event: str, record: logging.LogRecord) -> None:
+        now_s, fields, sweep = time.time(), record.__dict__, self._sweep
+        match event:
+            case "run_info":
+                self._print(sweep.begin(self._outputs_to_do(), now_s, self._is_remote()))
+            case "job_info":
+                sweep.start(fields["jobid"], _job(fields, fields["rule_msg"], now_s))
+            case "job_finished":
+                self._print(sweep.finish(fields["job_id"], now_s))
+            case "job_error":
+                job, said = _job(fields, None, now_s), fields["rule_msg"] or ""
+                self._print(sweep.fail(fields["jobid"], job, said, now_s))
+            case "" | "error":
+                self._other(record)
+
+    def _other(self, record: logging.LogRecord) -> None:
+        """What is no event of a job: errors, warnings once each, little else."""
+        text = str(record.msg or "")
+        if record.levelno < logging.WARNING:
+            if not any(part in text for part in _SHOWN):
+                return
+        elif text in self._seen or any(part in text for part in _HIDDEN):
+            return
+        self._seen.add(text)
+        self._write(text_lines.wrapped(text))
+        if _NOTHING in text:
+            self._write(self._to_read())
+
+    def _signs_of_life(self) -> None:
+        while True:
+            now_s = time.monotonic()
+            silence_s = interval_s(now_s - self._began_s, self._is_remote())
+            if self._stream and self._stream.isatty():
+                silence_s = _INTERVAL_TERMINAL_S
+            if self._ended.wait(max(0.1, self._printed_s + silence_s - now_s)):
+                return
+            self.acquire()
+            try:
+                due = time.monotonic() >= self._printed_s + silence_s
+                if due and self._sweep.running and not self._ended.is_set():
+                    self._print([self._sweep.sign_of_life(time.time())], is_status=True)
+                elif due:
+                    self._printed_s = time.monotonic()
+            except Exception as error:
+                self._give_up(error)
+            finally:
+                self.release()
+
+    def _print(self, lines: Sequence[str], is_status: bool = False) -> None:
+        """Lines of the sweep with the time; a status is replaced by what a terminal prints next."""
+        stamp = text_lines.clock(time.time())
+        self._write([text_lines.cut(f"{stamp} {line}") for line in lines], is_status)
+
+    def _write(self, lines: Sequence[str], is_status: bool = False) -> None:
+        if self._stream is None or not lines:
+            return
+        text = "".join(f"{line}\n" for line in lines)
+        is_terminal = self._stream.isatty()
+        if is_terminal and is_status:
+            text = text_lines.cut(lines[0], shutil.get_terminal_size().columns - 1)
+        self._stream.write((_ERASE if self._has_status else "") + text)
+        self._stream.flush()
+        self._has_status = is_terminal and is_status
+        self._printed_s = time.monotonic()
+
+    def _give_up(self, error: Exception) -> None:
+        self._is_printing = False
+        self._ended.set()
+        said = f"the console of this workflow failed ({type(error).__name__}: {error})"
+        self._write([text_lines.cut(f"{said}; Snakemake's own lines follow")])
+
+
+def _job(fields: Mapping[str, Any], message: str | None, now_s: float) -> Job:
+    """A job from the fields of a record; `message` is that of the rule."""
+    dataset = (fields.get("wildcards") or {}).get("dataset")
+    return Job(
+        text=f"dataset {dataset}" if dataset else message or fields["rule_name"],
+        outputs=tuple(fields["output"]),
+        logs=tuple(fields["log"]),
+        since_s=now_s,
+        is_dataset=dataset is not None,
+    )
+
+
+class ShortLines(logging.Formatter):
+    """Cuts the lines of another formatter, as of the reasons in a dry-run."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = self._formatter.format(record)
+        return "\n".join(text_lines.clipped(line) for line in text.split("\n")) if text else text
+
+
+def shorten(logger: logging.Logger) -> None:
+    """Let the handler by which Snakemake prints print no line that is longer than others."""
+    for printer in logger.handlers:
+        if printer.name == _PRINTER and printer.formatter is not None:
+            printer.setFormatter(ShortLines(printer.formatter))
