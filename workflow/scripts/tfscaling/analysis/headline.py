@@ -107,7 +107,9 @@ def _how_sure(rows: Sequence[Row], choice: Row) -> str:
             slower = f"it may be {percent(bound)} slower than the fastest"
         text = "; ".join(part for part in (as_fast, slower) if part)
         return f"{text[0].upper()}{text[1:]} ({CONFIDENCE:.0%})." if text else ""
-    return f"Sure to {CONFIDENCE:.0%}." if support == SUPPORTED else ""
+    if support == SUPPORTED and choice["bound"] == 0:
+        return f"No other point is as fast ({CONFIDENCE:.0%})."
+    return ""
 
 
 def _points(number: int, one: str, several: str) -> str:

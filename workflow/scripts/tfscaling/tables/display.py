@@ -108,9 +108,8 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextT
     """
     axes, fixed = naming(table)
     names = [*axes, *(column for column in columns if not table[column].isna().all())]
-    names += ["status", "runs", "replicas", "global_batch_size"]
-    if (table["reason"].fillna("") != "").any():
-        names.append("reason")
+    has_reasons = (table["reason"].fillna("") != "").any()
+    names += ["status", *["reason"] * bool(has_reasons), "runs", "replicas", "global_batch_size"]
     heads = headed(table, names)
     rows = [[cell(name, row) for name in heads] for row in rows_of(table)]
     above = f"All points: {fixed}." if fixed else ""
