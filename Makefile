@@ -10,7 +10,7 @@ SWEEP = NODES GPUS PLATFORM MODEL DATASET RECIPE EPOCHS BATCH REPEATS STUDY YES
 .DEFAULT_GOAL := help
 # programs that tests run in environments of their own
 TOOLS = aws-parallelcluster cfn-lint snakedeploy
-.PHONY: help setup tools demo own run sweep view partial test test-here test-slurm lint schemas docs screenshots bench examples cluster-up cluster-down lock
+.PHONY: help setup tools clouds demo own run sweep view merge partial test test-here test-slurm lint schemas docs screenshots bench examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -54,8 +54,16 @@ test-slurm:
 
 setup: .venv/.installed$(CUDA) ## the environment in .venv; CUDA=1 adds TensorFlow's CUDA libraries
 
+# records of other parameters, data or code are refused, and nothing is overwritten
+merge: setup ## FROM=DIR STUDY=main: take another cluster's results
+	@workflow/scripts/merge_results.py --from '$(FROM)' --study '$(or $(STUDY),main)'
+
 # each in .tools/, because their packages exclude each other and the workflow's
-tools: $(TOOLS:%=.tools/%/.installed) ## what checks the definitions of clouds, and deploys
+tools: $(TOOLS:%=.tools/%/.installed) ## what `make clouds` needs, in .tools/
+
+# against config/platforms.yaml and the clouds' schemas; no cloud is asked
+clouds: setup tools ## check the definitions in provision/gcp and provision/aws
+	provision/clouds/check
 
 lint: setup ## style, types, generated files
 	ruff check . && ruff format --check .

@@ -168,12 +168,13 @@ def shaped(new_project: Callable[[str], Project], submit: Submit) -> tuple[Proje
             ],
             "recipes": {"quick": QUICK},
             "platforms": {
+                "gpu": {"setup": ["true"]},  # it might load CUDA's libraries
                 "logical": {"launcher": "srun", "partition": "gpu", "devices": "logical",
                             "nodes_max": 6, "cpus_per_node": 2, "gpus_per_node_max": 4},
             },
         }
     )  # fmt: skip
-    return project, submit(project, "--retries", "0")[0]
+    return project, submit(project)[0]  # retries: 1
 
 
 def test_gres_is_as_asked(shaped: tuple[Project, int]) -> None:
@@ -191,9 +192,12 @@ def test_gres_is_as_asked(shaped: tuple[Project, int]) -> None:
     assert "tres_per_node" not in records["gpu", 1, 0]["environment"]["slurm_job"]
 
 
-def test_missing_gpus_are_a_clear_error_before_training(shaped: tuple[Project, int]) -> None:
+def test_missing_gpus_are_a_clear_error_before_training_and_not_tried_again(
+    shaped: tuple[Project, int],
+) -> None:
     project, code = shaped
     assert code != 0
+    assert {f["attempt"] for f in project.failures()} == {1}
     failures = {f["axes"]["gpus_per_node"]: f["cause"] for f in project.failures()}
     assert set(failures) == {2, 4}
     for gpus, cause in failures.items():

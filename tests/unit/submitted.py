@@ -50,5 +50,6 @@ def described(executor: str = "slurm", **settings: Any) -> Submission:
         executor_settings=plugin.ExecutorSettings(**{**usual, **settings}),
         resource_settings=SimpleNamespace(default_resources=DEFAULTS),
         workdir_init="/shared/my project",
+        deployment_settings=SimpleNamespace(deployment_method=set()),
     )
     return submission.describe(workflow)

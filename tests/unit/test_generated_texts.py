@@ -12,11 +12,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 from project import REPOSITORY
-from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.study.config import Config
 from tfscaling.study.schemas import of, structs
-from tfscaling.training.models import MODELS
-from tfscaling.training.strategies import STRATEGIES
 
 SCHEMAS = sorted((REPOSITORY / "workflow/schemas").glob("*.schema.yaml"))
 
@@ -68,9 +65,3 @@ def test_every_key_is_described_by_sentences(kind: type[msgspec.Struct]) -> None
         text = rules["description"]
         assert text[0] in "`12345" or text[0].isupper() or text.startswith("sbatch "), key
         assert text.endswith("."), key
-
-
-def test_every_built_in_name_is_explained() -> None:
-    readme = (REPOSITORY / "config/README.md").read_text()
-    for name in [*MODELS, *DATASETS, *STRATEGIES]:
-        assert f"| `{name}` |" in readme

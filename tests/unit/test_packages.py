@@ -126,9 +126,9 @@ def test_a_package_exports_what_others_use_and_no_more(package: str) -> None:
 
 def rule_file_imports(path: Path) -> set[tuple[str, str]]:
     """The same of a rule file, which is not Python as a whole."""
-    lines = [line.split() for line in path.read_text().splitlines() if line.startswith("from tfs")]
+    lines = [line.strip() for line in path.read_text().splitlines()]
     found = set()
-    for line in lines:
+    for line in (each.split() for each in lines if each.startswith("from tfscaling.")):
         words, names = line[1].split("."), " ".join(line[3:]).strip("()").split(", ")
         found |= {(words[1], words[2])} if len(words) > 2 else {(words[1], n) for n in names}
     return found

@@ -23,10 +23,25 @@ ELSEWHERE = {
     "snakemake --report": "test_sweep.py makes the report of a finished sweep",
     "provision/virtual/install": "`make test` begins with it",
     "sinfo": "tests/scheduler asks Slurm more than that",
+    "squeue ": "tests/unit/sweep reads what it prints; it needs a cluster",
     "srun -p gpu": "tests/scheduler starts jobs with GPUs on the virtual cluster",
     "PYTHONPATH=workflow/observe/site": "tests/unit/test_observe.py starts programs in this way",
-    "snakedeploy deploy-workflow": "needs a published repository",
+    "snakedeploy deploy-workflow": "test_deployed.py deploys this repository",
     "cd my-study": "the folder that snakedeploy makes",
+    **dict.fromkeys(
+        (
+            "gcloud ",
+            "gcluster ",
+            "aws ",
+            "image=$(aws ",
+            ".tools/aws-parallelcluster/bin/pcluster ",
+        ),
+        "asks a cloud",
+    ),
+    "scontrol show job": "a job that a cloud refuses",
+    "git clone <URL": "the repository's address is the reader's",
+    "cd scaling": "the folder that git makes",
+    "provision/clouds/install-environment": "tests/slurm runs it on the virtual cluster",
     "python3 -m venv .venv": "`make setup` does it",
     "pip install --require-hashes": "`make setup` does it",
 }
@@ -104,9 +119,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in re.findall(r"environment: (\.venv\S*)", config.read_text()):
             if not (folder / name).exists():  # `make examples` makes it
                 (folder / name).symlink_to(sys.prefix)
-    for fence in documents.fences((REPOSITORY / "config/README.md").read_text()):
-        if name := re.match(r"# (\S+\.(py|yaml))\n", fence.text):
-            (folder / name[1]).write_text(fence.text)
+    for page in ("config/README.md", "docs/clouds/aws.md"):
+        for fence in documents.fences((REPOSITORY / page).read_text()):
+            if name := re.match(r"# (\S+\.(py|yaml))\n", fence.text):
+                (folder / name[1]).write_text(fence.text)
     return folder
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from generator import write_dataset_facts
-from project import TINY, Project
+from project import BIN, TINY, Project
+from tfscaling.study.config import AXES
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 CONTENT: dict[str, Any] = {
@@ -20,7 +22,7 @@ CONTENT: dict[str, Any] = {
          "gpus_per_node": 4, "repeats": 2},
     ],
     "recipes": {"tiny": TINY},
-    "platforms": {"cpu": PRICE, "gpu": {"runtime_min": 30, "qos": "low"}},
+    "platforms": {"cpu": PRICE, "gpu": {"runtime_min": 30, "qos": "low", "setup": ["true"]}},
 }  # fmt: skip
 
 
@@ -42,19 +44,30 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def slurm(tmp_path: Path) -> dict[str, str]:
-    """An environment whose Slurm commands all fail: nothing can be submitted, nothing asked."""
+    """An environment whose Slurm submits nothing, and accepts every question of sbatch's."""
     commands = tmp_path / "slurm"
     commands.mkdir()
     for name in ("sbatch", "squeue", "sinfo", "sacct", "sacctmgr", "sshare", "scontrol", "srun"):
         (commands / name).write_text(f"#!/bin/sh\necho {name} >>{commands}/called\nexit 1\n")
         (commands / name).chmod(0o755)
+    (commands / "sbatch").write_text(
+        f'#!/bin/sh\necho sbatch "$@" >>{commands}/called\n'
+        'case "$*" in *--test-only*) exit 0;; esac\n'
+        "echo sbatch: error: QOSMaxSubmitJobPerUserLimit >&2\nexit 1\n"
+    )
     return {"PATH": f"{commands}:{os.environ['PATH']}"}
 
 
-def called(slurm: dict[str, str]) -> str:
-    """The Slurm commands that were called."""
+def asked(slurm: dict[str, str]) -> list[str]:
+    """The calls of sbatch."""
     log = Path(slurm["PATH"].split(":")[0]) / "called"
-    return log.read_text() if log.exists() else ""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [line for line in lines if line.startswith("sbatch")]
+
+
+def submitted(slurm: dict[str, str]) -> list[str]:
+    """Those that were no questions."""
+    return [line for line in asked(slurm) if "--test-only" not in line]
 
 
 #: The plugin's thread sleeps this long before Snakemake can end.
@@ -64,12 +77,12 @@ FAST = ("--slurm-init-seconds-before-status-checks", "1")
 def test_the_plan_under_slurm(project: Project, slurm: dict[str, str]) -> None:
     out = project.snakemake("plan", *FAST, profile="slurm", environ=slurm).stdout
     rows = project.table("results/main/plan.csv")
-    assert [(r["platform"], r["nodes"], r["repeat"], r["feasibility"]) for r in rows] == [
+    assert [(r["platform"], r["nodes"], r["runs"], r["feasibility"]) for r in rows] == [
         ("cpu", "1", "1", "runs"), ("cpu", "2", "1", "runs"),
-        ("gpu", "2", "1", "runs"), ("gpu", "2", "2", "runs"), ("cpu", "8", "", "excluded"),
+        ("gpu", "2", "2", "runs"), ("cpu", "8", "", "excluded"),
     ]  # fmt: skip
     assert rows[1]["cost_usd"] == "7.2" and rows[2]["cost_usd"] == ""
-    assert rows[2]["node_hours"] == "1.0" and rows[2]["duration_from"] == "time limit"
+    assert rows[2]["node_hours"] == "2.0" and rows[2]["duration_from"] == "time limit"
     assert "-p gpu -t 30 --qos=low --nodes=2 --cpus-per-task=2" in rows[2]["submission"]
     assert "--gres=gpu:4 --wrap=" in rows[2]["submission"]
     page = (project.folder / "results/main/plan.md").read_text()
@@ -77,17 +90,19 @@ def test_the_plan_under_slurm(project: Project, slurm: dict[str, str]) -> None:
     assert "10.80 + unknown" in page
     assert "- No price, so unknown dollars: gpu.\n" in page
     assert not list(project.folder.glob("results/runs"))
-    assert "sbatch" not in called(slurm)
+    # one question for each geometry, not for each run
+    assert len(asked(slurm)) == 3 and not submitted(slurm)
 
 
 def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[str, str]) -> None:
     project.snakemake("plan", *FAST, profile="slurm", environ=slurm)
     rows = [row for row in project.table("results/main/plan.csv") if row["feasibility"] == "runs"]
+    runs = [{**row, "repeat": n + 1} for row in rows for n in range(int(row["runs"]))]
     records = [
         "results/runs/platform={platform}/model={model}/strategy={strategy}/recipe={recipe}/"
         "nodes={nodes}/gpus_per_node={gpus_per_node}/tasks_per_node={tasks_per_node}/"
-        "repeat={repeat}/run.json".format(**row)
-        for row in rows
+        "repeat={repeat}/run.json".format(**run)
+        for run in runs
     ]
     done = project.snakemake(
         *records, *FAST, "--retries", "0", "--verbose",
@@ -95,11 +110,14 @@ def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[
     )  # fmt: skip
     lines = done.stdout.splitlines()
     calls = [lines[n + 1].strip() for n, line in enumerate(lines) if line.strip() == "sbatch call:"]
-    assert len(set(calls)) == len(rows) == 4, done.stdout
-    for row in rows:
-        before, after = row["submission"].split("<uuid>")
+    assert len(set(calls)) == len(runs) == 4, done.stdout
+    for run in runs:
+        name = "_".join(str(run[axis]) for axis in AXES)
+        before, after = run["submission"].replace("<run>", name).split("<uuid>")
         after = after.removesuffix('"<command>"')
         assert any(call.startswith(before) and f'{after}"' in call for call in calls), calls
+    tables = project.table("results/main/partial/tables/runs.csv")
+    assert {row["reason"] for row in tables} == {"sbatch refused it: QOSMaxSubmitJobPerUserLimit"}
 
 
 def test_the_plan_on_this_machine(project: Project) -> None:
@@ -111,6 +129,38 @@ def test_the_plan_on_this_machine(project: Project) -> None:
     assert (
         "Only Slurm enforces runtime_min" in (project.folder / "results/main/plan.md").read_text()
     )
+
+
+def test_gpus_without_their_libraries_end_the_sweep_before_a_job(
+    project: Project, slurm: dict[str, str]
+) -> None:
+    changed = content()
+    changed["platforms"]["gpu"] = {"runtime_min": 30}
+    project.overlay(changed)
+    done = project.snakemake(profile="slurm", environ=slurm, check=False)
+    assert done.returncode == 1
+    places = [done.stdout.index(way) for way in ("make setup CUDA=1", "`setup`", "logical")]
+    assert places == sorted(places)
+    assert "2 of platform gpu" in done.stdout
+    assert not asked(slurm)
+    out = project.snakemake("plan", profile="slurm", environ=slurm).stdout
+    assert "make setup CUDA=1" in out
+
+
+def test_without_sbatch_the_slurm_profile_says_where_it_belongs(
+    project: Project, tmp_path: Path
+) -> None:
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    for name in ("bash", "sh", "env", "which", "tee", "cat", "id", "uname", "mkdir", "rm"):
+        (bare / name).symlink_to(shutil.which(name) or name)
+    environ = {"PATH": f"{BIN}:{bare}"}
+    done = project.snakemake(profile="slurm", environ=environ, check=False)
+    assert done.returncode == 1
+    assert "this machine has no sbatch: start the sweep on a login node" in done.stdout
+    assert "Traceback" not in done.stdout
+    out = project.snakemake("plan", profile="slurm", environ=environ).stdout
+    assert "Slurm was not asked: this machine has no sbatch" in out
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
@@ -133,7 +183,7 @@ def test_a_sweep_beyond_the_budget_is_refused_before_any_submission(
         "overlay.yaml: budget.node_hours: 3.5 is not allowed; the 4 runs still to do are estimated "
         "at 5.00 node-hours (`snakemake plan` lists them); allowed: 5.00 or more, null"
     )
-    assert "sbatch" not in called(slurm)
+    assert not asked(slurm)
     assert not list(project.folder.glob("results/runs"))
 
 

@@ -1,4 +1,4 @@
-"""A grid of users' programs: what runs has its rows, what fails its reason; nothing is prepared."""
+"""A grid of users' programs: what runs has its rows, what fails its reason."""
 
 from __future__ import annotations
 
@@ -17,9 +17,29 @@ print(sys.argv[1], "epochs")
 """
 
 
+#: Reads what the workflow has prepared for it.
+READER = """
+import sys
+
+import numpy as np
+
+with np.load(sys.argv[1]) as arrays:
+    assert arrays["x_train"].shape == (int(sys.argv[2]), 3)
+"""
+NUMBERS = """
+import numpy as np
+
+
+def data(size):
+    return [(np.zeros((size, 3)), np.zeros(size, int))] * 2
+"""
+DATA = "numbers_of_mine:data+size=5"
+
+
 def test_programs_are_rows_of_the_tables(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    (project.folder / "user.py").write_text(PROGRAM)
+    for name, text in {"user": PROGRAM, "reader": READER, "numbers_of_mine": NUMBERS}.items():
+        (project.folder / f"{name}.py").write_text(text)
     recipe = {"per_replica_batch_size": 32, "epochs": 2}
     program = ["python3", "user.py", "{epochs}"]
     block = {"platform": "laptop", "strategy": "own"}
@@ -28,10 +48,17 @@ def test_programs_are_rows_of_the_tables(tmp_path: Path) -> None:
             "grid": [
                 {**block, "recipe": "good", "nodes": [1, 2]},
                 {**block, "recipe": "bad", "nodes": 2},
+                {**block, "recipe": "reads", "nodes": 1},
             ],
             "recipes": {
                 "good": {**recipe, "program": program},
                 "bad": {**recipe, "program": [*program, "--fail"]},
+                "reads": {
+                    **recipe,
+                    "program": ["python3", "reader.py", "{dataset}", "{parameters.size}"],
+                    "dataset": "numbers_of_mine:data",
+                    "parameters": {"size": 5},
+                },
             },
         }
     )
@@ -44,10 +71,14 @@ def test_programs_are_rows_of_the_tables(tmp_path: Path) -> None:
         "user.py line 6: ValueError: rank 1 has no data; log: results"
         in (failure["cause"]["message"])
     )
-    assert not (project.folder / "results/datasets").exists()
+    data = {r["axes"]["recipe"]: r["environment"]["dataset"] for r in project.records()}
+    assert data["good"] is None
+    assert (data["reads"]["name"], data["reads"]["train_examples"]) == (DATA, 5)
+    prepared = (project.folder / "results/datasets").iterdir()
+    assert {path.name for path in prepared} == {f"{DATA}.npz", f"{DATA}.json"}
     assert (project.folder / "results/main/partial/report.html").is_file()
     rows = project.table("results/main/partial/tables/comparison.csv")
-    assert [row["status"] for row in rows] == ["ok", "ok", "failed"]
+    assert [row["status"] for row in rows] == ["ok", "ok", "failed", "ok"]
     for row in rows[:2]:
         assert float(row["execution_time_s"]) > 0 and float(row["speedup"]) > 0
         assert row["loss"] == row["train_time_s"] == row["examples_trained"] == ""

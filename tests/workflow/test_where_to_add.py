@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,7 +83,8 @@ ADDITIONS = {
     "metric": Addition(
         f"{LIBRARY}/records/metrics.py",
         "METRICS",
-        '"train_share": Metric("share of the training", "", "higher", 4, _train_share),',
+        '"train_share": Metric("share of the training", "", "higher", 4, _train_share,'
+        ' "train_time_s over execution_time_s."),',
         """
         def _train_share(record: RunRecord) -> float:
             return record.phases.train_time_s / record.phases.execution_time_s
@@ -249,8 +251,8 @@ def test_tables_have_the_metric_and_the_conclusion(folder: Path) -> None:
 
 def test_the_page_has_plot_conclusion_metric_and_platform(folder: Path) -> None:
     page = (folder / "results/added/report.html").read_text()
-    assert "<summary>How much of it is training<img" in page
-    assert '<h3 id="slowest">The slowest point</h3>' in page
+    assert '<figure class="plot">' in page and "How much of it is training" in page
+    assert 'id="slowest"' in page and "The slowest point" in page
     assert "Where a run takes longest." in page
     assert "share of the training" in page  # among the definitions
     assert "The attic" in page
@@ -261,6 +263,17 @@ def test_the_configuration_has_the_key(folder: Path) -> None:
     snakemake(folder, "--profile", "profiles/local", "results/added/config.json")
     config = json.loads((folder / "results/added/config.json").read_text())
     assert config["comparison"]["remark"] == "Under the roof."
+
+
+def test_make_schemas_writes_what_was_added_into_schemas_and_reference(folder: Path) -> None:
+    generate = [sys.executable, str(folder / "workflow/schemas/generate.py")]
+    subprocess.run(generate, check=True)
+    schema = yaml.safe_load((folder / "workflow/schemas/comparison.schema.yaml").read_text())
+    assert schema["properties"]["train_share"]["unit"] == ""
+    keys = (folder / "config/README.md").read_text()
+    for name in ("linear", "stripes", "first_device", "train_share", "share", "remark"):
+        assert f"\n| `{name}` |" in keys
+    assert "\n| `train_share` |" in (folder / "docs/reference-tables.md").read_text()
 
 
 def test_snakemake_finds_nothing_to_say_or_to_do(folder: Path) -> None:

@@ -66,6 +66,7 @@ from tfscaling.files import atomic
 from tfscaling.files.source_files import source_files
 from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS, titles
+from tfscaling.records import queue_notes
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import config_files, configuration, grid, order, platforms
 from tfscaling.study import run_spec, user_source, variants
@@ -360,6 +361,63 @@ def refuse_beyond_budget():
     refusal = refusal or costed_plan.batch_problem(CONFIG, GRID.runs, datasets, SOURCES)
     if refusal:
         sys.exit(refusal)
+
+
+def jobs_to_submit():
+    """The jobs to do that train or time all-reduces."""
+    names = {rules.train.rule.name, rules.benchmark_all_reduce.rule.name}
+    return [job for job in workflow.dag.needrun_jobs() if job.rule.name in names]
+
+
+def refuse_without_gpu_libraries():
+    """End if runs to do need GPUs, and TensorFlow would find none for want of its libraries."""
+    from tfscaling.sweep import gpu_libraries
+
+    jobs = [job for job in jobs_to_submit() if job.rule.name == rules.train.rule.name]
+    problem = gpu_libraries.problem((run_of(job.wildcards).spec for job in jobs), CONFIG)
+    if problem and not workflow.deployment_settings.deployment_method:
+        sys.exit(problem)
+
+
+def refuse_what_slurm_refuses():
+    """End if Slurm can never start what a job to do asks for; else say when it would start."""
+    if workflow.executor_plugin.name != "slurm":
+        return
+    from tfscaling.sweep import preflight, submission
+
+    points = dict.fromkeys(point_of(job.wildcards) for job in jobs_to_submit())
+    how = submission.describe(workflow, rules.train.rule.name)
+    verdict = preflight.verdict(points, CONFIG, how)
+    said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
+    queue_notes.write(Path(ROOT, "runs"), said)
+    if verdict.refusal:
+        sys.exit(verdict.refusal)
+    print(*verdict.outlook, sep="\n", file=sys.stderr)
+
+
+def retry_no_lasting_failures():
+    """Try no run again that failed for what another attempt would not change."""
+    from tfscaling.sweep.lasting_failures import NoRetries
+
+    logger.addHandler(NoRetries(workflow.dag.needrun_jobs))
+
+
+def watch_queue():
+    """Tell the console and the tables why runs are in Slurm's queue, while the sweep lasts."""
+    if workflow.executor_plugin.name != "slurm":
+        return
+    from tfscaling.sweep.queue_watch import QueueWatch, comment_of
+
+    name, used = rules.train.rule.name, [CONFIG.platforms[platform] for platform in PLATFORMS]
+    watch = QueueWatch(
+        {comment_of(name, path): path for path in RUNS},
+        str(workflow.workdir_init),
+        {platform.cluster if platform.multi_cluster else None for platform in used},
+        logger.warning,
+        functools.partial(queue_notes.write, Path(ROOT, "runs")),
+    )
+    logger.addHandler(watch)
+    watch.start()
 
 
 def refuse_to_repeat_finished():

@@ -1,6 +1,6 @@
 """Train: one job per run. The job starts the trainer on all its nodes and leaves a run record.
 
-INPUTS   results/datasets/{dataset}.npz; none for a user's program
+INPUTS   results/datasets/{dataset}.npz; none for a program that has its own data
 OUTPUTS  results/runs/platform={platform}/.../repeat={repeat}/
              run.json      the run record, written last and only if the run passed every check
          and in the same folder, not declared because grids have thousands of runs and the files of

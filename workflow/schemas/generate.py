@@ -24,6 +24,7 @@ COLUMNS = PROJECT / "docs/reference-tables.md"
 RECORD = PROJECT / "docs/reference-record.md"
 sys.path.insert(0, str(FOLDER.parent / "scripts"))
 
+from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
 from tfscaling.plots.plot_registry import PLOTS, titles  # noqa: E402
 from tfscaling.records import record_schemas  # noqa: E402
 from tfscaling.records.metrics import METRICS  # noqa: E402
@@ -31,6 +32,8 @@ from tfscaling.records.run_record import RunRecord  # noqa: E402
 from tfscaling.study import config, schemas  # noqa: E402
 from tfscaling.study.schemas import Schema  # noqa: E402
 from tfscaling.tables import comparison_schema  # noqa: E402
+from tfscaling.training.models import MODELS  # noqa: E402
+from tfscaling.training.strategies import STRATEGIES  # noqa: E402
 
 #: Schemas of the configuration. One refers to the files of the others.
 CONFIGURATION = {"config": config.Config, "platform": config.Platform, "recipe": config.Recipe}
@@ -86,6 +89,8 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
     kinds = set(schemas.structs(config.Config)) - set(WITHOUT_TABLE)
     keys = {kind.__name__: table_of_keys(kind) for kind in kinds}
     keys |= {"METRICS": table_of_metrics(), "PLOTS": table_of_plots()}
+    keys |= {"MODELS": table_of_models(), "DATASETS": table_of_datasets()}
+    keys |= {"STRATEGIES": table_of_strategies()}
     records = {kind.__name__: table_of_record(kind) for kind in schemas.structs(RunRecord)}
     return {README: keys, COLUMNS: {"COLUMNS": table_of_columns()}, RECORD: records}
 
@@ -117,6 +122,27 @@ def table_of_plots() -> str:
     shown = titles(dict.fromkeys(PLOTS, config.PlotOptions()), ())
     rows = [(f"`{name}`", title) for name, title in shown.items()]
     return _table(("plot", "title"), rows)
+
+
+def table_of_models() -> str:
+    """The models that a block may name."""
+    rows = [(f"`{name}`", f"`{m.dataset}`", m.description) for name, m in MODELS.items()]
+    return _table(("model", "trains on", "what it is"), rows)
+
+
+def table_of_datasets() -> str:
+    """The datasets that a recipe may name, with their sources in the order of the attempts."""
+    rows = [
+        (f"`{name}`", each.description, ", ".join([*each.sources, *(each.generated or ())[:1]]))
+        for name, each in DATASETS.items()
+    ]
+    return _table(("dataset", "what it is", "from"), rows)
+
+
+def table_of_strategies() -> str:
+    """The strategies that a block may name."""
+    rows = [(f"`{name}`", each.description) for name, each in STRATEGIES.items()]
+    return _table(("strategy", "how replicas work together"), rows)
 
 
 def table_of_columns() -> str:

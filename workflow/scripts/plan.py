@@ -3,8 +3,9 @@
 
 INPUTS   config.json (--config), manifest.json (--manifest), how jobs are submitted (--submission),
          the run records below --runs-dir
-OUTPUTS  plan.csv (--csv): one row per run still to do and per excluded point; plan.md (--md): the
-         same to read, with the sbatch lines, the sums and the budget
+OUTPUTS  plan.csv (--csv): one row per point with runs still to do and per excluded point, with
+         what Slurm says to `sbatch --test-only`; plan.md (--md): the same to read, with the sbatch
+         lines, the sums and the budget
 """
 
 import argparse
@@ -18,21 +19,19 @@ from tfscaling.records.run_states import RERUN_STALE
 from tfscaling.study.config import Budget, Config
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import LOGICAL
-from tfscaling.sweep import costed_plan, submission
-from tfscaling.sweep.costed_plan import PlanRow
+from tfscaling.sweep import costed_plan, gpu_libraries, preflight, submission
+from tfscaling.sweep.costed_plan import PointRow
 from tfscaling.sweep.submission import Submission
 from tfscaling.tables import formats
-from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
+from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, one_line, rounded
 
 SHOWN = (
-    *("tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
-    *("cost_usd", "feasibility", "submission"),
+    *("runs", "tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
+    *("cost_usd", "feasibility", "submission", "starts"),
 )
-#: The axes, the kind of the devices among them.
-AXES = (*NAMING, "repeat")
 SUBMITTED = (
     "How the Slurm executor plugin submits: `<uuid>` and `<command>` exist only then, `<run>` is "
-    "written out in plan.csv. Without `-A` the plugin may add an account that it guesses.\n"
+    "the run's name. Without `-A` the plugin may add an account that it guesses.\n"
 )
 DIGITS = {"node_hours": 3, "cost_usd": 4}
 
@@ -50,45 +49,71 @@ def main() -> None:
     args = parser.parse_args()
     config = msgspec.json.decode(args.config.read_bytes(), type=Config)
     how = msgspec.json.decode(args.submission.read_bytes(), type=Submission)
-    made = costed_plan.make(config, Manifest.read(args.manifest), args.runs_dir)
-    made = submission.added(made, config, how)
-    rows = [msgspec.structs.asdict(row) for row in made.rows]
+    planned = Manifest.read(args.manifest)
+    made = costed_plan.make(config, planned, args.runs_dir)
+    points, warnings = answered(made, config, how)
+    if not how.deploys_software:
+        specs = [run.spec for run in planned.runs]
+        due = {row.point for row in points if row.runs}
+        problem = gpu_libraries.problem((s for s in specs if s.point in due), config)
+        warnings += [one_line(problem)] if problem else []
+    rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(costed_plan.COLUMNS), dtype=object)
     table.to_csv(args.csv, index=False)
-    args.md.write_text(markdown(made, config))
+    args.md.write_text(markdown(made, points, config, warnings))
     print(args.md.read_text())
 
 
-def markdown(made: costed_plan.Plan, config: Config) -> str:
-    """The plan to read: the rows, the sbatch lines, the sums, and what they do not say."""
+def answered(
+    made: costed_plan.Plan, config: Config, how: Submission
+) -> tuple[list[PointRow], list[str]]:
+    """The rows of the points with their submission and Slurm's answer, and what is wrong."""
+    rows = submission.added(costed_plan.of_points(made.rows), config, how)
+    if how.executor != "slurm":
+        return rows, []
+    try:
+        rows = preflight.added(rows, config, how)
+    except preflight.NoSlurmError as error:
+        return rows, [f"Slurm was not asked: {error}."]
+    said: dict[str, list[PointRow]] = {}
+    for row in rows:
+        if row.slurm:
+            verb = "refuses" if row.starts == "refused" else "would let wait"
+            said.setdefault(f"Slurm {verb} {row.platform}, %s: {row.slurm}", []).append(row)
+    return rows, [text % preflight.shapes(group) for text, group in said.items()]
+
+
+def markdown(
+    made: costed_plan.Plan,
+    points: Sequence[PointRow],
+    config: Config,
+    warnings: Sequence[str] = (),
+) -> str:
+    """The plan to read: the points, the sbatch lines, the sums, and what they do not say."""
     lines: dict[str, int] = {}
-    for row in made.runs:
-        if row.is_sbatch:
-            lines.setdefault(template(row), len(lines) + 1)
-    parts = [formats.markdown(runs_shown(made.rows, lines)), *([SUBMITTED] if lines else [])]
+    for row in points:
+        if row.is_sbatch and row.submission:
+            lines.setdefault(row.submission, len(lines) + 1)
+    parts = [formats.markdown(points_shown(points, lines)), *([SUBMITTED] if lines else [])]
     for line, number in lines.items():
         parts.append(f"sbatch {number}:\n\n```bash\n{line}\n```\n")
-    parts.append(formats.markdown(totals_shown(made, config), level=2))
+    parts.append(formats.markdown(totals_shown(made, points, config, warnings), level=2))
     return "\n".join(parts)
 
 
-def template(row: PlanRow) -> str:
-    """The sbatch line without what only the run's own name makes different."""
-    return (row.submission or "").replace(row.run_name, submission.RUN)
-
-
-def runs_shown(rows: Sequence[PlanRow], lines: Mapping[str, int]) -> TextTable:
-    """One row per run and per excluded point; axes that are the same everywhere stand above."""
-    values = {axis: {getattr(row, axis) for row in rows} for axis in AXES if axis != "nodes"}
+def points_shown(rows: Sequence[PointRow], lines: Mapping[str, int]) -> TextTable:
+    """One row per point; axes that are the same everywhere stand above."""
+    values = {axis: {getattr(row, axis) for row in rows} for axis in NAMING if axis != "nodes"}
     fixed = {axis: found.pop() for axis, found in values.items() if len(found) == 1}
-    names = [*(axis for axis in AXES if axis not in fixed), *SHOWN]
+    shown = [name for name in SHOWN if name != "starts" or any(row.starts for row in rows)]
+    names = [*(axis for axis in NAMING if axis not in fixed), *shown]
     cells = ([cell(name, row, lines) for name in names] for row in rows)
     above = f"All: {', '.join(f'{axis} {value}' for axis, value in fixed.items())}."
     title = "Plan of the runs that are still to do"
     return TextTable.of(title, names, cells, (), above if fixed else "")
 
 
-def cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
+def cell(name: str, row: PointRow, lines: Mapping[str, int]) -> str:
     """A value as it is read; of the sbatch line its number in `lines`."""
     if name == "feasibility":
         started = not row.reason.startswith("missing: ")
@@ -97,8 +122,8 @@ def cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
     if value is None:
         unknown = name == "cost_usd" and row.feasibility != costed_plan.EXCLUDED
         return "unknown" if unknown else MISSING
-    if name == "submission" and template(row) in lines:
-        return f"sbatch {lines[template(row)]}"
+    if name == "submission" and row.submission in lines:
+        return f"sbatch {lines[row.submission]}"
     if name == "gpus" and row.devices == LOGICAL:
         # what Slurm may give out as GPUs trains on parts of a CPU
         return Number(f"{value} logical", value)
@@ -112,14 +137,16 @@ def clock(duration_s: float) -> Number:
     return Number(str(datetime.timedelta(seconds=round(duration_s))), duration_s)
 
 
-def totals_shown(made: costed_plan.Plan, config: Config) -> TextTable:
+def totals_shown(
+    made: costed_plan.Plan, points: Sequence[PointRow], config: Config, warnings: Sequence[str]
+) -> TextTable:
     """The sums for each platform and for all, with notes on them and on the budget."""
     platforms = dict.fromkeys(row.platform for row in made.runs)
     groups = {p: [row for row in made.runs if row.platform == p] for p in platforms}
     rows = [[name, *sums(costed_plan.total(runs))] for name, runs in groups.items()]
     rows.append(["all", *sums(costed_plan.total(made.runs))])
     names = ["platform", "runs", "node_hours", "cost_usd", "one after the other"]
-    return TextTable.of("Totals", names, rows, notes(made, config))
+    return TextTable.of("Totals", names, rows, [*warnings, *notes(made, points, config)])
 
 
 def sums(total: costed_plan.Total) -> list[str]:
@@ -130,7 +157,7 @@ def sums(total: costed_plan.Total) -> list[str]:
     return [rounded(total.runs, 0), rounded(total.node_hours, 3), cost, clock(total.duration_s)]
 
 
-def notes(made: costed_plan.Plan, config: Config) -> list[str]:
+def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) -> list[str]:
     """What the numbers mean, what they leave out, and whether the budget allows them."""
     wanted, excluded = made.finished + made.stale + len(made.runs), len(made.rows) - len(made.runs)
     found = [f"{made.finished} of {wanted} runs are finished and cost nothing."]
@@ -145,12 +172,18 @@ def notes(made: costed_plan.Plan, config: Config) -> list[str]:
     if made.elsewhere:
         found.append(f"{made.elsewhere} runs are not on the chosen cluster {config.cluster}.")
     found.append(
-        "duration: median wall time, from launch to teardown, of the valid runs of the same point, "
+        "duration: of one run: median wall time, from launch to teardown, of the valid runs of the "
+        "same point, "
         f"else the platform's runtime_min ({costed_plan.TIME_LIMIT}). "
         "Neither queue nor repeated attempts. Node-hours are nodes x duration, also where nodes "
         "are processes of one machine."
     )
-    assumed = (row for row in made.runs if row.duration_from == costed_plan.TIME_LIMIT)
+    if any(row.starts for row in points):
+        found.append(
+            "starts: when Slurm would start one run of the row, if nothing else were submitted "
+            "(`sbatch --test-only`); local time."
+        )
+    assumed = (row for row in points if row.duration_from == costed_plan.TIME_LIMIT)
     if any(not row.is_sbatch for row in assumed):
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
     if unpriced := costed_plan.total(made.runs).unpriced:

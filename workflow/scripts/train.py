@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Run one training run: start its ranks, watch them, check what they got, write the record.
 
-INPUTS   the prepared dataset (--dataset-file; none for a user's program), the run's specification
-         (--spec)
+INPUTS   the prepared dataset (--dataset-file; none for a program that has its own data), the run's
+         specification (--spec)
 OUTPUTS  run.json (--record), steps.csv and events.jsonl beside it; attempt=<n>/ with every rank's
          log; after a failure failure.json with the cause, and no run.json
 """
@@ -36,22 +36,22 @@ SCRIPTS = Path(__file__).resolve().parent
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     launching.add_arguments(parser, RunSpec)
-    what = "file of prepare_dataset; none for a user's program"
+    what = "file of prepare_dataset; none for a program that has its own data"
     parser.add_argument("--dataset-file", type=Path, nargs="?", help=what)
     parser.add_argument("--record", type=Path, required=True, help="the run.json to write")
     args = parser.parse_args()
     spec: RunSpec = args.spec
-    if args.dataset_file is None and not spec.recipe.program:
+    if args.dataset_file is None and spec.dataset is not None:
         parser.error("--dataset-file: missing")
 
     def work(attempt: Attempt) -> Cause | None:
         limits = launching.limits_of(args)
         code = user_source.of_run(spec).checksums()
-        if spec.recipe.program:
-            data, script, arguments = None, "program_rank.py", []
-        else:
+        script = "program_rank.py" if spec.recipe.program else "train_rank.py"
+        data, arguments = None, []
+        if args.dataset_file is not None:
             data = prepared_data.describe(args.dataset_file, spec.recipe)
-            script, arguments = "train_rank.py", ["--dataset-file", str(args.dataset_file)]
+            arguments = ["--dataset-file", str(args.dataset_file)]
         cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, limits)
         return cause or finish(args.record, spec, attempt, data, code)
 
@@ -63,8 +63,8 @@ def finish(
 ) -> Cause | None:
     """Check what the ranks left and write the record; the cause if the run does not count.
 
-    `data` is what the ranks were to read, None for a user's program; `code` has the checksums of
-    the user's code that they were to load.
+    `data` is what the ranks were to read, None for a program that has its own; `code` has the
+    checksums of the user's code that they were to load.
     """
     reports = rank_files.training_reports(attempt.scratch)
     if wrong := checks.violations(spec, data, reports):
@@ -85,7 +85,8 @@ def finish(
         *checks.unchecked(spec, reports),
         *(f"which code the ranks loaded: {name} was changed during the run" for name in changed),
     )
-    data = run_results.counted(data, reports) if data else None
+    if data and not spec.recipe.program:
+        data = run_results.counted(data, reports)
     environment = Environment(**asdict(origin), dataset=data, unchecked=unchecked)
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
     events.write(path.with_name(run_record.EVENTS), merged)

@@ -37,8 +37,8 @@ def blocks(*given: dict[str, Any]) -> Change:
 
 NAMES = [
     ("platform", "clustr", "did you mean 'cluster'? allowed: cluster, laptop"),
-    ("model", "mnist_cn", "did you mean 'mnist_cnn'? allowed: cifar10_cnn, mnist_cnn"),
-    ("strategy", "miror", "did you mean 'mirrored'? allowed: mirrored, multi_worker_mirrored"),
+    ("model", "mnist_cn", "did you mean 'mnist_cnn'? allowed: cifar10_cnn, "),
+    ("strategy", "miror", "did you mean 'mirrored'? allowed: "),
     ("recipe", "strong", "allowed: weak"),
 ]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, manifest_of, raw_config
-from tfscaling.study import configuration, grid, run_spec
+from tfscaling.study import configuration, grid, run_spec, variants
 from tfscaling.study.config import OWN_STRATEGY, PROGRAM
 from tfscaling.study.configuration import ConfigError
 from tfscaling.study.manifest import OF_PROGRAM, Grid
@@ -51,6 +51,42 @@ def test_placeholders_are_filled_in() -> None:
     assert run.spec.point.recipe == "script+depth=true"
 
 
+DATASETS = """
+def arrays(size, kind="x"): ...
+def read(context): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("dataset", "parameters", "key", "words"),
+    [
+        ("sets:arrays", {"size": 3}, None, ""),
+        ("sets:arrays", {}, "parameters: {}", "argument size of sets:arrays has no default"),
+        ("sets:read", {}, 'dataset: "sets:read"', "a pipeline without `prepare(folder)` has no"),
+    ],
+)
+def test_a_dataset_is_prepared_for_a_program(
+    dataset: str,
+    parameters: dict[str, Any],
+    key: str | None,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sets.py").write_text(DATASETS)
+    recipe = {"program": ["{dataset}"], "dataset": dataset, "parameters": parameters}
+    if key is None:
+        spec = expand(recipe).runs[0].spec
+        assert (spec.dataset, variants.data_of(spec)) == (dataset, f"{dataset}+size=3")
+        assert spec.filled("in={dataset}", Path("/own"), Path("/data.npz")) == "in=/data.npz"
+        return
+    with pytest.raises(ConfigError) as caught:
+        expand(recipe)
+    assert str(caught.value).startswith(f"config.yaml: recipes.script.{key}")
+    assert words in str(caught.value)
+
+
 def test_an_environment_is_a_parameter_only_where_it_is_given() -> None:
     (run, _), (own, _) = expand({}).runs, expand({"environment": sys.prefix}).runs
     assert "environment" not in run_spec.encode(run.spec)
@@ -75,7 +111,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "a_line": ({"program": ["a 'b c'"]}, "program[0]", "a list of words, ['a', 'b c']"),
     "a_number": ({"program": ["a", 8]}, "program[1]", "write the text in quotes"),
     "key_of_the_trainer": ({"learning_rate": 0.1}, "learning_rate", "say it in `program`"),
-    "dataset": ({"dataset": "mnist"}, "dataset", "say it in `program`"),
+    "dataset": ({"dataset": "mnist"}, "dataset", "no word of `program` names {dataset}"),
+    "no_dataset": ({"program": ["x", "{dataset}"]}, "program[1]", "unknown placeholder {dataset}"),
+    "parameter_of_no_dataset": (
+        {"program": ["{dataset}"], "dataset": "mnist", "parameters": {"size": 3}},
+        "parameters.size", "no word of `program` names {parameters.size}"),
     "observe": ({"observe": "fits"}, "observe", "allowed: nothing, fit, events"),
     "no_patterns": ({"observe": "output"}, "patterns", "`observe: output` needs patterns"),
     "patterns": ({"patterns": {"loss": "(a)"}}, "patterns", "`observe: output`"),

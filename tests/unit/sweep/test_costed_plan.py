@@ -140,6 +140,18 @@ def test_totals(tmp_path: Path) -> None:
     assert costed_plan.total([]) == costed_plan.Total(0, 0.0, 0.0, 0.0, ())
 
 
+def test_runs_of_a_point_are_one_row_unless_their_reasons_differ(tmp_path: Path) -> None:
+    config = config_of(repeats=3, **PRICE)
+    write_failure(tmp_path, planned_runs(config)[1])
+    rows = costed_plan.of_points(plan_of(config, tmp_path).rows)
+    assert [(row.nodes, row.runs, row.reason.split(":")[0]) for row in rows] == [
+        (1, 2, "missing"), (1, 1, "failed"), (2, 3, "missing"),
+        (9, None, "9 nodes exceed nodes_max 8"),
+    ]  # fmt: skip
+    assert (rows[2].duration_s, rows[2].node_hours) == (1800.0, pytest.approx(3.0))
+    assert rows[2].cost_usd == pytest.approx(10.8)
+
+
 # --- the budget ---
 
 
@@ -195,9 +207,10 @@ def test_the_schema_refuses(budget: dict[str, Any]) -> None:
         config_of(budget)
 
 
-def page(config: dict[str, Any], folder: Path, executor: str = "slurm") -> str:
+def page(config: Config, folder: Path, executor: str = "slurm") -> str:
     made = plan_of(config, folder)
-    return script.markdown(submission.added(made, config, described(executor)), config)
+    rows = submission.added(costed_plan.of_points(made.rows), config, described(executor))
+    return script.markdown(made, rows, config)
 
 
 def table_rows(text: str) -> list[list[str]]:
@@ -210,10 +223,11 @@ def table_rows(text: str) -> list[list[str]]:
 def test_the_page_has_every_row_one_line_for_each_geometry_and_the_sums(tmp_path: Path) -> None:
     text = page(config_of(repeats=2, **PRICE), tmp_path)
     header, *rows = table_rows(text)
-    assert header[:5] == ["nodes", "repeat", "tasks", "gpus", "cpus_per_task"]
-    assert [row[-1] for row in rows[:5]] == ["sbatch 1", "sbatch 1", "sbatch 2", "sbatch 2", "–"]
-    assert rows[2][5:9] == ["0:30:00", "time limit", "1.000", "3.6000"]
-    assert rows[4][-2] == "excluded (9 nodes exceed nodes_max 8)"
+    assert header[:5] == ["nodes", "runs", "tasks", "gpus", "cpus_per_task"]
+    assert [row[-1] for row in rows[:3]] == ["sbatch 1", "sbatch 2", "–"]
+    assert rows[1][1] == "2"
+    assert rows[1][5:9] == ["0:30:00", "time limit", "2.000", "7.2000"]
+    assert rows[2][-2] == "excluded (9 nodes exceed nodes_max 8)"
     assert text.count("\nsbatch --parsable") == 2
     assert "rule_train/<run>/%j.log" in text
     assert ["all", "4", "3.000", "10.80", "2:00:00"] in rows
@@ -321,9 +335,8 @@ def test_the_budget_counts_benchmarks_and_the_plan_says_so(tmp_path: Path) -> No
     assert (
         "the 2 runs and the benchmarks (1) still to do are estimated at 2.50 node-hours" in refusal
     )
-    made = plan_of(config, tmp_path / "runs")
-    page = script.markdown(submission.added(made, config, described("local")), config)
-    assert "1 benchmarks to do, at most 1.000 node-hours and 3.60 US dollars (time" in page
+    text = page(config, tmp_path / "runs", "local")
+    assert "1 benchmarks to do, at most 1.000 node-hours and 3.60 US dollars (time" in text
 
 
 # --- a user's data, once it is prepared ---

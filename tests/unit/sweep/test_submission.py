@@ -20,7 +20,7 @@ from tfscaling.study import configuration, platforms
 from tfscaling.study.config import AXES
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.platforms import Resource
-from tfscaling.sweep import submission
+from tfscaling.sweep import costed_plan, submission
 from tfscaling.sweep.costed_plan import PlanRow
 from tfscaling.sweep.submission import Submission
 
@@ -80,6 +80,11 @@ def submitted_by_the_plugin(
     return call
 
 
+def run_name(row: PlanRow) -> str:
+    """What the plugin calls a run, in the job's comment and in a folder."""
+    return "_".join(str(getattr(row, axis)) for axis in AXES).replace("/", "_")
+
+
 PLATFORMS: dict[str, dict[str, Any]] = {
     "plain": {},
     "partition": {"partition": "v100 x4"},
@@ -105,7 +110,7 @@ def test_the_line_is_the_one_that_the_plugin_hands_to_the_shell(
     platform = config_of(**PLATFORMS[name]).platforms["cluster"]
     resources = platforms.slurm_resources(platform, shape)
     row = replace(plan_of(config_of(), Path("nowhere")).rows[0], model="own.models:vgg")
-    line = submission.sbatch_line(resources, row.run_name, described())
+    line = submission.sbatch_line(resources, run_name(row), described())
     assert line == submitted_by_the_plugin(resources, row, monkeypatch)
 
 
@@ -124,7 +129,7 @@ def test_the_settings_of_the_profile_reach_the_line(
         config_of(partition="cpu").platforms["cluster"], Geometry(2, 1, 0)
     )
     row = plan_of(config_of(), Path("nowhere")).rows[0]
-    line = submission.sbatch_line(resources, row.run_name, described(**settings))
+    line = submission.sbatch_line(resources, run_name(row), described(**settings))
     assert line == submitted_by_the_plugin(resources, row, monkeypatch, **settings)
 
 
@@ -148,6 +153,15 @@ def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
     assert "rule_tfs_train_wildcards_a_1" in line
 
 
+def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path) -> None:
+    config = config_of(repeats=2)
+    rows = submission.added(
+        costed_plan.of_points(plan_of(config, tmp_path).rows), config, described()
+    )
+    assert [row.is_sbatch for row in rows] == [True, True, False]
+    assert "/rule_train/<run>/%j.log" in (rows[0].submission or "")
+
+
 def test_what_the_plugin_refuses_is_said_in_the_plan() -> None:
     platform = config_of(extra="--partition=other").platforms["cluster"]
     line = submission.sbatch_line(
@@ -159,23 +173,22 @@ def test_what_the_plugin_refuses_is_said_in_the_plan() -> None:
 def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
     config = configuration.validate(raw)
-    made = plan_of(config, tmp_path)
-    local = submission.added(made, config, described("local"))
-    assert {row.platform: row.submission for row in local.runs} == {
+    rows = costed_plan.of_points(plan_of(config, tmp_path).rows)
+    local = submission.added(rows, config, described("local"))
+    assert {row.platform: row.submission for row in local} == {
         "laptop": "runs on this machine", "cluster": submission.NO_SLURM,
     }  # fmt: skip
-    made = submission.added(made, config, described("lsf"))
-    assert made.runs[0].submission == "by Snakemake's executor lsf"
+    first, *_ = submission.added(rows, config, described("lsf"))
+    assert first.submission == "by Snakemake's executor lsf"
 
 
 def test_a_workflow_without_executor_settings_and_defaults_is_described() -> None:
     workflow = SimpleNamespace(
         executor_plugin=SimpleNamespace(name="local"), executor_settings=None,
         resource_settings=SimpleNamespace(default_resources=None), workdir_init="/p",
+        deployment_settings=SimpleNamespace(deployment_method={"conda"}),
     )  # fmt: skip
     assert submission.describe(workflow) == Submission(
-        executor="local", settings={}, default_resources={}, workdir="/p", rule="train"
-    )
-
-
-# --- the page ---
+        executor="local", settings={}, default_resources={}, workdir="/p", rule="train",
+        deploys_software=True,
+    )  # fmt: skip

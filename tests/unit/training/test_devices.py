@@ -60,6 +60,11 @@ def test_message_tells_what_was_asked_seen_and_exported() -> None:
     )
     assert message == (
         "GPUs requested for this task: 4; GPUs that TensorFlow sees: 1; CUDA_VISIBLE_DEVICES=0, "
-        "SLURM_STEP_GPUS=(not set), SLURM_JOB_GPUS=(not set), SLURM_GPUS_ON_NODE=1. "
-        "Without GPUs, `devices: logical` in the platform splits the CPU instead."
+        "SLURM_STEP_GPUS=(not set), SLURM_JOB_GPUS=(not set), SLURM_GPUS_ON_NODE=1."
     )
+
+
+def test_without_any_gpu_the_libraries_are_named_first_and_logical_devices_last() -> None:
+    message = devices.missing_gpus(2, 0, {})
+    places = [message.index(way) for way in ("make setup CUDA=1", "driver", "devices: logical")]
+    assert places == sorted(places)

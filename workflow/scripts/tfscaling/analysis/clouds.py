@@ -19,7 +19,7 @@ from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant,
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.significance import SUPPORTED, Difference, Samples, as_costs, difference
-from tfscaling.tables.table_rows import Row, metric_of, point_of, rows_of
+from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of, rows_of
 from tfscaling.tables.wording import varying
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
@@ -123,7 +123,7 @@ def _as_point(result: PublishedResult, platform: Platform | None) -> Row:
 def _ordered(a: Row, b: Row, metric: str) -> tuple[Row, Row] | None:
     """(the point with the better median, the other); None where one has no value."""
     value_a, value_b = a[metric], b[metric]
-    if pd.isna(value_a) or pd.isna(value_b):
+    if not is_known(value_a) or not is_known(value_b):
         return None
     higher = metric_of(metric, a).is_higher_better
     return (a, b) if (value_a > value_b) == higher else (b, a)
@@ -209,11 +209,13 @@ def page_table(table: pd.DataFrame) -> TextTable:
 
 
 def _margin(row: Row) -> str:
-    if pd.isna(row["margin"]):
+    if not is_known(row["margin"]):
         return MISSING
     is_gap = row["margin_kind"] == GAP
     digits = metrics.named(row["metric"]).digits if is_gap else 2
-    interval = "" if pd.isna(row["low"]) else f" ({row['low']:.{digits}f}–{row['high']:.{digits}f})"
+    interval = ""
+    if is_known(row["low"]):
+        interval = f" ({row['low']:.{digits}f}–{row['high']:.{digits}f})"
     return Number(f"{'by ' * is_gap}{row['margin']:.{digits}f}{interval}", row["margin"])
 
 
@@ -223,7 +225,7 @@ def _winner(row: Row | None) -> str:
     is_gap = row["margin_kind"] == GAP
     digits = metrics.named(row["metric"]).digits if is_gap else 2
     margin = f"{'by ' * is_gap}{row['margin']:.{digits}f}"
-    if pd.notna(row["low"]):
+    if is_known(row["low"]):
         margin += f", {row['low']:.{digits}f}–{row['high']:.{digits}f}"
     doubt = "" if row["verdict"] == SUPPORTED else f": {row['verdict']}"
     return f"{row['winner']} ({margin}){doubt}"
@@ -233,7 +235,7 @@ def notes(table: pd.DataFrame, study: Study) -> list[str]:
     """How to read the tables, for how many comparisons they hold, which points take no part."""
     lines = list(NOTES)
     comparisons = table.loc[table["source"] == "measured", "comparisons"].max()
-    if pd.notna(comparisons) and comparisons > 0:
+    if is_known(comparisons) and comparisons > 0:
         lines.append(
             f"Intervals, and winners without a remark, hold with {CONFIDENCE:.0%} for all "
             f"{comparisons:.0f} comparisons of measured points together."

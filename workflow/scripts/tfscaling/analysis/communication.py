@@ -25,7 +25,7 @@ from tfscaling.study.run_spec import BenchmarkSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import TextTable, cell, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, median_interval
-from tfscaling.tables.table_rows import Row, point_of, rows_of
+from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
 
 #: What there is of a point's benchmark; others are those of `runs_table.why_no_record`.
 OK, STALE, EXCLUDED = "ok", "stale", "excluded"
@@ -86,7 +86,7 @@ def table(study: Study) -> pd.DataFrame:
 
 def _row(point: Row, planned: PlannedBenchmark | None, folder: Path) -> Row:
     names = (*POINT_AXES, "runs", "replicas", "step_time_s", "compute_time_s")
-    row: Row = {name: point[name] if pd.notna(point[name]) else None for name in names}
+    row: Row = {name: point[name] if is_known(point[name]) else None for name in names}
     if planned is None:
         return row | {"status": EXCLUDED, "reason": point["reason"]}
     if planned.spec is None:
@@ -182,7 +182,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
 def _cells(row: Row, axes: Sequence[str]) -> dict[str, str]:
     cells = {axis: cell(axis, row) for axis in axes} | {"status": row["status"]}
     cells |= {name: rounded(row[name], 0) for name in ("replicas", "gradient_bytes")}
-    is_interval = pd.notna(row["all_reduce_time_s_low"])
+    is_interval = is_known(row["all_reduce_time_s_low"])
     ends: tuple[str, str] = ("low", "high") if is_interval else ("min", "max")
     cells["all_reduce_time_s"] = rounded(
         row["all_reduce_time_s"], 4, *_pair(row, "all_reduce_time_s", ends)

@@ -17,12 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from tfscaling.records.metrics import QUALITY
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import Samples
-from tfscaling.tables.table_rows import Row, point_of
+from tfscaling.tables.table_rows import Row, is_known, point_of
 
 #: Metric → the cost that decides between points that are equally good by it.
 COSTS = {
@@ -89,7 +88,7 @@ class Contest:
 def preferred(goal: str, near: Sequence[Row]) -> tuple[Row, str]:
     """(the point to take of those that are all near enough to the best, why)."""
     left, cost = list(near), COSTS.get(goal)
-    if cost and all(pd.notna(row[cost]) for row in near):
+    if cost and all(is_known(row[cost]) for row in near):
         least = min(row[cost] for row in near)
         left = [row for row in near if row[cost] == least]
         if len(left) == 1:

@@ -30,6 +30,7 @@ from tfscaling.tables.table_rows import (
     NOT_MEASURED,
     Row,
     columns_of,
+    is_known,
     metric_of,
     point_of,
     qualities_of,
@@ -110,7 +111,7 @@ def _title(goal: str, rows: Sequence[Row]) -> str | None:
         return GOALS[goal] + quality.title
     if goal not in OF_ALL_RUNS:
         return GOALS[goal]
-    target = next((target_text(row) for row in rows if pd.notna(row["target"])), None)
+    target = next((target_text(row) for row in rows if is_known(row["target"])), None)
     return None if target is None else GOALS[goal] + f"{target.name} {target.value}"
 
 
@@ -120,14 +121,17 @@ def _chosen(
     """The choice with what the runs say of its goal."""
     goal, indifference = choice.goal, choice.indifference
     known = ranked(goal, measured)
-    without = _without(goal, [row for row in measured if pd.isna(row[goal])], len(known), vary)
+    unknown = [row for row in measured if not is_known(row[goal])]
+    without = _without(goal, unknown, len(known), vary)
     if not known:
         return replace(choice, text=without)
     is_higher_better = metric_of(goal, known[0]).is_higher_better
-    enough = [row for row in known if samples.has_enough(goal, point_of(row))]
-    few = [row for row in known if not any(row is other for other in enough)]
-    if not any(row is known[0] for row in enough):
-        best = known[0]
+    enough: list[Row] = []
+    few: list[Row] = []
+    for row in known:
+        (enough if samples.has_enough(goal, point_of(row)) else few).append(row)
+    best = known[0]
+    if few and few[0] is best:
         made = f"{best['runs']} run{'s' if best['runs'] > 1 else ''}"
         extreme = "greatest" if is_higher_better else "smallest"
         text = (
@@ -161,7 +165,7 @@ def _chosen(
 
 def ranked(goal: str, rows: Sequence[Row]) -> list[Row]:
     """Those of these points that have the metric, the best median first, fewest nodes before."""
-    known = [row for row in rows if pd.notna(row[goal])]
+    known = [row for row in rows if is_known(row[goal])]
     if not known:
         return []
     sign = -1 if metric_of(goal, known[0]).is_higher_better else 1
@@ -182,7 +186,7 @@ def _taken_text(
     """
     taken = contest.taken
     metrics = dict.fromkeys((goal, COSTS.get(goal, goal)) if len(contest.near) > 1 else (goal,))
-    values = ", ".join(value(name, taken) for name in metrics if pd.notna(taken[name]))
+    values = ", ".join(value(name, taken) for name in metrics if is_known(taken[name]))
     named = f"{point_name(taken, vary)}: {values}{remark(taken, samples)}"
     if not contest.comparisons:
         return f"The only point with enough runs is {named}; it is compared with none."
@@ -223,7 +227,7 @@ def _rivals_text(
 def _without(goal: str, rows: Sequence[Row], known: int, vary: Sequence[str]) -> str:
     """Why measured points take no part in the choice; nothing if all do."""
     short = [row for row in rows if goal in OF_ALL_RUNS and not all_at_target(row)]
-    others = [row for row in rows if not any(row is other for other in short)]
+    others = [row for row in rows if goal not in OF_ALL_RUNS or all_at_target(row)]
     lack = metric_of(goal, rows[0]).title if goal == QUALITY and rows else "price"
     if not known and not others:
         return "No point reached the target in all its runs."

@@ -17,7 +17,7 @@ from tfscaling.tables.display import TextTable, cell, headed, quality_name
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.pareto import pareto_set
 from tfscaling.tables.significance import INCONCLUSIVE
-from tfscaling.tables.table_rows import QUALITY_COLUMNS, Row, point_of, rows_of
+from tfscaling.tables.table_rows import QUALITY_COLUMNS, Row, is_known, point_of, rows_of
 from tfscaling.tables.wording import counted, listed, point_name, varying
 
 _WEIGHED = ("execution_time_s", "cost_usd", QUALITY)
@@ -52,7 +52,7 @@ def pareto(study: Study) -> pd.DataFrame:
     for rows in study.works.values():
         measured, _ = split(rows, study.samples)
         names = _weighed(measured)
-        known = [row for row in measured if all(pd.notna(row[name]) for name in names)]
+        known = [row for row in measured if all(is_known(row[name]) for name in names)]
         kept += [known[position] for position in pareto_set(known, names)]
     shown = [name for name in SPREAD if name in (*_WEIGHED, *OF_ALL_RUNS)]
     ends = [f"{name}_{end}" for name in shown for end in ("min", "max", "low", "high")]
@@ -62,7 +62,7 @@ def pareto(study: Study) -> pd.DataFrame:
 
 def _weighed(measured: Sequence[Row]) -> list[str]:
     """The metrics that decide who beats whom."""
-    priced = all(pd.notna(row["cost_usd"]) for row in measured)
+    priced = all(is_known(row["cost_usd"]) for row in measured)
     return [name for name in _WEIGHED if name != "cost_usd" or priced]
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import pandas as pd
-
 from tfscaling.records.run_states import RunState
 from tfscaling.tables.comparison import (
     OTHER_WORK,
@@ -20,7 +18,7 @@ from tfscaling.tables.comparison import (
     runs_differ,
 )
 from tfscaling.tables.significance import Samples
-from tfscaling.tables.table_rows import Row, point_of
+from tfscaling.tables.table_rows import Row, is_known, point_of
 from tfscaling.tables.wording import counted, listed, point_name
 
 #: Points that share these do the same work.
@@ -98,4 +96,4 @@ def works_of(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def _is_known(row: Row, name: str) -> bool:
-    return name in row and bool(pd.notna(row[name]))
+    return name in row and is_known(row[name])

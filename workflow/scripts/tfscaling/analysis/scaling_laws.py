@@ -15,7 +15,7 @@ from tfscaling.analysis.scaling_models import MODELS, best, fit, statement
 from tfscaling.study.config import LINE_AXES
 from tfscaling.tables.display import MISSING, Number, TextTable, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE
-from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
+from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
 
 FITTED, REFUSED = "fitted", "refused"
 #: Points that share these are what a law is fitted to.
@@ -127,7 +127,7 @@ def as_text(laws: pd.DataFrame) -> TextTable:
         cells["runs"] = rounded(row["runs"], 0)
         for name in ("sigma", "kappa"):
             ends = Estimate(*(row[f"{name}{end}"] for end in ("", "_low", "_high")))
-            cells[name] = MISSING if pd.isna(ends.value) else Number(str(ends), ends.value)
+            cells[name] = Number(str(ends), ends.value) if is_known(ends.value) else MISSING
         errors = f"{row['loo_error_median']:.1%}, at most {row['loo_error_max']:.1%}"
         cells["error if left out"] = Number(errors, row["loo_error_median"]) if fitted else MISSING
         cells["least time at n"] = Number(row["best"], row["best_n"]) if fitted else MISSING

@@ -19,9 +19,6 @@ from tfscaling.records.prepared_data import DatasetFacts
 from tfscaling.study import user_code
 from tfscaling.study.user_code import Given
 
-#: The function of a pipeline's module that makes files once, and its argument.
-PREPARE, FOLDER = "prepare", "folder"
-
 
 @dataclass(frozen=True)
 class PipelineContext:
@@ -46,14 +43,14 @@ def prepare(function: str, name: str, output: Path, parameters: Given) -> Datase
 
     `name` is that of what is prepared. Whatever the module's function raises is passed on.
     """
-    preparing = f"{function.partition(':')[0]}:{PREPARE}"
+    preparing = user_code.preparing(function)
     folder = prepared_data.files_folder(output)
     source = f"pipeline {function}"
-    if _prepares(preparing):
+    if preparing is not None:
         new = folder.with_name(f"{folder.name}.new")
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
-        user_code.call(preparing, {**parameters, FOLDER: new})
+        user_code.call(preparing, {**parameters, user_code.FOLDER: new})
         shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
         source += f", files by {preparing}"
@@ -64,15 +61,6 @@ def prepare(function: str, name: str, output: Path, parameters: Given) -> Datase
         examples=None,
         pipeline=function,
     )
-
-
-def _prepares(function: str) -> bool:
-    """Whether the module has a function that takes the folder."""
-    try:
-        found = user_code.arguments(function)
-    except user_code.UserCodeError:
-        return False
-    return found is not None and FOLDER in found.names
 
 
 def arrays_of(dataset: Any) -> Any:

@@ -37,6 +37,7 @@ from tfscaling.records import (
     observed_mllog,
     observed_output,
     observed_tensorboard,
+    prepared_data,
     program_results,
 )
 from tfscaling.records.events import EventLog
@@ -64,8 +65,11 @@ _STACKS_INTERVAL_S = 1.0
 class UserProgram:
     """The program of a run on this rank; `run` starts it and waits."""
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, dataset_file: Path | None = None) -> None:
         self._spec = spec
+        self._dataset: Path | None = None
+        if dataset_file is not None and spec.dataset is not None:
+            self._dataset = prepared_data.given_to_program(spec.dataset, dataset_file)
         self._child: subprocess.Popen[bytes] | None = None
         self._output_bytes = 0
         self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
@@ -82,7 +86,10 @@ class UserProgram:
         rank, events = context.cluster.rank, context.events
         own = (context.folder / f"rank-{rank}.files").resolve()
         own.mkdir(exist_ok=True)
-        words = [self._spec.filled(word, own) for word in self._spec.recipe.program]
+        if self._dataset is not None and not self._dataset.exists():
+            text = f"{context.host} does not see the prepared dataset {self._dataset}"
+            raise WorkFailedError("FileNotFoundError", text, 1)
+        words = [self._spec.filled(word, own, self._dataset) for word in self._spec.recipe.program]
         os.environ.update(environment(context, self._spec))
         self._report = _report_path(context.folder, rank, self._spec.recipe.observe)
         print("$", subprocess.list2cmdline(words), flush=True)
@@ -176,7 +183,11 @@ class UserProgram:
         recipe = self._spec.recipe
         if recipe.observe == "nothing":
             return None
-        folder = Path(self._spec.filled(recipe.log_folder, own)) if recipe.log_folder else None
+        folder = (
+            Path(self._spec.filled(recipe.log_folder, own, self._dataset))
+            if recipe.log_folder
+            else None
+        )
         try:
             if recipe.observe == "tensorboard" and folder:
                 return observed_tensorboard.read(folder)

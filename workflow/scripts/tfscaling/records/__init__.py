@@ -20,6 +20,7 @@ __all__ = [
     "prepared_data",
     "program_results",
     "quality",
+    "queue_notes",
     "rank_report",
     "run_record",
     "run_results",

@@ -423,10 +423,10 @@ def violations(
 ) -> list[str]:
     """What is wrong with a training run, its divergence aside; empty if nothing is.
 
-    `data` is what the ranks were to read; None for a user's program.
+    `data` is what the ranks were to read; None for a user's program that has its own.
     """
     wrong = place_violations(spec, reports)
-    if data is None:
+    if spec.recipe.program or data is None:
         return [*wrong, *program_checks.violations(spec, program_results.of_programs(reports))]
     trained = [report for report in reports if isinstance(report, TrainingReport)]
     for name, check in TRAINING_CHECKS.items():
@@ -437,7 +437,7 @@ def violations(
 
 def divergence(spec: RunSpec, data: PreparedData | None, reports: Sequence[RankReport]) -> str:
     """How the training diverged, or an empty text."""
-    if data is None:
+    if spec.recipe.program or data is None:
         return program_results.divergence(reports)
     trained = [report for report in reports if isinstance(report, TrainingReport)]
     return _finite(spec, data, trained) or ""

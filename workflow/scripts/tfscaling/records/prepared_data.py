@@ -112,6 +112,12 @@ def files_folder(dataset_file: Path) -> Path:
     return dataset_file.with_suffix(".files")
 
 
+def given_to_program(dataset: str, dataset_file: Path) -> Path:
+    """What a program is told of the dataset: the file of its arrays, or a pipeline's folder."""
+    is_pipeline = user_code.is_pipeline(dataset)
+    return (files_folder(dataset_file) if is_pipeline else dataset_file).absolute()
+
+
 def _checksum_here(dataset_file: Path) -> str | None:
     """The checksum of what is prepared here; of a pipeline as its code is now."""
     found = facts(dataset_file)

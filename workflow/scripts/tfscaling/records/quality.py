@@ -32,15 +32,17 @@ def of_epoch(epoch: Epoch, metric: str) -> float | None:
 def of_run(record: RunRecord, quality: Quality) -> Found:
     """The quality after the last epoch, of held-out examples that of the last evaluation."""
     metric, epochs = quality.metric, record.metrics.epochs
-    told = [epoch for epoch in epochs if metric in _names(epoch)]
-    value = of_epoch(told[-1], metric) if told else None
-    if metric in OF_CLASSIFIERS:
-        value = getattr(record.metrics, metric)
-    elif told and not quality.is_held_out and told[-1] is not epochs[-1]:
-        reason = f"{metric} is of epoch {told[-1].epoch}, not of the last, {epochs[-1].epoch}"
-        return Found(None, reason)
-    if value is not None:
+    is_of_record = metric in OF_CLASSIFIERS
+    if is_of_record and (value := getattr(record.metrics, metric)) is not None:
         return Found(value)
+    told = [epoch for epoch in epochs if metric in _names(epoch)]
+    if told and not is_of_record:
+        last = told[-1]
+        if not quality.is_held_out and last is not epochs[-1]:
+            reason = f"{metric} is of epoch {last.epoch}, not of the last, {epochs[-1].epoch}"
+            return Found(None, reason)
+        if (value := of_epoch(last, metric)) is not None:
+            return Found(value)
     if told:
         return Found(None, f"{metric} is not finite")
     known = dict.fromkeys(name for epoch in epochs for name in _names(epoch))

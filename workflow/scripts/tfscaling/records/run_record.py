@@ -268,7 +268,7 @@ class Environment(Origin, frozen=True, kw_only=True):
     """Where the run was made."""
 
     dataset: Annotated[
-        PreparedData | None, Meta(description="Null for a user's program, which has its own data.")
+        PreparedData | None, Meta(description="Null for a user's program that has its own data.")
     ]
     unchecked: Annotated[
         tuple[str, ...],

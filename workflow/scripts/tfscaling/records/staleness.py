@@ -44,8 +44,7 @@ def changed_code(*made_by: tuple[Checksums, Code]) -> str:
     """The same of checksums in a record, each with the code that they are of."""
     found: dict[str, str] = {}
     for used, code in made_by:
-        here = now(code, Path.cwd())
-        if used and here:  # what is not here cannot be compared
+        if used and (here := now(code, Path.cwd())):  # what is not here cannot be compared
             found |= user_source.differences(used, here)
     if not found:
         return ""

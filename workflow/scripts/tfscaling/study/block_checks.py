@@ -70,6 +70,10 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
             elif name not in registry:
                 raise ConfigError(problem(where, name, known(registry, name), sources))
     if with_program:
+        for name in dict.fromkeys(map(variants.base, names)):
+            recipe = config.recipes[name]
+            if recipe.dataset is not None and user_code.is_reference(recipe.dataset):
+                recipe_checks.check_required(recipe.dataset, name, recipe, sources)
         return
     coordinated = [n for n in block.values("strategy") if registries.strategies[n].coordinated]
     bases = dict.fromkeys(map(variants.base, names))

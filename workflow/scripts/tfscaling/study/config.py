@@ -364,7 +364,8 @@ class Recipe(Keys, frozen=True, kw_only=True):
         Annotated[str, Meta(min_length=1, max_length=150)] | None,
         about(
             "The run trains on this dataset, a name or a function of yours as "
-            "`package.module:function`; null takes the model's own."
+            "`package.module:function`; null takes the model's own. A program has its path as "
+            "`{dataset}`."
         ),
     ] = None
     loss: Annotated[
@@ -483,8 +484,8 @@ class Recipe(Keys, frozen=True, kw_only=True):
         about(
             "Every rank starts this program instead of training a model: a list of words, in which "
             "`{epochs}`, `{per_replica_batch_size}`, `{global_batch_size}`, `{seed}`, `{replicas}` "
-            "and `{folder}` (the rank's own) stand for values; see docs/programs.md. An empty list "
-            "trains a model."
+            "and `{folder}` (the rank's own) stand for values, `{dataset}` for the path of the "
+            "prepared dataset; see docs/programs.md. An empty list trains a model."
         ),
     ] = ()
     environment: Annotated[

@@ -13,14 +13,16 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from jsonschema import Draft202012Validator, validators
-from jsonschema.exceptions import ValidationError
 
 from tfscaling.study import schemas, user_code
 from tfscaling.study.config import Config
+
+if TYPE_CHECKING:  # loaded where a configuration is checked, which few programs do
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
 
 #: A configuration as it stands in a file, before it is validated.
 RawConfig = Mapping[str, object]
@@ -50,6 +52,8 @@ CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
 
 def strict_validator(schema: schemas.Schema) -> Draft202012Validator:
     """A validator that takes 2.0 for no integer, NaN for no number, and `$` for the end."""
+    from jsonschema import Draft202012Validator, validators
+
     # JSON Schema takes 2.0 for an integer; a number of nodes is written without a point
     types = Draft202012Validator.TYPE_CHECKER.redefine_many(
         {
@@ -81,6 +85,8 @@ def is_finite(value: Any) -> bool:
 
 def _pattern(_: Any, pattern: str, value: Any, schema: Any) -> Iterator[ValidationError]:
     r"""JSON Schema's patterns: `$` is the end, not before a last newline, `\d` is ASCII."""
+    from jsonschema.exceptions import ValidationError
+
     if isinstance(value, str) and not _compiled(pattern).search(value):
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 

@@ -126,8 +126,8 @@ def _sizes(point: Point, recipe: Recipe, registries: Registries) -> _Sizes:
     except ValueError as error:
         raise _ImpossibleError(str(error)) from None
     jobs = strategy.jobs(geometry, servers)
-    if recipe.program:  # it has its data itself
-        return _Sizes(None, replicas, per_replica, total, jobs)
+    if recipe.program:  # how much it reads of its data is known to it alone
+        return _Sizes(recipe.dataset, replicas, per_replica, total, jobs)
     dataset = registries.dataset(point.model, recipe)
     examples = registries.train_examples.get(dataset)
     if (beyond := beyond_dataset(total, dataset, recipe, examples)) is not None:

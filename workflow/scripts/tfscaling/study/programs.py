@@ -14,13 +14,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tfscaling.study import user_code
 from tfscaling.study.config import OWN_STRATEGY, Block, Recipe
 from tfscaling.study.configuration import known
-from tfscaling.study.run_spec import PLACEHOLDERS
+from tfscaling.study.run_spec import DATASET_PLACEHOLDER, PLACEHOLDERS
 
 #: Keys of a recipe that only the workflow's own trainer reads.
 TRAINER_KEYS = (
-    *("dataset", "loss", "optimizer", "learning_rate", "learning_rate_scaling", "momentum"),
+    *("loss", "optimizer", "learning_rate", "learning_rate_scaling", "momentum"),
     *("train_examples_max", "test_examples_max", "evaluation_interval_epochs"),
     *("steps_per_epoch", "steps_per_execution", "attribution", "precision", "communication"),
     "parameter_servers",
@@ -48,6 +49,7 @@ def problems(recipe: Recipe) -> Iterator[Problem]:
             yield Problem((key,), value, _only_with(key, bool(recipe.program)))
     if recipe.program:
         yield from _wrong_words(recipe)
+        yield from _wrong_dataset(recipe)
         yield from _wrong_environment(recipe)
         yield from _wrong_observation(recipe)
 
@@ -73,7 +75,8 @@ def block_problem(block: Block, with_program: Sequence[str]) -> Problem | None:
 
 def placeholders(recipe: Recipe) -> list[str]:
     """What the recipe's words may name in braces."""
-    return [*PLACEHOLDERS, *(f"parameters.{key}" for key in recipe.parameters)]
+    own = [DATASET_PLACEHOLDER] if recipe.dataset else []
+    return [*PLACEHOLDERS, *own, *(f"parameters.{key}" for key in recipe.parameters)]
 
 
 def word_problem(word: str, names: Sequence[str]) -> str | None:
@@ -129,8 +132,26 @@ def _wrong_words(recipe: Recipe) -> Iterator[Problem]:
 
     text = " ".join([*recipe.program, recipe.log_folder or ""])
     for key, value in recipe.parameters.items():
-        if (named := f"{{parameters.{key}}}") not in text:
+        if (named := f"{{parameters.{key}}}") not in text and not _takes(recipe.dataset, key):
             yield Problem(("parameters", key), value, f"no word of `program` names {named}")
+
+
+def _takes(dataset: str | None, parameter: str) -> bool:
+    """Whether the dataset is a function of the user's with such an argument."""
+    if dataset is None or not user_code.is_reference(dataset):
+        return False
+    return parameter in user_code.taken(dataset, {parameter: None})
+
+
+def _wrong_dataset(recipe: Recipe) -> Iterator[Problem]:
+    dataset = recipe.dataset
+    if dataset is None:
+        return
+    if (named := f"{{{DATASET_PLACEHOLDER}}}") not in " ".join(recipe.program):
+        yield Problem(("dataset",), dataset, f"no word of `program` names {named}, its path")
+    if user_code.is_pipeline(dataset) and user_code.preparing(dataset) is None:
+        rule = f"a pipeline without `{user_code.PREPARE}({user_code.FOLDER})` has no files"
+        yield Problem(("dataset",), dataset, f"{rule}; allowed: leave it out")
 
 
 def _wrong_environment(recipe: Recipe) -> Iterator[Problem]:

@@ -146,7 +146,14 @@ def check_parameters(model: str, dataset: str, name: str, recipe: Recipe, source
             takers = " and ".join(functions)
             rule = f"no argument of {takers} has this name; {known(names, key)}"
             raise ConfigError(problem([*path, key], value, rule, sources))
-    for function, arguments in told.items():
+    for function in functions:
+        check_required(function, name, recipe, sources)
+
+
+def check_required(function: str, name: str, recipe: Recipe, sources: Sources) -> None:
+    """The recipe's parameters give a function all that it has no default for."""
+    path, given = ["recipes", name, "parameters"], recipe.parameters
+    if (arguments := user_code.arguments(function)) is not None:
         missing = set(arguments.required) - given.keys() - set(user_code.PROVIDED)
         missing |= set(arguments.required) - set(arguments.names)
         for key in (each for each in arguments.required if each in missing):

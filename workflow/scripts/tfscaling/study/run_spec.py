@@ -39,6 +39,8 @@ PLACEHOLDERS = (
     "replicas",
     "folder",
 )
+#: The same of a recipe that names a dataset: the path of what is prepared.
+DATASET_PLACEHOLDER = "dataset"
 #: The value of a parameter, as JSON has it.
 Value = bool | int | float | str | None | list[str | int] | dict[str, ParameterValue]
 #: Parameter → its value.
@@ -128,7 +130,9 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
     recipe: Recipe
     dataset: Annotated[
         str | None,
-        Meta(description="The recipe's dataset, or else the model's own; null for a program."),
+        Meta(
+            description="The recipe's dataset, or else the model's own; null for programs without."
+        ),
     ]
     seed: Annotated[int, Meta(description="Seed of weights and of the order of examples.")]
     trainer_version: Annotated[int, Meta(description="Version of the trainer's meaning.")]
@@ -165,8 +169,11 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
             "trainer_version": self.trainer_version,
         }
 
-    def filled(self, text: str, folder: Path) -> str:
-        """A word of the recipe with the values of its PLACEHOLDERS; `folder` is the rank's own."""
+    def filled(self, text: str, folder: Path, dataset: Path | None = None) -> str:
+        """A word of the recipe with the values of its PLACEHOLDERS; `folder` is the rank's own.
+
+        `dataset` is the path of the prepared dataset, if the recipe names one.
+        """
         values: dict[str, Value] = {
             **{f"parameters.{key}": value for key, value in self.recipe.constants.items()},
             "epochs": self.recipe.epochs,
@@ -175,6 +182,7 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
             "seed": self.seed,
             "replicas": self.replicas,
             "folder": str(folder),
+            DATASET_PLACEHOLDER: str(dataset),
         }
         parts = string.Formatter().parse(text)
         return "".join(t + ("" if name is None else _word(values[name])) for t, name, *_ in parts)
@@ -289,21 +297,23 @@ def flat(keys: Recipe | Measured) -> dict[str, Value]:
     A key that is in neither table above came later: while it has its default it is left out, so
     that records which were made before, and have no such key, keep their hash.
     """
-    defaults = _defaults(type(keys))
-    values = {key: getattr(keys, key) for key in keys.__struct_fields__}
-    return {
-        key: list(value) if type(value) is tuple else value
-        for key, value in values.items()
-        if key in _ALWAYS or (key not in NO_PARAMETERS and value != defaults[key])
+    defaults = _later_defaults(type(keys))
+    left_out = {key for key, default in defaults.items() if getattr(keys, key) == default}
+    values = {
+        key: getattr(keys, key)
+        for key in keys.__struct_fields__
+        if key not in left_out and key not in NO_PARAMETERS
     }
+    return {key: list(value) if type(value) is tuple else value for key, value in values.items()}
 
 
 @functools.cache
-def _defaults(kind: type[Recipe | Measured]) -> dict[str, object]:
-    """Key → its default; msgspec.NODEFAULT of keys that have none."""
+def _later_defaults(kind: type[Recipe | Measured]) -> dict[str, object]:
+    """Key that came later → its default; msgspec.NODEFAULT of keys that have none."""
     return {
         field.name: field.default if field.default_factory is NODEFAULT else field.default_factory()
         for field in msgspec.structs.fields(kind)
+        if field.name not in _ALWAYS
     }
 
 

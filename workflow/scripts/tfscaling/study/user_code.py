@@ -30,6 +30,8 @@ FORM = "package.module:function"
 CONTEXT = "context"
 #: Arguments of a dataset's function that the workflow gives itself.
 PROVIDED = (CONTEXT,)
+#: The function of a pipeline's module that makes its files once, and its argument.
+PREPARE, FOLDER = "prepare", "folder"
 
 
 class UserCodeError(ValueError):
@@ -58,6 +60,16 @@ def is_pipeline(dataset: str) -> bool:
     """
     found = arguments(dataset) if is_reference(dataset) else None
     return found is not None and CONTEXT in found.names
+
+
+def preparing(dataset: str) -> str | None:
+    """The function that makes the files of a dataset once; None if its module has none."""
+    name = f"{dataset.partition(':')[0]}:{PREPARE}"
+    try:
+        found = arguments(name)
+    except UserCodeError:
+        return None
+    return name if found is not None and FOLDER in found.names else None
 
 
 def check(name: str) -> None:

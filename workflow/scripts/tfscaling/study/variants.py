@@ -55,7 +55,7 @@ def is_nameable(value: ParameterValue) -> bool:
 
 
 def data_of(spec: RunSpec) -> str | None:
-    """The name of the prepared data that a run reads; None of a user's program."""
+    """The name of the prepared data that a run reads; None of a program that has its own."""
     return spec.dataset and data_name(spec.dataset, spec.recipe)
 
 

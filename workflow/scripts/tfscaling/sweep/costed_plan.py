@@ -46,16 +46,39 @@ class PlanRow(Point, frozen=True, kw_only=True):
     duration_from: str | None = None
     node_hours: float | None = None
     cost_usd: float | None = None
+
+
+class PointRow(Point, frozen=True, kw_only=True):
+    """Runs of a point that are still to do and alike, or an excluded point.
+
+    `duration_s` is that of one run; `node_hours` and `cost_usd` are those of all these runs.
+    `submission` says how a run is submitted, `starts` when Slurm would start one, and `slurm` what
+    it says of those that it would not start.
+    """
+
+    runs: int | None = None
+    devices: str
+    feasibility: str
+    reason: str
+    tasks: int | None = None
+    gpus: int | None = None
+    cpus_per_task: int | None = None
+    duration_s: float | None = None
+    duration_from: str | None = None
+    node_hours: float | None = None
+    cost_usd: float | None = None
     submission: str | None = None
+    starts: str | None = None
+    slurm: str | None = None
 
     @property
-    def run_name(self) -> str:
-        """What the Slurm executor plugin calls the run, in the job's comment and in a folder."""
-        return "_".join(map(str, (*self.axes.values(), self.repeat))).replace("/", "_")
+    def point(self) -> Point:
+        """The point alone."""
+        return msgspec.convert(self.axes, Point)
 
     @property
     def is_sbatch(self) -> bool:
-        """Whether it is submitted to Slurm."""
+        """Whether its runs are submitted to Slurm."""
         return (self.submission or "").startswith("sbatch ")
 
 
@@ -68,7 +91,7 @@ class BenchmarkRow(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None
 
 
-COLUMNS = PlanRow.__struct_fields__
+COLUMNS = PointRow.__struct_fields__
 
 
 @dataclass(frozen=True)
@@ -109,7 +132,7 @@ class Total:
 
 
 def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
-    """The plan of a validated configuration; `submission` is left to `submission.add`.
+    """The plan of a validated configuration.
 
     `planned` is the manifest of the configuration. A run is still to do unless it has a record,
     valid or diverged, made with the expected parameters; one that is stale for its code or data
@@ -164,6 +187,24 @@ def _benchmarks(config: Config, benchmarks: Iterable[PlannedBenchmark]) -> list[
                 )
             )
     return rows
+
+
+def of_points(rows: Iterable[PlanRow]) -> list[PointRow]:
+    """The rows of a plan with the runs together that differ in their repeat alone."""
+    groups: dict[tuple[object, ...], list[PlanRow]] = {}
+    for row in rows:
+        alike = (*row.axes.values(), row.feasibility, row.reason)
+        groups.setdefault(alike, []).append(row)
+    return [_of_point(runs) for runs in groups.values()]
+
+
+def _of_point(runs: Sequence[PlanRow]) -> PointRow:
+    fields, sums = msgspec.structs.asdict(runs[0]), total(runs)
+    if fields.pop("repeat") is None:
+        return PointRow(**fields)
+    fields["node_hours"] = sums.node_hours
+    fields["cost_usd"] = None if sums.unpriced else sums.cost_usd
+    return PointRow(**fields, runs=sums.runs)
 
 
 class Estimate(NamedTuple):
@@ -266,7 +307,7 @@ def batch_problem(
     for run in runs:
         spec, recipe = run.spec, run.spec.recipe
         point = spec.point
-        if spec.dataset is None or not user_code.is_reference(spec.dataset):
+        if spec.dataset is None or recipe.program or not user_code.is_reference(spec.dataset):
             continue
         if not config.is_selected(point.platform):
             continue

@@ -5,10 +5,9 @@ The line is made by the plugin itself; nothing is submitted, Slurm is not asked.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,14 +17,14 @@ from msgspec.structs import replace
 from tfscaling.study import platforms
 from tfscaling.study.config import Config
 from tfscaling.study.platforms import Resource
-from tfscaling.sweep.costed_plan import Plan, PlanRow
+from tfscaling.sweep.costed_plan import PointRow
 from tfscaling.tables.display import one_line
 
 HERE = "runs on this machine"
 NO_SLURM = "runs on this machine and calls srun: take --profile profiles/slurm"
-#: They stand for what only exists at submission, RUN for what differs between repeats too.
+#: They stand for what only exists at submission, RUN for the name of the run.
 UUID, COMMAND, PARTITION, RUN = "<uuid>", "<command>", "<default partition>", "<run>"
-_UUID = "RUN-UUID"  # the same as a word that no shell quotes
+_UUID, _RUN = "RUN-UUID", "RUN-NAME"  # the same as words that no shell quotes
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +35,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     default_resources: dict[str, bool | int | float | str | None]
     workdir: str
     rule: str
+    #: Whether Snakemake gives the jobs an environment of their own.
+    deploys_software: bool
 
 
 def describe(workflow: Any, rule: str = "train") -> Submission:
@@ -51,22 +52,22 @@ def describe(workflow: Any, rule: str = "train") -> Submission:
         "default_resources": {name: defaults[name].raw for name in defaults},
         "workdir": str(workflow.workdir_init),
         "rule": rule,
+        "deploys_software": bool(workflow.deployment_settings.deployment_method),
     }
     # settings may be paths
     return msgspec.json.decode(msgspec.json.encode(described, enc_hook=str), type=Submission)
 
 
-def added(made: Plan, config: Config, how: Submission) -> Plan:
-    """The plan with `submission` of its runs: the sbatch line, or that there is none."""
-    rows = [row if row.repeat is None else _submitted(row, config, how) for row in made.rows]
-    return dataclasses.replace(made, rows=rows)
+def added(rows: Iterable[PointRow], config: Config, how: Submission) -> list[PointRow]:
+    """The rows with the `submission` of their runs: the sbatch line, or that there is none."""
+    return [row if row.runs is None else _submitted(row, config, how) for row in rows]
 
 
-def _submitted(row: PlanRow, config: Config, how: Submission) -> PlanRow:
+def _submitted(row: PointRow, config: Config, how: Submission) -> PointRow:
     platform = config.platforms[row.platform]
     if how.executor == "slurm":
         resources = platforms.slurm_resources(platform, row.geometry)
-        line = sbatch_line(resources, row.run_name, how)
+        line = sbatch_line(resources, RUN, how)
     elif how.executor == "local":
         line = HERE if platform.launcher == "local" else NO_SLURM
     else:
@@ -94,14 +95,15 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) ->
     settings = SimpleNamespace(**how.settings)
     asked = _Resources({**how.default_resources, **resources})
     job = SimpleNamespace(name=how.rule, threads=1, resources=asked)
+    name = _RUN if run == RUN else run
     folder = SimpleNamespace(executor_settings=settings, workdir_init=how.workdir)
     accounts = str(asked.get("slurm_account", "")).replace(",", " ").split()
     partition = asked.get("slurm_partition")
     rule = f"rule_{how.rule}"
     params = {
         "run_uuid": "_".join(filter(None, [settings.jobname_prefix, _UUID])),
-        "slurm_logfile": plugin._select_logdir(folder) / rule / run / "%j.log",
-        "comment_str": f"{rule}_wildcards_{run}",
+        "slurm_logfile": plugin._select_logdir(folder) / rule / name / "%j.log",
+        "comment_str": f"{rule}_wildcards_{name}",
         "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
         "partition": f" -p {shlex.quote(str(partition)) if partition else PARTITION}",
         "workdir": how.workdir,
@@ -114,4 +116,4 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) ->
     except plugin.WorkflowError as error:
         return f"refused by the Slurm executor plugin: {one_line(str(error))}"
     script = " /dev/stdin" if settings.pass_command_as_script else f' --wrap="{COMMAND}"'
-    return str(call).replace(_UUID, UUID) + script
+    return str(call).replace(_UUID, UUID).replace(_RUN, RUN) + script

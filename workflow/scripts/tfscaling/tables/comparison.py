@@ -23,6 +23,7 @@ from tfscaling.tables.table_rows import (
     QUALITY_COLUMNS,
     Row,
     columns_of,
+    is_known,
     point_of,
     points_of,
     quality_columns,
@@ -143,7 +144,7 @@ def _point_row(point: Point, group: Sequence[Row], targets: Mapping[str, float])
     row |= {"runs": len(valid), "runs_asked": len(group), "status": _status(valid, others)}
     reasons = [*_reasons(group, diverged)]
     row["runs_diverged"] = len(diverged)
-    trained = [int(run["examples_trained"]) for run in valid if pd.notna(run["examples_trained"])]
+    trained = [int(run["examples_trained"]) for run in valid if is_known(run["examples_trained"])]
     if trained and len(trained) == len(valid):
         row["examples_trained"] = round(median(trained))
         row |= {"examples_trained_min": min(trained), "examples_trained_max": max(trained)}
@@ -151,10 +152,10 @@ def _point_row(point: Point, group: Sequence[Row], targets: Mapping[str, float])
             row["same_work"] = False
             reasons.append(runs_differ(row))
     if (target := targets.get(row["quality_metric"])) is not None:
-        reached = sum(not pd.isna(run["time_to_target_s"]) for run in valid)
+        reached = sum(is_known(run["time_to_target_s"]) for run in valid)
         row |= {"target": target, "runs_at_target": reached}
     for name in (*RUN_METRICS, QUALITY, "cost_usd", *OF_ALL_RUNS):
-        values = [run[name] for run in valid if not pd.isna(run[name])]
+        values = [run[name] for run in valid if is_known(run[name])]
         if name in OF_ALL_RUNS and len(values) < len(valid) + len(diverged):
             values = []
         if 0 < len(values) < len(valid):
@@ -324,7 +325,7 @@ def _add_ratios(row: Row, base: Row, points: Mapping[Point, list[Row]]) -> None:
 
 def _known(group: Sequence[Row], value: Callable[[Row], float]) -> list[float]:
     found = (value(run) for run in group if run["status"] == "ok")
-    return [number for number in found if not pd.isna(number)]
+    return [number for number in found if is_known(number)]
 
 
 def _add_published(

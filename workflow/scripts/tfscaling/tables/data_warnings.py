@@ -23,7 +23,7 @@ from tfscaling.study.run_spec import Point
 from tfscaling.tables import environments
 from tfscaling.tables.display import axis_text
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
-from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
+from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
 from tfscaling.tables.wording import NAMED_MAX
 
 #: SERIOUS: the numbers do not mean what they seem to mean. LIMITED: there are fewer than planned,
@@ -138,7 +138,7 @@ def _one_machine(tables: Tables) -> Iterator[DataWarning]:
     runs = [run for run in several if len(machines_of(run["machines"])) < run["nodes"]]
     if runs:
         machines = {machine for run in runs for machine in machines_of(run["machines"])}
-        cpus = {f"{run['cpus_online']:.0f}" for run in runs if pd.notna(run.get("cpus_online"))}
+        cpus = {f"{run['cpus_online']:.0f}" for run in runs if is_known(run.get("cpus_online"))}
         with_cpus = f" with {cpus.pop()} CPUs" if len(cpus) == 1 else ""
         one = f"one machine{with_cpus}" if len(machines) == 1 else "fewer machines than nodes"
         yield DataWarning(
@@ -153,7 +153,7 @@ def _one_machine(tables: Tables) -> Iterator[DataWarning]:
 
 
 def _shared_machine(tables: Tables) -> Iterator[DataWarning]:
-    runs = [run for run in tables.ended if pd.notna(run["shared_with"]) and run["shared_with"] > 0]
+    runs = [run for run in tables.ended if is_known(run["shared_with"]) and run["shared_with"] > 0]
     if runs:
         yield DataWarning(
             "shared_machine",
@@ -185,7 +185,7 @@ def _other_work(tables: Tables) -> Iterator[DataWarning]:
 
 def _unknown_work(tables: Tables) -> Iterator[DataWarning]:
     measured = tables.measured
-    points = [point for point, row in measured.items() if pd.isna(row.get("examples_trained"))]
+    points = [point for point, row in measured.items() if not is_known(row.get("examples_trained"))]
     if points:
         yield DataWarning(
             "unknown_work",
@@ -340,7 +340,7 @@ def machines_of(names: object) -> list[str]:
 
 def _is_same_work(row: Row) -> bool:
     said = row.get("same_work")
-    return bool(pd.isna(said) or said)
+    return not is_known(said) or bool(said)
 
 
 def _points(runs: Sequence[Row]) -> tuple[Point, ...]:

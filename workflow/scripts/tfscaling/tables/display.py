@@ -11,10 +11,17 @@ from typing import NamedTuple, Self
 import pandas as pd
 
 from tfscaling.records.metrics import METRICS, QUALITY
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config import LINE_AXES, POINT_AXES
 from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.table_rows import QUALITY_COLUMNS, Row, metric_of, qualities_of, rows_of
+from tfscaling.tables.table_rows import (
+    QUALITY_COLUMNS,
+    Row,
+    is_known,
+    metric_of,
+    qualities_of,
+    rows_of,
+)
 
 MISSING = "–"
 #: Of a ratio to a value of 0; the reason is in a column of its own.
@@ -150,11 +157,10 @@ def rounded(
     value: float | None, digits: int, low: float | None = None, high: float | None = None
 ) -> str:
     """A value rounded to `digits`, with its interval or range in brackets; `MISSING` for none."""
-    if pd.isna(value):
+    if not is_known(value):
         return MISSING
-    if pd.isna(low):
-        return Number(f"{value:.{digits}f}", value)
-    return Number(f"{value:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})", value)
+    spread = f" ({low:.{digits}f}–{high:.{digits}f})" if is_known(low) else ""
+    return Number(f"{value:.{digits}f}{spread}", value)
 
 
 def devices(row: Row | pd.Series) -> str:
@@ -187,8 +193,8 @@ def cell(name: str, row: Row) -> str:
     value = row[name]
     if name == "runs":
         planned = row["runs_asked"]
-        return Number(str(value) if pd.isna(planned) else f"{value} of {planned:.0f}", value)
-    if value is None or (not isinstance(value, str) and pd.isna(value)):
+        return Number(f"{value} of {planned:.0f}" if is_known(planned) else str(value), value)
+    if not is_known(value):
         undefined = row.get("undefined_ratios")
         is_undefined = isinstance(undefined, str) and name in undefined.split("; ")
         return NO_RATIO if is_undefined else MISSING
@@ -208,7 +214,7 @@ def cell(name: str, row: Row) -> str:
 def _spread(name: str, row: Row) -> tuple[float | None, float | None]:
     """The interval of the median or the ratio; of fewer runs the range; of one run nothing."""
     for low, high in ((f"{name}_low", f"{name}_high"), (f"{name}_min", f"{name}_max")):
-        if row["runs"] > 1 and low in row and pd.notna(row[low]):
+        if row["runs"] > 1 and low in row and is_known(row[low]):
             return row[low], row[high]
     return None, None
 
@@ -270,7 +276,7 @@ def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
         )
         for _, row in bases.iterrows():
             time = row["baseline_execution_time_s"]
-            text = "not measured: no speed-up" if pd.isna(time) else f"{time:.1f} s"
+            text = f"{time:.1f} s" if is_known(time) else "not measured: no speed-up"
             notes.append(
                 f"Speed-up of {row['platform']}, {row['model']}, {row['strategy']}, recipe "
                 f"{row['recipe']}: relative to {row['baseline']} ({text})."
@@ -318,16 +324,14 @@ def platform(table: pd.DataFrame, name: str) -> list[TextTable]:
 
     A series that is compared by a metric other than an accuracy has that in the last column.
     """
-    own = table[table["platform"] == name]
+    series: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows_of(table[table["platform"] == name]):
+        series.setdefault(tuple(str(row[axis]) for axis in LINE_AXES[1:]), []).append(row)
     tables = []
-    for keys, group in own.groupby(
-        ["model", "strategy", "recipe", "gpus_per_node", "tasks_per_node"], sort=False
-    ):
-        model, strategy, recipe, gpus, tasks = map(str, keys)
-        trained_on = devices(group.iloc[0]) + " per node" * (gpus != "0")
+    for (model, strategy, recipe, gpus, tasks), points in series.items():
+        trained_on = devices(points[0]) + " per node" * (gpus != "0")
         per_node = f", {tasks} tasks per node" if tasks != "1" else ""
         title = f"{model}, {strategy}, {recipe}: {trained_on}{per_node}"
-        points = rows_of(group)
         learned, heading = _learned(points)
         rows = [_published_form(row, learned) for row in points]
         header = ["Number of nodes", "Code execution time", "Loss", heading]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import operator
 from collections.abc import Sequence
 from datetime import datetime
 
-import msgspec
 import pandas as pd
 
 from tfscaling.records.rank_report import COMPARED, PROGRAM_PACKAGES, HostFacts, Rank
@@ -27,6 +27,10 @@ COLUMNS = (
 #: What should be the same in all runs of a platform.
 ALIKE = (*COMPARED, "python", *PROGRAM_PACKAGES, "git_commit", "slurm_settings")
 SEPARATOR = "; "
+#: A host's facts but for those that are of one host in any case.
+_comparable = operator.attrgetter(
+    *(name for name in HostFacts.__struct_fields__ if name not in ("machine", "gpu_uuids"))
+)
 UNCHECKED = "not checked"
 
 
@@ -66,30 +70,34 @@ def of(record: RunRecord) -> Row:
 
 def _differing(ranks: Sequence[Rank]) -> list[HostFacts]:
     """The facts of the first rank, and of each that differs in more than what is of one host."""
-    first = ranks[0].host_facts
-    others = (rank.host_facts for rank in ranks[1:])
-    of_one_host = {"machine": first.machine, "gpu_uuids": first.gpu_uuids}
-    return [first, *(f for f in others if msgspec.structs.replace(f, **of_one_host) != first)]
+    first, *others = (rank.host_facts for rank in ranks)
+    usual = _comparable(first)
+    return [first, *(facts for facts in others if _comparable(facts) != usual)]
 
 
 def _text(value: object) -> str | None:
-    if value is None or value == () or value == {}:
-        return None
+    """A text as it is, other values as JSON; None for none."""
+    if value is None or isinstance(value, str):
+        return value or None
     if isinstance(value, dict):
         return _mapping_text(*value.items())
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return None if value == () else _json_text(value)
 
 
 @functools.cache
-def _mapping_text(*items: tuple[str, object]) -> str:
-    """The mapping as JSON; thousands of runs have the same few."""
-    return json.dumps(dict(items), sort_keys=True)
+def _json_text(value: float | tuple[str, ...]) -> str:
+    """The value as JSON; thousands of runs have the same few."""
+    return json.dumps(value)
+
+
+@functools.cache
+def _mapping_text(*items: tuple[str, object]) -> str | None:
+    """Likewise the mapping of these items, in the order of their keys; None if it is empty."""
+    return json.dumps(dict(items), sort_keys=True) if items else None
 
 
 def _distinct(values: Sequence[object]) -> str | None:
-    if len(values) == 1:  # as nearly always: all ranks have the same
-        return _text(values[0]) or None
-    return SEPARATOR.join(dict.fromkeys(t for v in values if (t := _text(v)))) or None
+    return SEPARATOR.join(dict.fromkeys(filter(None, map(_text, values)))) or None
 
 
 def shared_with(rows: Sequence[Row]) -> list[int | None]:
@@ -103,9 +111,9 @@ def shared_with(rows: Sequence[Row]) -> list[int | None]:
     for number, row in enumerate(rows):
         if isinstance(row.get("machines"), str) and isinstance(row.get("started"), str):
             start_s = datetime.fromisoformat(row["started"]).timestamp()
+            span = (start_s, start_s + row["wall_time_s"], number)
             found[number] = 0
             for machine in row["machines"].split():
-                span = (start_s, start_s + row["wall_time_s"], number)
                 spans.setdefault(machine, []).append(span)
     others: list[set[int]] = [set() for _ in rows]
     for machine_spans in spans.values():

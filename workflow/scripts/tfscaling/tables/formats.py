@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from tfscaling.tables.data_warnings import DataWarning, placed
 from tfscaling.tables.display import TextTable
+
+if TYPE_CHECKING:
+    from pandas.io.formats.style import Styler
 
 _LATEX = str.maketrans(
     {char: "\\" + char for char in "&%$#_{}"}
@@ -61,8 +65,7 @@ def markdown_page(shown: TextTable, found: Sequence[DataWarning] = ()) -> str:
 
 def latex(shown: TextTable, found: Sequence[DataWarning] = ()) -> str:
     """A table environment for the package booktabs; warnings and notes stand below the table."""
-    table = shown.cells.style.hide(axis="index").format(_latex).format_index(_latex, axis="columns")
-    text = table.to_latex(
+    text = _written(shown, _latex).to_latex(
         column_format="".join("r" if shown.is_number(name) else "l" for name in shown.cells),
         caption=_latex(" ".join((shown.title + ".", shown.above)).strip()),
         hrules=True,
@@ -74,20 +77,24 @@ def latex(shown: TextTable, found: Sequence[DataWarning] = ()) -> str:
     return f"% needs \\usepackage{{booktabs}}\n{start}{notes_text}{end}{rest}"
 
 
-def _latex(text: object) -> str:
-    return str(text).translate(_LATEX)
+def _written(shown: TextTable, escape: Callable[[str], str]) -> Styler:
+    """The table with every text escaped: pandas' own escaping takes twice the time of the rest."""
+    return shown.cells.map(escape).rename(columns=escape).style.hide(axis="index")
+
+
+def _latex(text: str) -> str:
+    return text.translate(_LATEX)
 
 
 def html_page(shown: TextTable, found: Sequence[DataWarning] = ()) -> str:
     """The table with heading, warnings and notes as a page of its own."""
-    table = shown.cells.style.hide(axis="index").format(escape="html")
-    table = table.format_index(escape="html", axis="columns")
     before, after = ([f"Warning: {text}" for text in texts] for texts in placed(found))
     notes = "\n".join(f"<li>{html.escape(note)}</li>" for note in [*after, *shown.notes])
     body = [f"<h1>{html.escape(shown.title)}</h1>"]
     body += [f'<p class="warning" role="note">{html.escape(text)}</p>' for text in before]
     body += [f"<p>{html.escape(shown.above)}</p>"] if shown.above else []
-    body += [table.to_html(exclude_styles=True), f"<ul>\n{notes}\n</ul>"]
+    table = _written(shown, html.escape).to_html(exclude_styles=True)
+    body += [table, f"<ul>\n{notes}\n</ul>"]
     places = (n for n, name in enumerate(shown.cells, 1) if not shown.is_number(name))
     left = ", ".join(f"th:nth-child({n}), td:nth-child({n})" for n in places)
     return _PAGE.format(

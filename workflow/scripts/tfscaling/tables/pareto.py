@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tfscaling.records.metrics import QUALITY
 from tfscaling.tables.table_rows import Row, metric_of, qualities_of
 
@@ -22,14 +24,12 @@ def pareto_set(rows: Sequence[Row], metrics: Sequence[str]) -> list[int]:
         tuple(-float(row[name]) if better[name] else float(row[name]) for name in metrics)
         for row in rows
     ]
-    different = set(losses)
-    kept = [
-        position
-        for position, loss in enumerate(losses)
-        if not any(other != loss and _is_at_least_as_good(other, loss) for other in different)
-    ]
+    all_losses = np.array(losses)
+    kept = [position for position, loss in enumerate(losses) if not _is_beaten(loss, all_losses)]
     return sorted(kept, key=lambda position: losses[position])
 
 
-def _is_at_least_as_good(other: Sequence[float], loss: Sequence[float]) -> bool:
-    return all(theirs <= ours for theirs, ours in zip(other, loss, strict=True))
+def _is_beaten(loss: tuple[float, ...], all_losses: np.ndarray) -> bool:
+    """Whether another row loses no more in any metric, and less in one: (metrics,) of (rows, …)."""
+    as_good = (all_losses <= loss).all(axis=1)
+    return bool((all_losses[as_good] < loss).any())

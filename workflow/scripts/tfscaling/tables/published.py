@@ -24,7 +24,7 @@ from tfscaling.tables.published_results import (
     PublishedResult,
     Training,
 )
-from tfscaling.tables.table_rows import NOT_MEASURED, Row, point_of, points_of, rows_of
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, is_known, point_of, points_of, rows_of
 
 #: Value → the column of its ratio, measured over published.
 RATIOS = {name: f"{name.removesuffix('_s')}_ratio" for name in VALUES}
@@ -222,7 +222,7 @@ def _cell(name: str, row: Row) -> str:
     if name in ("loss", "accuracy"):
         low, value, high = (row[f"{name}_{end}"] for end in ("min", "median", "max"))
         return rounded(value, 4, low, high)
-    if pd.isna(row[name]):
+    if not is_known(row[name]):
         return "" if name == "remark" else MISSING
     digits = METRICS[name].digits if name in METRICS else 0
     return row[name] if isinstance(row[name], str) else rounded(row[name], digits)

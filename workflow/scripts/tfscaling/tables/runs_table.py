@@ -11,10 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import pandas as pd
 
-from tfscaling.records import failure_report, prepared_data, quality, run_record, staleness
+from tfscaling.records import (
+    failure_report,
+    prepared_data,
+    quality,
+    queue_notes,
+    run_record,
+    staleness,
+)
 from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.records.rank_report import Epoch
 from tfscaling.records.run_record import PreparedData, RunRecord
@@ -118,19 +124,18 @@ def run_tables(
     other_data = prepared_data.other_data(
         [run.data for run in read], prepared_data.folder_beside(runs_dir)
     )
+    notes = queue_notes.read(runs_dir)
     for run, (row, of_run, _), reason in zip(planned, read, other_data, strict=True):
+        if row["status"] == RunState.MISSING and (said := notes.of(run.spec)):
+            row = {**row, "reason": said}
         if reason:
             kept = {**_planned_row(run), "record": row["record"]}
             row, of_run = {**kept, "status": RunState.STALE, "reason": reason}, ()
         if run.extra_repeat and row["status"] == RunState.MISSING:
             continue  # a repeat that its point did not need, or not yet
         runs.append(row)
-        axes = {**run.spec.axes, "status": row["status"]}
-        epochs += [
-            {**axes, **msgspec.to_builtins(epoch)}
-            | {name: quality.of_epoch(epoch, name) for name in own_metrics}
-            for epoch in of_run
-        ]
+        whose = (*run.spec.axes.values(), row["status"])
+        epochs += [(*whose, *_of_epoch(epoch, own_metrics)) for epoch in of_run]
     for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
         row["shared_with"] = sharing
     # "2+1" is a value of this axis too: text here as in the file
@@ -147,8 +152,17 @@ def _own_metrics(qualities: Iterable[Quality]) -> list[str]:
     return [name for name in named if name not in EPOCH_COLUMNS]
 
 
+def _of_epoch(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, ...]:
+    """The values of EPOCH_COLUMNS after the status, and of the metrics."""
+    return (
+        *(epoch.epoch, epoch.loss, epoch.accuracy, epoch.duration_s),
+        *(quality.of_epoch(epoch, "test_loss"), epoch.test_accuracy, epoch.evaluation_time_s),
+        *(quality.of_epoch(epoch, name) for name in own_metrics),
+    )
+
+
 def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> _Run:
-    path = runs_dir / run.spec.path / run_record.RECORD
+    path = runs_dir.joinpath(run.spec.path, run_record.RECORD)
     row = _planned_row(run)
     try:
         record = run_record.read(path)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard, TypeVar
 
 import pandas as pd
 
 from tfscaling.records.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.study.config import POINT_AXES, Quality
 from tfscaling.study.run_spec import Point
+
+_T = TypeVar("_T")
 
 #: One row of a table: column → cell, a text, a number, a truth value, or None or NaN for none.
 Row = dict[str, Any]
@@ -25,6 +27,11 @@ def rows_of(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[R
     names = list(table.columns if columns is None else columns)
     values = zip(*(table[name].tolist() for name in names), strict=True)
     return [dict(zip(names, row, strict=True)) for row in values]
+
+
+def is_known(cell: _T | None) -> TypeGuard[_T]:
+    """Whether a cell has a value: neither None nor NaN, the one number that is not itself."""
+    return cell is not None and cell is not pd.NA and cell == cell
 
 
 def quality_columns(quality: Quality) -> dict[str, str | None]:

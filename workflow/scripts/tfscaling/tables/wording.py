@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tfscaling.records.metrics import Metric
 from tfscaling.tables.display import axis_text, cell, devices
-from tfscaling.tables.significance import Difference
 from tfscaling.tables.table_rows import Row, metric_of
+
+if TYPE_CHECKING:  # SciPy comes with it, which no words need
+    from tfscaling.tables.significance import Difference
 
 _NAMED = ("platform", "model", "strategy", "recipe", "tasks_per_node")
 #: Points named in a sentence, at most.

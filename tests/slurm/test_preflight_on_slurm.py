@@ -1,0 +1,150 @@
+"""What a real Slurm can never start is refused with its reason before anything is queued."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from project import QUICK, SMALL_MODEL, Project
+from tfscaling.sweep.queue_watch import QueueWatch, comment_of
+from virtual_cluster import Cluster, start
+
+#: Platform → its settings, and what Slurm says of them.
+IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
+    "cpus": (
+        {"partition": "cpu", "cpus_per_node": 8},
+        "allocation failure: Requested node configuration is not available",
+    ),
+    "partition": (
+        {"partition": "cpux"},
+        "invalid partition specified: cpux; allocation failure: Invalid partition name specified",
+    ),
+    "gpu_type": (
+        {"partition": "gpu", "gpu_gres": "gpu:a100", "gpus_per_node_max": 1, "devices": "logical"},
+        "allocation failure: Requested node configuration is not available",
+    ),
+    "gpu_name": (
+        {"partition": "gpu", "gpu_gres": "gpux", "gpus_per_node_max": 1, "devices": "logical"},
+        "Invalid generic resource (gres) specification",
+    ),
+    "time": (
+        {"partition": "short", "runtime_min": 60},
+        "PartitionTimeLimit: partition short has MaxTime=00:30:00, runtime_min is 60",
+    ),
+    "account": (
+        {"partition": "lab", "account": "nosuch"},
+        "AccountNotAllowed: partition lab has AllowAccounts=lab",
+    ),
+    "constraint": (
+        {"partition": "cpu", "constraint": "nosuch"},
+        "allocation failure: Invalid feature specification",
+    ),
+}
+USUAL = {"launcher": "srun", "nodes_max": 2, "cpus_per_node": 2, "runtime_min": 10}
+
+
+def block(platform: str, **axes: Any) -> dict[str, Any]:
+    gpus = 1 if platform.startswith("gpu_") else 0
+    usual = {"model": SMALL_MODEL, "recipe": "quick", "nodes": 1, "gpus_per_node": gpus}
+    return {"platform": platform, **usual, **axes}
+
+
+def content(*blocks: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    """A configuration with the impossible platforms and one that is possible, `fine`."""
+    named = {name: {**USUAL, **keys} for name, (keys, _) in IMPOSSIBLE.items()}
+    named["fine"] = {**USUAL, "partition": "cpu", **settings}
+    return {"grid": list(blocks), "recipes": {"quick": QUICK}, "platforms": named}
+
+
+@pytest.fixture(scope="module")
+def small_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two nodes of a partition, one of others, one of them with a time limit; none with a job."""
+    shape = ("cpu:2:cpus=2", "short:1:cpus=2", "lab:1:cpus=2", "gpu:1:gpus=2:cpus=2")
+    words = [word for each in shape for word in ("--partition", each)]
+    cluster = start(tmp_path_factory.mktemp("vc"), *words)
+    try:
+        cluster.run("scontrol", "update", "partitionname=short", "MaxTime=30")
+        cluster.run("scontrol", "update", "partitionname=lab", "AllowAccounts=lab")
+        yield cluster
+    finally:
+        cluster.tool("down")
+
+
+def sweep(project: Project, cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
+    return project.snakemake(*words, profile="slurm", environ=cluster.environ, check=False)
+
+
+def test_what_slurm_can_never_start_is_refused_with_its_reason(
+    project: Project, small_cluster: Cluster
+) -> None:
+    project.overlay(content(*map(block, IMPOSSIBLE), block("fine")))
+    done = sweep(project, small_cluster)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout, done.stdout[-3000:]
+    for name, (_, reason) in IMPOSSIBLE.items():
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"  {name}, ")]
+        assert line.startswith(f"  {name}, nodes 1") and reason in line
+    assert "  fine, " not in done.stdout
+    assert small_cluster.run("squeue", "--noheader", "--states=all") == ""
+    project.snakemake("partial")
+    rows = project.table("results/main/partial/tables/runs.csv")
+    told = {row["platform"]: row["reason"] for row in rows}
+    assert told.pop("fine") == "not run yet"
+    assert all(
+        told[name].startswith("Slurm refuses it: ") and reason in told[name]
+        for name, (_, reason) in IMPOSSIBLE.items()
+    )
+
+
+def test_the_plan_says_what_slurm_says(project: Project, small_cluster: Cluster) -> None:
+    project.overlay(content(block("partition"), block("fine", nodes=[1, 2])))
+    assert sweep(project, small_cluster, "plan").returncode == 0
+    rows = project.table("results/main/plan.csv")
+    assert [(row["platform"], row["nodes"], row["starts"]) for row in rows] == [
+        ("partition", "1", "refused"), ("fine", "1", "at once"), ("fine", "2", "at once"),
+    ]  # fmt: skip
+    page = (project.folder / "results/main/plan.md").read_text()
+    assert IMPOSSIBLE["partition"][1] in page
+    assert small_cluster.run("squeue", "--noheader", "--states=all") == ""
+
+
+def test_nodes_that_are_out_of_service_are_waited_for(
+    project: Project, small_cluster: Cluster
+) -> None:
+    project.overlay(content(block("fine", nodes=2)))
+    small_cluster.run("scontrol", "update", "nodename=cpu1", "state=drain", "reason=test")
+    try:
+        sweep(project, small_cluster, "plan")
+        (row,) = project.table("results/main/plan.csv")
+    finally:
+        small_cluster.run("scontrol", "update", "nodename=cpu1", "state=resume")
+    assert row["starts"] == "waits"
+    page = (project.folder / "results/main/plan.md").read_text()
+    assert "1 of 2 nodes that are large enough are out of service: cpu1" in page
+
+
+def test_why_a_run_waits_is_told_once_and_kept(
+    small_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = "platform=cpu/model=own.models:net/nodes=1/repeat=2"
+    words = ["sbatch", "--parsable", "--hold", "--wrap=true", f"--chdir={tmp_path}", "--comment"]
+    job = small_cluster.run(*words, comment_of("train", run)).strip()
+    other = small_cluster.run(*words, "of another sweep").strip()
+    monkeypatch.setenv("SLURM_CONF", small_cluster.environ["SLURM_CONF"])
+    said: list[str] = []
+    kept: list[Mapping[str, str]] = []
+    runs = {comment_of("train", run): run}
+    watch = QueueWatch(runs, str(tmp_path), [None], said.append, kept.append)
+    try:
+        watch.look()
+        watch.look()
+    finally:
+        small_cluster.run("scancel", job, other)
+    reason = f"1 run waits in Slurm's queue: JobHeldUser; the first is job {job}, {run}"
+    assert said == [reason]
+    assert kept == [{run: f"waits in Slurm's queue: JobHeldUser (job {job})"}]
+    watch.look()
+    assert kept[1:] == [{}]

@@ -1,0 +1,50 @@
+"""Which failed runs Snakemake is not to try again."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from builders import manifest_of, valid_config, write_failure
+from tfscaling.sweep.lasting_failures import NoRetries
+
+RUN, OTHER = manifest_of(valid_config()).runs
+
+
+@dataclass
+class FailedJob:
+    output: tuple[str, ...]
+    restart_times: int = 2
+    attempt: int = 1
+
+
+@pytest.mark.parametrize(
+    ("message", "event", "attempt"),
+    [
+        ("DeviceError: GPUs requested for this task: 2", "job_error", 3),
+        ("UnavailableError: connection lost", "job_error", 1),
+        ("DeviceError: GPUs requested for this task: 2", "job_info", 1),
+    ],
+)
+def test_a_run_without_its_gpus_has_used_up_its_attempts(
+    message: str, event: str, attempt: int, tmp_path: Path
+) -> None:
+    write_failure(tmp_path, RUN, kind="rank_failed", message=message)
+    jobs = [FailedJob((str(tmp_path / run.spec.path / "run.json"),)) for run in (RUN, OTHER)]
+    for job in jobs:
+        record = logging.makeLogRecord({"event": event, "output": list(job.output)})
+        NoRetries(lambda: jobs).emit(record)
+    assert [job.attempt for job in jobs] == [attempt, 1]
+
+
+def test_jobs_that_are_no_runs_and_broken_reports_change_nothing(tmp_path: Path) -> None:
+    write_failure(tmp_path, RUN)
+    folder = tmp_path / RUN.spec.path
+    (folder / "failure.json").write_text("{")
+    jobs = [FailedJob((str(folder / name),)) for name in ("run.json", "table.csv")]
+    for job in jobs:
+        record = logging.makeLogRecord({"event": "job_error", "output": list(job.output)})
+        NoRetries(lambda: jobs).emit(record)
+    assert [job.attempt for job in jobs] == [1, 1]

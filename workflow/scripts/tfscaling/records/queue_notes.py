@@ -1,0 +1,51 @@
+"""What Slurm last said of runs that have no record: why it refused them, or why they wait.
+
+One file beside the folder of the runs: a sweep writes it anew, the tables show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from tfscaling.files import atomic
+from tfscaling.study.run_spec import RunSpec
+
+_FILE = "queue.json"
+
+
+class QueueNotes(msgspec.Struct, frozen=True):
+    """Folder of a run, or of a point for all its runs → Slurm's words."""
+
+    words: dict[str, str] = {}
+
+    def of(self, spec: RunSpec) -> str:
+        """What Slurm said of a run, or ""."""
+        return self.words.get(spec.path) or self.words.get(spec.point.path) or ""
+
+
+_DECODER = msgspec.json.Decoder(QueueNotes)
+
+
+def read(runs_dir: Path) -> QueueNotes:
+    """The notes; none if there is no file, or a broken one."""
+    try:
+        return _DECODER.decode(_beside(runs_dir).read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return QueueNotes()
+
+
+def write(runs_dir: Path, words: Mapping[str, str]) -> None:
+    """Replace the notes; without any there is no file."""
+    file = _beside(runs_dir)
+    if not words:
+        file.unlink(missing_ok=True)
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(file, msgspec.json.encode(QueueNotes(dict(words))).decode())
+
+
+def _beside(runs_dir: Path) -> Path:
+    return runs_dir.with_name(_FILE)

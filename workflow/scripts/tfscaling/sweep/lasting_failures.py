@@ -1,0 +1,49 @@
+"""Runs that failed for what another attempt would not change are not tried again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+from tfscaling.records import failure_report, run_record
+
+
+class Job(Protocol):
+    """A job of Snakemake; it is tried again while `attempt` is not above `restart_times`."""
+
+    attempt: int
+
+    @property
+    def output(self) -> Iterable[str]: ...
+
+    @property
+    def restart_times(self) -> int: ...
+
+
+class NoRetries(logging.Handler):
+    """Hears of failed jobs in Snakemake's log before these are tried again; `jobs` gives all."""
+
+    def __init__(self, jobs: Callable[[], Iterable[Job]]) -> None:
+        super().__init__()
+        self._jobs = jobs
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """A record of Snakemake's log."""
+        if str(getattr(record, "event", "")) == "job_error":
+            failed = {path for path in getattr(record, "output", ()) if is_lasting(Path(path))}
+            for job in self._jobs() if failed else ():
+                if not failed.isdisjoint(map(str, job.output)):
+                    job.attempt = job.restart_times + 1
+
+
+def is_lasting(record: Path) -> bool:
+    """Whether the run that was to leave this record failed for missing GPUs."""
+    if record.name != run_record.RECORD:
+        return False
+    try:
+        failure = failure_report.read(record.parent)
+    except run_record.RecordError:
+        return False
+    return failure is not None and failure.cause.message.startswith("DeviceError: ")
