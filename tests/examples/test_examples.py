@@ -81,8 +81,8 @@ def test_it_runs_on_this_machine(tmp_path: Path, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two nodes of a real Slurm cluster on this machine."""
-    started = start(tmp_path_factory.mktemp("vc"), "--nodes", "2", "--cpus-per-node", "2")
+    """Two nodes for CPUs, of a real Slurm cluster on this machine."""
+    started = start(tmp_path_factory.mktemp("vc"), "--nodes", "4", "--cpus-per-node", "2")
     try:
         yield started
     finally:

@@ -36,15 +36,6 @@ def error_of(config: dict[str, Any], overlay: dict[str, Any] | None = None) -> s
 
 # what is changed, its new value; key, value and rule as the message must have them
 MALFORMED: dict[str, tuple[Sequence[str | int], Any, str, str, str]] = {
-    "unknown_key_of_a_block": (
-        (*BLOCK, "nodez"), [1], "grid[0].nodez", "[1]", "did you mean 'nodes'?"),
-    "unknown_key_at_the_top": (("recipe",), {}, "recipe", "{}", "did you mean 'recipes'?"),
-    "unknown_key_of_a_platform": (
-        (*PLATFORM, "partitions"), "a", "platforms.cluster.partitions", '"a"',
-        "did you mean 'partition'?"),
-    "unknown_key_of_a_recipe_far_from_all": (
-        (*RECIPE, "zzz"), 1, "recipes.weak.zzz", "1", "allowed: attribution, communication"),
-    "unknown_key_that_is_a_number": ((*PLATFORM, 3), 1, "platforms.cluster", "1", "allowed: "),
     "empty_axis": ((*BLOCK, "nodes"), [], "grid[0].nodes", "[]", "a list of at least 1"),
     "zero_nodes": ((*BLOCK, "nodes"), 0, "grid[0].nodes", "0", "1 or more"),
     "zero_nodes_in_a_list": ((*BLOCK, "nodes"), [1, 0], "grid[0].nodes[1]", "0", "1 or more"),
@@ -76,19 +67,11 @@ MALFORMED: dict[str, tuple[Sequence[str | int], Any, str, str, str]] = {
         PLATFORM, None, "platforms.cluster", "null", "a value of type object"),
     "empty_exclude_rule": (
         (*BLOCK, "exclude"), [{}], "grid[0].exclude[0]", "{}", "at least 1 entry"),
-    "baseline_of_an_axis_that_is_none": (
-        ("comparison",), {"baseline": {"node": 1}}, "comparison.baseline.node", "1",
-        "did you mean 'nodes'?"),
-    "baseline_of_a_repeat": (
-        ("comparison",), {"baseline": {"repeat": 1}}, "comparison.baseline.repeat", "1",
-        "allowed: gpus_per_node, model, nodes"),
     "baseline_of_several_nodes": (
         ("comparison",), {"baseline": {"nodes": [1, 2]}}, "comparison.baseline.nodes", "[1, 2]",
         "type integer"),
     "negative_tolerance": (
         ("published",), {"tolerance": -0.1}, "published.tolerance", "-0.1", "0 or more"),
-    "unknown_key_of_published": (
-        ("published",), {"file": "a.csv"}, "published.file", '"a.csv"', "allowed: path, tolerance"),
     "negative_price_of_a_gpu": (
         (*PLATFORM, "usd_per_gpu_hour"), -1, "platforms.cluster.usd_per_gpu_hour", "-1",
         "0 or more"),
@@ -183,9 +166,6 @@ MALFORMED: dict[str, tuple[Sequence[str | int], Any, str, str, str]] = {
         "a number must be finite"),
     "title_of_white_space": (
         (*PLATFORM, "title"), "\u2028", "platforms.cluster.title", r'"\u2028"', "not empty"),
-    "required_key_with_a_typo": (
-        ("platforms", "cluster"), {"node_max": 4}, "platforms.cluster.node_max", "4",
-        "did you mean 'nodes_max'?"),
     "list_where_none_is_allowed": (
         ("comparison",), {"baseline": {"tasks_per_node": ["1"]}},
         "comparison.baseline.tasks_per_node", '["1"]', "a value of type integer or string"),
@@ -245,6 +225,35 @@ def test_one_line_names_file_key_value_and_what_is_allowed(
     assert where.startswith(f"config.yaml: {key}")
     assert where.endswith(f": {shown}")
     assert allowed in rule
+
+
+#: name → (what is changed, the key as the message must have it, what follows)
+UNKNOWN_KEYS: dict[str, tuple[Sequence[str | int], str, str]] = {
+    "of_a_block": ((*BLOCK, "nodez"), "grid[0].nodez", "did you mean 'nodes'?"),
+    "that_begins_another": ((*BLOCK, "gpus"), "grid[0].gpus", "did you mean 'gpus_per_node'?"),
+    "at_the_top": (("recipe",), "recipe", "did you mean 'recipes'?"),
+    "of_a_platform": (
+        (*PLATFORM, "partitions"), "platforms.cluster.partitions", "did you mean 'partition'?"),
+    "far_from_all": ((*RECIPE, "zzz"), "recipes.weak.zzz", "allowed: attribution, communication"),
+    "that_is_a_number": ((*PLATFORM, 3), "platforms.cluster[3]", "allowed: "),
+    "axis_that_is_none": (
+        ("comparison",), "comparison.baseline.node", "did you mean 'nodes'?"),
+    "of_published": (("published", "file"), "published.file", "allowed: path, tolerance"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "key", "rule"), UNKNOWN_KEYS.values(), ids=UNKNOWN_KEYS)
+def test_an_unknown_key_is_called_that(path: Sequence[str | int], key: str, rule: str) -> None:
+    value: Any = {"baseline": {"node": 1}} if path == ("comparison",) else 1
+    raw = raw_config((("published",), {}), (path, value))
+    message = error_of(raw)
+    assert message.startswith(f"config.yaml: {key}: unknown key; {rule}")
+    assert "\n" not in message
+
+
+def test_a_missing_key_with_a_typo_is_an_unknown_one() -> None:
+    message = error_of(raw_config((PLATFORM, {"node_max": 4})))
+    assert message.startswith("config.yaml: platforms.cluster.node_max: unknown key; did you mean")
 
 
 @pytest.mark.parametrize(

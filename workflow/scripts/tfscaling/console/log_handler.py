@@ -116,7 +116,9 @@ class Console(logging.Handler):
             case "job_finished":
                 self._print(sweep.finish(fields["job_id"], now_s))
             case "job_error":
-                job, said = _job(fields, None, now_s), fields["rule_msg"] or ""
+                # without the command, which the log file has
+                said = str(fields["rule_msg"] or "").partition("sbatch call:")[0].strip()
+                job = _job(fields, None, now_s)
                 self._print(sweep.fail(fields["jobid"], job, said, now_s))
             case "" | "error":
                 self._other(record)

@@ -42,7 +42,7 @@ from tfscaling.records import (
 )
 from tfscaling.records.events import EventLog
 from tfscaling.records.observations import ObservationError, Observed
-from tfscaling.records.rank_report import HostFacts, ProgramReport
+from tfscaling.records.rank_report import HostFacts, ProgramReport, Rank
 from tfscaling.study.run_spec import RunSpec
 
 #: The file to which the program says what it does, if it is asked to.
@@ -115,19 +115,21 @@ class UserProgram:
         if code:
             raise self._failure(code, log)
         observed = self._observed(rank, own, log)
-        place = context.place()
-        if self._spec.recipe.environment is not None:
-            facts = program_environment.with_versions(
-                place.host_facts, self._spec.recipe.environment
-            )
-            place = replace(place, host_facts=facts)
-        names = _gpu_names(place.host_facts) if on_gpus(self._spec) else ()
         return ProgramReport(
-            **asdict(replace(place, gpu_names=names)),
+            **asdict(self._place(context)),
             program=tuple(words),
             program_time_s=ended_s - started_s,
             observed=observed,
         )
+
+    def _place(self, context: RankContext) -> Rank:
+        """What the rank got, with the versions of the program's environment if it names one."""
+        place = context.place()
+        names = _gpu_names(place.host_facts) if on_gpus(self._spec) else ()
+        facts, environment = place.host_facts, self._spec.recipe.environment
+        if environment is not None:
+            facts = program_environment.with_versions(facts, environment)
+        return replace(place, gpu_names=names, host_facts=facts)
 
     def _copy(self, output: IO[bytes]) -> None:
         """Pass the output on to the rank's log; keep its end, and all of it where it is read."""

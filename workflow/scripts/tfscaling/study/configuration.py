@@ -174,6 +174,7 @@ def known(names: Iterable[str], wanted: object) -> str:
     """The end of an error message about an unknown name: what is allowed, the nearest first."""
     names = list(names)
     near = difflib.get_close_matches(str(wanted), names, n=1)
+    near = near or [name for name in names if name.startswith(f"{wanted}_")]
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}allowed: {', '.join(sorted(names)) or 'none defined'}"
 
@@ -199,13 +200,11 @@ def _describe(error: ValidationError, sources: Sources) -> str:
     value: Any = error.instance
     if error.validator == "additionalProperties":
         unknown = next(key for key in value if key not in schema.get("properties", {}))
-        if (renamed := RENAMED.get(key_of([*path, unknown]))) is not None:
-            return problem(
-                [*path, unknown], value[unknown], f"the key is called {renamed} now", sources
-            )
-        return problem(
-            [*path, unknown], value[unknown], known(schema["properties"], unknown), sources
-        )
+        place = [*path, unknown]
+        if (renamed := RENAMED.get(key_of(place))) is not None:
+            return problem(place, value[unknown], f"the key is called {renamed} now", sources)
+        keys = known(schema["properties"], unknown)
+        return f"{_origin(place, sources)}: {key_of(place)}: unknown key; {keys}"
     if error.validator == "required":
         missing = next(key for key in schema["required"] if key not in value)
         absent = [name for name in CONFIG_FILES if not path and not Path(name).is_file()]
