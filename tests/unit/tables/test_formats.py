@@ -83,7 +83,8 @@ def test_bars_and_lines_of_a_reason_cannot_break_a_markdown_table(tmp_path: Path
     table = failed(tmp_path, NASTY)
     header, _, *rows = markdown_cells(formats.markdown(table))
     assert [len(row) for row in rows] == [len(header)] * 2
-    assert rows[1][header.index("reason")] == f"repeat 1 failed: rank_died: rank 1 on node1: {ONE_LINE}"
+    reason = rows[1][header.index("reason")]
+    assert reason == f"repeat 1 failed: rank_died: rank 1 on node1: {ONE_LINE}"
     assert rows[0][header.index("execution_time_s")] == "60.0"
 
 
