@@ -87,6 +87,13 @@ def test_a_few_rounds_that_were_disturbed_change_no_answer(
     assert row["input_share_low"] == pytest.approx(0.6 if expected == "input" else 0.2)
 
 
+def test_a_part_that_leads_by_chance_is_not_named(tmp_path: Path) -> None:
+    turns = [INPUT] * 8 + [COMMUNICATION] * 3 + [COMPUTATION]
+    (row,) = what_holds_back.table(study_of(tmp_path, {2: turns})).to_dict("records")
+    assert row["held_back_by"] == "input or communication"
+    assert row["computation_largest"] == 2
+
+
 def test_the_page_has_a_row_for_each_point(tmp_path: Path) -> None:
     table = what_holds_back.table(study_of(tmp_path, {1: [COMPUTATION], 2: [INPUT]}))
     shown = what_holds_back.as_text(table)

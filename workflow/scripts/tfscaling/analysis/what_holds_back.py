@@ -18,7 +18,12 @@ from tfscaling.records.run_record import Attribution, StepParts
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import TextTable, cell
-from tfscaling.tables.intervals import CONFIDENCE, median_interval, median_rank
+from tfscaling.tables.intervals import (
+    CONFIDENCE,
+    RUNS_FOR_INTERVAL,
+    median_interval,
+    median_rank,
+)
 from tfscaling.tables.table_rows import Row, points_of, rows_of
 
 #: Parts of a step, in the order in which they are shown.
@@ -111,13 +116,14 @@ def _share(of_rounds: Sequence[float]) -> tuple[float, float | None, float | Non
 def _largest(leads: Counter[str]) -> list[str]:
     """The part that is the largest of a step, by how many rounds it is the largest of.
 
-    All that are the largest of a round where chance is not ruled out, the likeliest first.
+    Where chance is not ruled out it and the next one, with all that lead as often as chance may
+    have it, the likeliest first.
     """
-    rounds = leads.total()
-    (first, led), *_ = leads.most_common()
-    rank = median_rank(rounds)
-    is_certain = rank is not None and rounds - led < rank
-    return [first] if is_certain else [part for part, _ in leads.most_common()]
+    (first, led), *others = leads.most_common()
+    rank = median_rank(leads.total()) or 1
+    if leads.total() - led < rank and leads.total() >= RUNS_FOR_INTERVAL:
+        return [first]
+    return [first, *(part for n, (part, of) in enumerate(others) if n == 0 or of >= rank)]
 
 
 def _percent(share: tuple[float, float | None, float | None]) -> str:
