@@ -12,7 +12,13 @@ from shared import made_once
 #: Files of tests that take minutes, the longest first; xdist gives whole files to its workers.
 LONGEST = [
     *("test_oracle.py", "test_genuine_data.py", "test_failed_runs.py", "test_all_strategies.py"),
-    *("test_module.py", "test_deployed.py", "test_known_truth.py", "test_supervisor.py"),
+    *(
+        "test_module.py",
+        "test_deployed.py",
+        "test_known_truth.py",
+        "test_supervisor.py",
+        "test_documented_commands.py",
+    ),
 ]
 
 

@@ -48,7 +48,9 @@ class Sweeps:
             return copies, np.concatenate([own + n * len(points) for n in range(recipes)])
 
         # what nothing has a value of takes time in every sweep
-        needed = comparison.notna().any() | comparison.columns.isin(["target", "quality_unit"])
+        needed = comparison.notna().any() | comparison.columns.isin(
+            ["target", "quality_unit", "quality_best"]
+        )
         self.comparison, self.places = copied(comparison.loc[:, needed])
         self.runs, self.run_places = copied(runs)
         self.repeats = (self.runs["repeat"] - 1).to_numpy()

@@ -43,8 +43,10 @@ def test_the_grid_is_what_was_asked_for() -> None:
 def test_a_model_of_the_users_keeps_its_optimizer() -> None:
     overlay = written(nodes="1", model="own.mine:model", dataset="own.mine:data", epochs="5")
     assert overlay["recipes"] == {
-        "epochs-5-batch-64": {"per_replica_batch_size": 64, "epochs": 5, "dataset": "own.mine:data"}
-    }
+        "own.mine-data-epochs-5-batch-64": {
+            "per_replica_batch_size": 64, "epochs": 5, "dataset": "own.mine:data"
+        }
+    }  # fmt: skip
 
 
 def test_a_recipe_of_the_configuration_is_taken_as_it_is() -> None:

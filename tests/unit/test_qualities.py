@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,8 @@ from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, display, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.pareto import pareto_set
-from tfscaling.tables.significance import SUPPORTED
+from tfscaling.tables.significance import SUPPORTED, Samples
+from tfscaling.tables.table_rows import point_of
 
 ERROR = "test_mean_absolute_error"
 QUALITY = {"metric": ERROR, "direction": "lower", "unit": "min"}
@@ -35,6 +37,8 @@ TRUE = {
     "taxi": {1: 2.4, 2: 2.0, 4: 3.0},
 }
 TARGETS = {"test_accuracy": 0.98, ERROR: 2.5}
+#: How the line through a Pareto set is called.
+NONE = "none has less time and"
 PRICE = {"usd_per_node_hour": 1.0, "price_date": "2026", "price_source": "a list"}
 
 
@@ -221,12 +225,12 @@ def test_each_quality_has_a_panel_and_a_pareto_set_of_its_own(made: Made) -> Non
     labels = [axes.get_ylabel() for axes in figure.axes]
     assert labels == ["test accuracy", "test mean absolute error (min)"]
     of_panels = [
-        next(points for label, points in points_of(figure, n).items() if label.startswith("Pareto"))
+        next(points for label, points in points_of(figure, n).items() if label.startswith(NONE))
         for n in (0, 1)
     ]
     # the western platform takes longer for the same
     assert [[round(x) for x, _ in points] for points in of_panels] == [[30, 40, 100], [30, 40]]
-    assert sum(text.startswith("Pareto set") for text in legend_of(figure)) == 2
+    assert sum(text.startswith(NONE) for text in legend_of(figure)) == 2
 
 
 def test_losses_and_epochs_have_a_panel_for_each_quality(made: Made) -> None:
@@ -254,6 +258,40 @@ def test_methodology_judges_each_quality_by_itself(made: Made) -> None:
     # the learning rate of `taxi` is in the user's compile()
     assert rows["stated"]["verdict"] == methodology.FAIL
     assert "36 of 72 runs tell their learning rate" in rows["stated"]["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("f1", "best", "times", "taken"),
+    [
+        ({1: 0.99, 2: 0.98, 4: 0.97}, None, 0.99 / 0.98, 2),
+        ({1: 0.99, 2: 0.98, 4: 0.97}, 1.0, 2.0, 1),
+        ({1: 99.0, 2: 98.0, 4: 97.0}, 100.0, 2.0, 1),
+    ],
+)
+def test_with_a_best_value_errors_are_compared(
+    f1: dict[int, float], best: float | None, times: float, taken: int, tmp_path: Path
+) -> None:
+    """0.98 is as good as 0.99 by their ratio, but has twice the error."""
+    quality = {"metric": "test_f1", "direction": "higher", "unit": None, "best": best}
+    planned = planned_runs(**quality)
+    for run in planned.runs:
+        value = f1[run.spec.point.nodes] * (1 + 2e-6 * (run.spec.repeat - 3.5))
+        epoch = Epoch(
+            epoch=1, accuracy=None, loss=0.5, test_loss=0.5, duration_s=5.0,
+            evaluation_time_s=1.0, test_metrics={"f1": value},
+        )  # fmt: skip
+        time_s = TIME_S[run.spec.point.nodes]
+        write_record(tmp_path, run, time_s, epochs=(epoch,), test_accuracy=None)
+    made = make(tmp_path, planned).of("taxi")
+    rows = [point(made.comparison, nodes=nodes, platform="east") for nodes in (1, 2)]
+    assert [row["quality_best"] for row in rows] == [
+        best or pytest.approx(math.nan, nan_ok=True)
+    ] * 2
+    pair = (point_of(rows[0]), point_of(rows[1]))
+    (found,) = Samples(made.runs).differences("quality", [pair], 1)
+    assert found is not None and found.ratio == pytest.approx(times, rel=1e-4)
+    (choice,) = [c for c in decision.decide(made.study) if c.goal == "quality"]
+    assert choice.point is not None and choice.point.nodes == taken
 
 
 def test_a_run_without_its_quality_counts_and_says_why(tmp_path: Path) -> None:

@@ -152,7 +152,9 @@ def write(wanted: Wanted) -> Path:
 
 def text_of(wanted: Wanted) -> str:
     """The overlay as YAML."""
-    recipe = wanted.recipe or f"epochs-{wanted.epochs}-batch-{wanted.batch}"
+    # runs are shared by all studies: what is trained differently has another name
+    data = f"{wanted.dataset.replace(':', '-')}-" if wanted.dataset else ""
+    recipe = wanted.recipe or f"{data}epochs-{wanted.epochs}-batch-{wanted.batch}"
     block = {
         "platform": wanted.platform,
         "model": wanted.model,

@@ -183,6 +183,27 @@ def test_a_machine_without_sbatch_says_where_to_start(
     assert preflight.verdict([], config_of(), described()) == preflight.Verdict()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "allocation failure: Unable to contact slurm controller (connect failure)",
+        "sbatch: error: fetch_config: DNS SRV lookup failed\n"
+        "sbatch: fatal: Could not establish a configuration source",
+    ],
+)
+def test_without_a_controller_no_point_is_blamed(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sbatch").write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    (tmp_path / "which").symlink_to(shutil.which("which") or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    verdict = preflight.verdict([point(), point(nodes=1)], config_of(), described())
+    assert verdict.refusal.startswith("Slurm does not answer: ")
+    assert words.rpartition(": ")[2] in verdict.refusal
+    assert not verdict.refused
+
+
 def test_what_the_plugin_refuses_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

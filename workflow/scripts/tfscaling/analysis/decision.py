@@ -200,7 +200,7 @@ def _taken_text(
     held = f"({CONFIDENCE:.0%}, {contest.comparisons} comparison{'s' * (contest.comparisons > 1)})"
     if contest.is_best:
         return f"Use {named}. Every other point{among} is shown to be worse {held}."
-    of_what = "the least error" if metric_of(goal, taken).is_accuracy else "the best"
+    of_what = "the best" if metric_of(goal, taken).best is None else "the least error"
     within = f"no bound {held}, as the best may be zero"
     if contest.bound is not None:
         within = f"within {percent(contest.bound)} of {of_what} {held}"

@@ -20,7 +20,8 @@ class Metric:
     `meaning` defines it for readers of the report.
 
     A metric without `value` needs other points, prices, the recipe's quality or a target and is
-    computed with the tables. An accuracy is compared by its error, 1 - accuracy.
+    computed with the tables. Values of a metric with a `best` possible one are compared by how far
+    they are from it: an accuracy by its error, 1 - accuracy.
     """
 
     title: str
@@ -29,7 +30,7 @@ class Metric:
     digits: int
     value: Callable[[RunRecord], float | None] | None = None
     meaning: str = ""
-    is_accuracy: bool = False
+    best: float | None = None
 
     @property
     def is_higher_better(self) -> bool:
@@ -51,8 +52,8 @@ def _measured(
     hints = typing.get_type_hints(run_record.Metrics, include_extras=True)
     described = hints[name].__metadata__[-1].description
     value = operator.attrgetter(f"metrics.{name}")
-    is_accuracy = name.endswith("accuracy")
-    return Metric(title, unit, direction, digits, value, meaning or described, is_accuracy)
+    best = 1.0 if name.endswith("accuracy") else None
+    return Metric(title, unit, direction, digits, value, meaning or described, best)
 
 
 def _compared(title: str, unit: str, direction: str, digits: int, meaning: str) -> Metric:
@@ -192,5 +193,5 @@ def of_quality(quality: Quality) -> Metric:
         quality.better or "",
         known.digits if known else METRICS[QUALITY].digits,
         meaning=known.meaning if known else METRICS[QUALITY].meaning,
-        is_accuracy=quality.is_accuracy,
+        best=quality.best_value,
     )

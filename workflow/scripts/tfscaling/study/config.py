@@ -299,6 +299,19 @@ class Quality(Keys, frozen=True, kw_only=True):
         ),
     ] = "auto"
     unit: Annotated[Line | None, about("Tables and plots show the values with this unit.")] = None
+    best: Annotated[
+        float | None,
+        about(
+            "No value can be better than this: values are compared by how far they are from it, "
+            "as accuracies are by 1 - accuracy. null is 1 where the name ends with accuracy, and "
+            "none for others."
+        ),
+    ] = None
+
+    @property
+    def best_value(self) -> float | None:
+        """The best that is possible, from which values are compared by their distance."""
+        return 1.0 if self.best is None and self.is_accuracy else self.best
 
     @property
     def better(self) -> Literal["higher", "lower"] | None:
@@ -311,7 +324,7 @@ class Quality(Keys, frozen=True, kw_only=True):
 
     @property
     def is_accuracy(self) -> bool:
-        """Whether it is a fraction of correct answers, compared by its error, 1 - accuracy."""
+        """Whether it is an accuracy, by its name."""
         return self.metric.endswith("accuracy")
 
     @property
@@ -861,8 +874,9 @@ class Comparison(Keys, frozen=True, kw_only=True):
         Meta(ge=0, lt=1),
         about(
             "A point that is worse than the best by at most this fraction counts as equally "
-            "good, so that cost decides; of accuracies it is a fraction of the error 1 - "
-            "accuracy. Only a point that is shown to be so near is a supported decision."
+            "good, so that cost decides; of metrics with a best value it is a fraction of the "
+            "distance from it, as 1 - accuracy. Only a point that is shown to be so near is a "
+            "supported decision."
         ),
     ] = 0.05
     targets: Annotated[

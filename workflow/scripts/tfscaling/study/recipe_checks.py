@@ -47,21 +47,29 @@ def _check_qualities(config: Config, sources: Sources) -> None:
             rule = f"allowed: higher or lower, which the name {quality.metric} does not tell"
             raise ConfigError(problem([*place, "direction"], quality.direction, rule, sources))
         other_name, other = first.setdefault(quality.metric, (name, quality))
-        for key in ("better", "unit"):
+        for key in ("better", "unit", "best_value"):
             if getattr(other, key) != (value := getattr(quality, key)):
                 rule = (
                     f"recipe {other_name} has {getattr(other, key)} for the same metric, "
                     f"{quality.metric}"
                 )
-                key = {"better": "direction"}.get(key, key)
+                key = {"better": "direction", "best_value": "best"}.get(key, key)
                 raise ConfigError(problem([*place, key], value, rule, sources))
     for metric, target in config.comparison.targets.items():
         where = ["comparison", "targets", metric]
         if metric not in first:
             rule = f"the quality of no recipe; {known(first, metric)}"
             raise ConfigError(problem(where, target, rule, sources))
-        if first[metric][1].is_accuracy and not 0 < target < 1:
+        quality = first[metric][1]
+        is_fraction = quality.is_accuracy and quality.best_value == 1
+        if is_fraction and not 0 < target < 1:
             rule = "allowed: more than 0 and less than 1, a fraction of the examples"
+            raise ConfigError(problem(where, target, rule, sources))
+        best = quality.best_value
+        if best is not None and not (
+            target < best if quality.better == "higher" else target > best
+        ):
+            rule = f"allowed: worse than {best:g}, the best that is possible"
             raise ConfigError(problem(where, target, rule, sources))
 
 

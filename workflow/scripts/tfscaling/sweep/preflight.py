@@ -38,7 +38,8 @@ _AT_ONCE = 4
 #: What of a submission does not change whether and when Slurm starts it; those with a value.
 _LEFT_OUT = ("--parsable", "--export=ALL", "/dev/stdin")
 _LEFT_OUT_PAIRS = ("--job-name", "--output", "--comment", "-D")
-_SILENT = f"sbatch gave no answer within {slurm_limits.TIMEOUT_S:g} s"
+#: sbatch's words if the controller is not there, or this machine does not know where it is.
+_NO_CONTACT = ("Unable to contact", "Could not establish a configuration source")
 _STARTS = re.compile(r"to start at (\S+) using")
 #: Slurm's words where the nodes of a partition are too few or too small, or out of service now.
 _NOT_AVAILABLE = "Requested node configuration is not available"
@@ -53,7 +54,7 @@ class Answer(NamedTuple):
 
 
 class NoSlurmError(RuntimeError):
-    """sbatch is not on this machine."""
+    """sbatch is not on this machine, or Slurm does not answer."""
 
 
 def requests(points: Iterable[Point], config: Config, how: Submission) -> dict[Point, Request]:
@@ -99,9 +100,7 @@ def ask(asked: Iterable[Request]) -> dict[Request, Answer]:
     first, *others = dict.fromkeys(asked)
     if shutil.which("sbatch") is None:
         raise NoSlurmError(NO_SBATCH)
-    answers = {first: _answer(first)}
-    if answers[first].refusal == _SILENT:  # so it will be for the others
-        return dict.fromkeys([first, *others], answers[first])
+    answers = {first: _answer(first)}  # alone: if it gets no answer, the others will not
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers |= zip(others, pool.map(_answer, others), strict=True)
     clusters = {each.cluster for each in answers}
@@ -121,8 +120,12 @@ def _answer(request: Request) -> Answer:
     try:
         done = slurm_limits.run(*shlex.split(request.question))
     except subprocess.TimeoutExpired:
-        return Answer(refusal=_SILENT)
+        raise NoSlurmError(
+            f"Slurm does not answer: sbatch said nothing for {slurm_limits.TIMEOUT_S:g} s"
+        ) from None
     answer = read(done.returncode, done.stderr)
+    if any(words in answer.refusal for words in _NO_CONTACT):
+        raise NoSlurmError(f"Slurm does not answer: {answer.refusal}")
     if _NOT_AVAILABLE in answer.refusal:
         waits_for = slurm_limits.out_of_service(request, slurm_limits.nodes_of(request))
         return Answer(waits_for=waits_for) if waits_for else answer

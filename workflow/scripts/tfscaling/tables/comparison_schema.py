@@ -176,6 +176,12 @@ OTHERS: dict[str, Column] = {
         "",
         or_null(TEXT),
     ),
+    "quality_best": Column(
+        "Its best possible value, from which values are compared by their distance; null where it "
+        "has none.",
+        "",
+        NUMBER,
+    ),
     "undefined_ratios": Column(
         'The ratios that the point cannot have, separated by "; "; the reason says why. '
         "Null if there are none.",
@@ -263,7 +269,7 @@ def column(name: str) -> Column:
 
 
 def _rules(name: str, metric: Metric) -> Schema:
-    if metric.is_accuracy or name == "published_accuracy":
+    if metric.best is not None or name == "published_accuracy":
         return {**NUMBER, "minimum": 0, "maximum": 1}
     if name in ANY_SIGN:
         return NUMBER

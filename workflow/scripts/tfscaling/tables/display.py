@@ -15,6 +15,7 @@ from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.table_rows import (
     QUALITY_COLUMNS,
+    QUALITY_TEXTS,
     Row,
     is_known,
     metric_of,
@@ -103,7 +104,7 @@ def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
                 heads[name] = quality.metric + unit
         else:
             heads[name] = name
-            heads |= {column: column for column in QUALITY_COLUMNS if table[column].notna().any()}
+            heads |= {column: column for column in QUALITY_TEXTS if table[column].notna().any()}
     return heads
 
 

@@ -29,7 +29,7 @@ from tfscaling.study import costs, platforms
 from tfscaling.study.config import AXES, Quality
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import environments
-from tfscaling.tables.table_rows import QUALITY_COLUMNS, Row, quality_columns
+from tfscaling.tables.table_rows import QUALITY_COLUMNS, QUALITY_TEXTS, Row, quality_columns
 
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
 #: Points that share these are compared with each other: the same work on the same platform.
@@ -50,7 +50,7 @@ _TEXTS = (
         "batch_scaling",
         "source",
     ),
-    *QUALITY_COLUMNS,
+    *QUALITY_TEXTS,
     *(name for name in environments.COLUMNS if name not in _NUMBERS),
 )
 #: Metrics that a run has by itself.

@@ -29,11 +29,11 @@ WEAKEST_FIRST = (NOT_COMPARED, NOT_MEASURED, TOO_FEW, INCONCLUSIVE, SUPPORTED)
 class Difference:
     """How much worse `other` is, the interval of that, and what it supports.
 
-    `ratio` is of medians, above 1 where `other` is worse; of accuracies, it is the ratio of the
-    errors 1 - accuracy, of other metrics that are better the higher the median of `better` over
-    that of `other`. Where a value is zero there is no ratio: it is None, and `gap` is the
-    difference of the medians, above 0 where `other` is worse. `interval` is of the ratio, or else
-    of the gap.
+    `ratio` is of medians, above 1 where `other` is worse; of metrics with a best possible value, it
+    is the ratio of the distances from it, such as 1 - accuracy, of other metrics that are better
+    the higher the median of `better` over that of `other`. Where a value is zero there is no ratio:
+    it is None, and `gap` is the difference of the medians, above 0 where `other` is worse.
+    `interval` is of the ratio, or else of the gap.
     """
 
     ratio: float | None
@@ -150,13 +150,14 @@ class Samples:
 def as_costs(values: np.ndarray, metric: Metric) -> np.ndarray:
     """Values of a metric as costs, the smaller the better: (runs,).
 
-    Of an accuracy its error, 1 - accuracy; of another metric that is better the higher the
-    reciprocal, or where a value is not above zero the negative.
+    Of a metric with a best possible value how far they are from it, such as the error 1 - accuracy;
+    of another metric that is better the higher the reciprocal, or where a value is not above zero
+    the negative.
     """
+    if metric.best is not None:
+        return metric.best - values if metric.is_higher_better else values - metric.best
     if not metric.is_higher_better:
         return values
-    if metric.is_accuracy:
-        return 1 - values
     return 1 / values if (values[~np.isnan(values)] > 0).all() else -values
 
 

@@ -19,7 +19,8 @@ Row = dict[str, Any]
 #: Status of a point, or support of a statement about it, where the point has no valid run.
 NOT_MEASURED = "not measured"
 #: What the column `quality` of a row has.
-QUALITY_COLUMNS = ("quality_metric", "quality_direction", "quality_unit")
+QUALITY_TEXTS = ("quality_metric", "quality_direction", "quality_unit")
+QUALITY_COLUMNS = (*QUALITY_TEXTS, "quality_best")
 
 
 def rows_of(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[Row]:
@@ -34,15 +35,17 @@ def is_known(cell: _T | None) -> TypeGuard[_T]:
     return cell is not None and cell is not pd.NA and cell == cell
 
 
-def quality_columns(quality: Quality) -> dict[str, str | None]:
+def quality_columns(quality: Quality) -> dict[str, str | float | None]:
     """What a row says of the metric that its column `quality` has."""
-    texts = (quality.metric, quality.better, quality.unit)
-    return dict(zip(QUALITY_COLUMNS, texts, strict=True))
+    said = (quality.metric, quality.better, quality.unit, quality.best_value)
+    return dict(zip(QUALITY_COLUMNS, said, strict=True))
 
 
 def quality_of(row: Row) -> Quality:
     """What the column `quality` of a row has."""
-    return _quality(*(row[name] for name in QUALITY_COLUMNS))
+    metric, direction, unit, best = (row[name] for name in QUALITY_COLUMNS)
+    # NaN equals nothing, and would be a new entry of the cache each time
+    return _quality(metric, direction, *(v if is_known(v) else None for v in (unit, best)))
 
 
 def qualities_of(rows: Iterable[Row]) -> dict[str, Quality]:
@@ -58,9 +61,9 @@ def metric_of(name: str, row: Row) -> Metric:
 
 @functools.cache
 def _quality(
-    metric: str, direction: Literal["higher", "lower"], unit: str | float | None
+    metric: str, direction: Literal["higher", "lower"], unit: str | None, best: float | None
 ) -> Quality:
-    return Quality(metric=metric, direction=direction, unit=unit if isinstance(unit, str) else None)
+    return Quality(metric=metric, direction=direction, unit=unit, best=best)
 
 
 def point_of(row: Row) -> Point:

@@ -72,8 +72,8 @@ def worse(found: Difference, metric: Metric) -> str:
 
     Of a metric of which more is better, `1.50 times (1.40–1.60) less` than the other.
     """
-    is_less = metric.is_higher_better and not metric.is_accuracy
-    noun = "error" if metric.is_accuracy else metric.title
+    is_less = metric.is_higher_better and metric.best is None
+    noun = metric.title if metric.best is None else "error"
     if found.ratio is not None:
         return f"{times(found)} less" if is_less else f"{times(found)} the {noun}"
     text = f"{found.gap:.{metric.digits}f}"
