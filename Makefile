@@ -3,14 +3,14 @@ SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON ?= python3
 SNAKEMAKE = snakemake --profile profiles/local
-# a table with its warnings, but without the notes below it
-TABLE = awk '/^\|/ {on = 1} on && !/^\|/ {exit} 1'
+# the rows of a table: the headline above it has the warnings
+TABLE = grep '^|'
 # what `make sweep` takes
 SWEEP = NODES GPUS PLATFORM MODEL DATASET RECIPE EPOCHS BATCH REPEATS STUDY YES
 .DEFAULT_GOAL := help
 # programs that tests run in environments of their own
 TOOLS = aws-parallelcluster cfn-lint snakedeploy
-.PHONY: help setup tools clouds demo own run sweep view merge partial test test-here test-slurm lint schemas docs bench examples cluster-up cluster-down lock
+.PHONY: help setup tools clouds demo own run sweep view merge partial test test-here test-slurm lint schemas docs screenshots bench examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -18,7 +18,7 @@ help: ## this list
 
 demo: setup ## six runs on this machine, a table and a page; 5 minutes
 	@$(SNAKEMAKE) --configfile config/demo.yaml
-	@$(TABLE) results/demo/tables/comparison.md | fold -s -w 200
+	@$(TABLE) results/demo/tables/comparison.md
 	@echo "make view opens the page, results/demo/report.html"
 
 # a start for a training of your own; the study's folder of results is results/own
@@ -30,8 +30,9 @@ own: ## write own/, a start for a training of yours
 
 # a sweep on this machine, processes as nodes, and its table
 run: setup ## CONFIG=own/config.yaml: a sweep on this machine, and its table
+	@test -f "$(CONFIG)" || { echo 'CONFIG: "$(CONFIG)" is not a file; write make run CONFIG=own/config.yaml' >&2; exit 1; }
 	@$(SNAKEMAKE) --configfile $(CONFIG)
-	@sed -n 's/^study: *//p' $(CONFIG) | xargs -I{} $(TABLE) results/{}/tables/comparison.md | fold -s -w 200
+	@sed -n 's/^study: *//p' $(CONFIG) | xargs -I{} $(TABLE) results/{}/tables/comparison.md
 
 # an overlay in sweeps/, its plan, a question, the sweep
 sweep: setup ## NODES=1,2,4 GPUS=0,2 MODEL=own.mine:model PLATFORM=cpu: plan, question, sweep
@@ -95,6 +96,9 @@ examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half a
 # tables and plots of whatever has finished, for the configuration in config/ (or CONFIG=FILE)
 partial: setup ## tables and page of what has finished, of CONFIG=FILE
 	$(SNAKEMAKE) partial $(if $(CONFIG),--configfile $(CONFIG))
+
+screenshots: setup ## pictures of three pages in docs/screenshots; needs Chromium
+	python docs/screenshots/make.py
 
 cluster-up: setup ## a Slurm cluster on this machine, of NODES=12
 	provision/virtual/install

@@ -34,7 +34,20 @@ def swept(new_project: Callable[[str], Project], submit: Submit) -> Project:
     project.overlay(GEOMETRY)
     code, output = submit(project)
     assert code == 0, output[-5000:] + project.logs()
+    (project.folder / "console.log").write_text(output)
     return project
+
+
+def test_the_console_has_few_short_lines_and_no_guesses(swept: Project) -> None:
+    lines = (swept.folder / "console.log").read_text().splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 200
+    done = [line for line in lines if f"/{len(POINTS)}] " in line and ": done, " in line]
+    for platform, nodes in POINTS:
+        name = f"] {platform} nodes={nodes} "
+        assert len([line for line in done if name in line and "loss" in line]) == 1
+    assert "page: results/main/report.html" in lines
+    for guess in ("account", "memory", "might or might not"):
+        assert not any(guess in line for line in lines)
 
 
 def test_each_job_had_exactly_the_geometry_asked_for(swept: Project) -> None:

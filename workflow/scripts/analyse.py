@@ -8,6 +8,7 @@ OUTPUTS  in --output-dir, <conclusion>.csv and <conclusion>.md of each
 """
 
 import argparse
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,4 +60,5 @@ def analyse(study: Study, warnings: Sequence[data_warnings.DataWarning], folder:
 
 
 if __name__ == "__main__":
+    gc.disable()  # tables live to the end: to look for garbage among them takes a tenth of the time
     main()

@@ -9,6 +9,7 @@ OUTPUTS  comparison.csv (--csv), comparison.{md,tex,html} (--md, --tex, --html),
 """
 
 import argparse
+import gc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -97,4 +98,5 @@ def write_platforms(
 
 
 if __name__ == "__main__":
+    gc.disable()  # tables live to the end: to look for garbage among them takes a tenth of the time
     main()

@@ -6,8 +6,9 @@ A run is taken to last as long as the median of its point's valid runs, as in th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 
 import pandas as pd
 
@@ -17,7 +18,7 @@ from tfscaling.study import costs
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, TOO_FEW
-from tfscaling.tables.table_rows import points_of, rows_of
+from tfscaling.tables.table_rows import is_known, points_of, rows_of
 from tfscaling.tables.wording import listed
 
 COLUMNS = ("text", "runs", "duration_s", "node_hours", "cost_usd")
@@ -57,7 +58,8 @@ def _unfinished(study: Study) -> Iterator[Step]:
 def _repeats(study: Study, supports: set[str]) -> Iterator[Step]:
     """Repeats for intervals, or twice as many where the intervals leave the answer open."""
     planned = Counter(run.spec.point for run in study.manifest.runs if not run.extra_repeat)
-    measured = [point for point in _durations(study) if point in planned]
+    durations_s = _durations_s(study)
+    measured = [point for point in durations_s if point in planned]
     most = max((planned[point] for point in measured), default=0)
     if not most:
         return
@@ -68,12 +70,13 @@ def _repeats(study: Study, supports: set[str]) -> Iterator[Step]:
     else:
         return
     more = {point: wanted - planned[point] for point in measured if planned[point] < wanted}
-    yield _priced(f"`repeats: {wanted}` in the grid, {why}", more, study)
+    yield _priced(f"`repeats: {wanted}` in the grid, {why}", more, durations_s, study)
 
 
-def _priced(text: str, more: dict[Point, int], study: Study) -> Step:
-    """The step with what so many more runs of these points take."""
-    seconds = _durations(study)
+def _priced(
+    text: str, more: Mapping[Point, int], seconds: Mapping[Point, float], study: Study
+) -> Step:
+    """The step with what so many more runs of these points take, of so many seconds each."""
     prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
     runs = sum(more.values())
     duration_s = sum(number * seconds[point] for point, number in more.items())
@@ -99,18 +102,18 @@ def _about(seconds: float) -> str:
     return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
 
 
-def _durations(study: Study) -> dict[Point, float]:
+def _durations_s(study: Study) -> dict[Point, float]:
     """The median wall time in seconds of the valid runs of each point that has any."""
     valid = study.runs[study.runs["status"] == RunState.OK].dropna(subset=["wall_time_s"])
     by_point: dict[Point, list[float]] = {}
     for point, seconds in zip(points_of(valid), valid["wall_time_s"].tolist(), strict=True):
         by_point.setdefault(point, []).append(seconds)
-    return {point: float(pd.Series(times).median()) for point, times in by_point.items()}
+    return {point: median(times) for point, times in by_point.items()}
 
 
 def _prices(study: Study) -> Iterator[Step]:
     measured = [row for row in study.points if row["runs"] > 0]
-    names = dict.fromkeys(row["platform"] for row in measured if pd.isna(row["cost_usd"]))
+    names = dict.fromkeys(row["platform"] for row in measured if not is_known(row["cost_usd"]))
     if names:
         platforms = listed([f"`{name}`" for name in names])
         yield Step(f"`usd_per_node_hour` of {platforms} in `config/platforms.yaml`, for costs.")

@@ -162,7 +162,7 @@ class SweepProgress:
             job.shown_s = now_s
             line = f"{self._counted(job.spec)}: {self._state(job, now_s)}"
         elif runs and self.is_remote:
-            line = f"waiting since {text_lines.duration(now_s - min(j.since_s for j in runs))}"
+            line = f"waiting for {text_lines.duration(now_s - min(j.since_s for j in runs))}"
         elif runs:
             line = f"{self._counted(runs[0].spec)}: starting"
         elif others:
