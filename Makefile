@@ -10,7 +10,7 @@ SWEEP = NODES GPUS PLATFORM MODEL DATASET RECIPE EPOCHS BATCH REPEATS STUDY YES
 .DEFAULT_GOAL := help
 # programs that tests run in environments of their own
 TOOLS = aws-parallelcluster cfn-lint snakedeploy
-.PHONY: help setup tools clouds demo own run sweep view merge partial test test-here test-slurm lint schemas docs bench examples cluster-up cluster-down lock
+.PHONY: help setup tools clouds demo own run sweep view merge partial test test-here test-slurm lint schemas docs screenshots bench examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -30,6 +30,7 @@ own: ## write own/, a start for a training of yours
 
 # a sweep on this machine, processes as nodes, and its table
 run: setup ## CONFIG=own/config.yaml: a sweep on this machine, and its table
+	@test -f "$(CONFIG)" || { echo 'CONFIG: "$(CONFIG)" is not a file; write make run CONFIG=own/config.yaml' >&2; exit 1; }
 	@$(SNAKEMAKE) --configfile $(CONFIG)
 	@sed -n 's/^study: *//p' $(CONFIG) | xargs -I{} $(TABLE) results/{}/tables/comparison.md
 
@@ -95,6 +96,9 @@ examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half a
 # tables and plots of whatever has finished, for the configuration in config/ (or CONFIG=FILE)
 partial: setup ## tables and page of what has finished, of CONFIG=FILE
 	$(SNAKEMAKE) partial $(if $(CONFIG),--configfile $(CONFIG))
+
+screenshots: setup ## pictures of three pages in docs/screenshots; needs Chromium
+	python docs/screenshots/make.py
 
 cluster-up: setup ## a Slurm cluster on this machine, of NODES=12
 	provision/virtual/install

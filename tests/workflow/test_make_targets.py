@@ -6,7 +6,9 @@ import csv
 import re
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
 from project import BIN, REPOSITORY, Project
 
 MAKEFILE = REPOSITORY / "Makefile"
@@ -30,6 +32,14 @@ def test_help_has_every_target_of_users() -> None:
     assert targets
     listed = re.findall(r"^  (\S+) ", shown, re.MULTILINE)
     assert set(targets[1].split()) - set(listed) == {"test-here", "test-slurm"}
+
+
+@pytest.mark.parametrize("given", ["run", "run CONFIG=nowhere.yaml"])
+def test_run_without_a_configuration_says_what_to_write(tmp_path: Path, given: str) -> None:
+    words = ["make", "--file", str(MAKEFILE), "--old-file", ".venv/.installed", *given.split()]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("CONFIG: ")
 
 
 def test_a_sweep_is_planned_and_runs_only_after_yes(

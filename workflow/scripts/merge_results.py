@@ -33,7 +33,7 @@ def main() -> None:
             f"snakemake --profile profiles/slurm {manifest} --configfile …"
         )
     merge = merging.compare(Manifest.read(manifest), RESULTS, there)
-    print("\n".join(map(text_lines.cut, told(merge))))
+    print("\n".join(text_lines.wrapped("\n".join(told(merge)))))
     if merge.conflicts:
         sys.exit(f"nothing is taken: {text_lines.count(len(merge.conflicts), 'conflict')}")
     merging.take(merge, RESULTS, there)

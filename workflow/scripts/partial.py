@@ -46,12 +46,19 @@ def main() -> None:
 
 def tabulate(config: Config, manifest: Manifest, runs_dir: Path, folder: Path) -> None:
     """All tables, as the rules collect, compare and analyse make them."""
-    (folder / "platforms").mkdir(parents=True, exist_ok=True)
-    manifest.write(folder.parent / "manifest.json")
-    csv, comparison = folder / "runs.csv", folder / "comparison.csv"
+    folder.mkdir(parents=True, exist_ok=True)
+    csv = folder / "runs.csv"
     collect(manifest, runs_dir, csv, csv.with_suffix(".parquet"), folder / "epochs.csv")
-    runs, results = runs_table.read_table(csv), published_results.read(config.published.path)
-    shown = config.comparison
+    conclude(config, manifest, folder, benchmark_record.folder_beside(runs_dir))
+
+
+def conclude(config: Config, manifest: Manifest, folder: Path, benchmarks_dir: Path) -> None:
+    """The tables that the rules compare and analyse make of runs.csv, which is in `folder`."""
+    (folder / "platforms").mkdir(exist_ok=True)
+    manifest.write(folder.parent / "manifest.json")
+    comparison, shown = folder / "comparison.csv", config.comparison
+    runs = runs_table.read_table(folder / "runs.csv")
+    results = published_results.read(config.published.path)
     table = comparison_table(runs, manifest, shown.baseline.axes, results)
     table.to_csv(comparison, index=False)
     warnings = data_warnings.find(table, runs)
@@ -70,7 +77,7 @@ def tabulate(config: Config, manifest: Manifest, runs_dir: Path, folder: Path) -
         results,
         config.published.tolerance,
         shown.indifference,
-        benchmark_record.folder_beside(runs_dir),
+        benchmarks_dir,
     )
     analyse(study, warnings, folder)
 

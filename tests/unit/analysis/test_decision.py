@@ -23,7 +23,6 @@ from tfscaling.tables.significance import (
 )
 from tfscaling.tables.table_rows import point_of
 
-EAST = "of east (mnist_cnn, weak)"
 NO_PRICE = {"usd_per_node_hour": None}
 Tables = tuple[pd.DataFrame, pd.DataFrame]
 
@@ -68,8 +67,8 @@ def test_a_point_that_all_others_are_worse_than_is_to_be_used() -> None:
                         ("east", 4): around(10.0)})  # fmt: skip
     found = choice(tables)
     assert found.text == (
-        f"Use 4 nodes {EAST}: 10.0 (9.9–10.1) s. Every other point is shown to be worse (95%, 2 "
-        f"comparisons). The next is 2 nodes {EAST}, 20.0 (19.8–20.2) s."
+        "Use 4 nodes: 10.0 (9.9–10.1) s. Every other point is shown to be worse (95%, 2 "
+        "comparisons). The next is 2 nodes, 20.0 (19.8–20.2) s."
     )
     assert (found.support, taken(found)) == (SUPPORTED, ("east", 4))
     assert (found.bound, found.indifference, found.comparisons) == (0.0, 0.05, 2)
@@ -81,7 +80,7 @@ def test_the_greatest_accuracy_is_the_best() -> None:
     times = {("east", 1): around(30.0), ("east", 2): around(20.0)}
     accuracies = {("east", 1): around(0.98, 0.0001), ("east", 2): around(0.95, 0.0001)}
     found = choice(tables_of(times, accuracies), "quality")
-    assert found.text.startswith(f"Use 1 node {EAST}: 0.9800 (0.9799–0.9801).")
+    assert found.text.startswith("Use 1 node: 0.9800 (0.9799–0.9801).")
 
 
 def test_goals_in_their_order_without_those_of_a_target() -> None:
@@ -182,7 +181,7 @@ def test_a_point_of_which_half_the_runs_diverged_is_not_taken(count: int) -> Non
     times = {("east", 1): around(30.0), ("east", 2): around(10.0)}
     found = choice(diverging(tables_of(times), count, 2))
     assert taken(found) == ("east", 1)
-    assert f"{count} of 6 runs diverged" in found.text and f"2 nodes {EAST}" in found.text
+    assert f"{count} of 6 runs diverged" in found.text and "2 nodes" in found.text
 
 
 def test_failed_runs_of_the_point_to_take_are_named() -> None:
@@ -200,7 +199,7 @@ def test_a_point_that_does_other_work_is_no_choice_and_named_with_the_reason() -
 
     found = choice((comparison, runs))
     assert taken(found) == ("east", 1)
-    assert f"2 nodes {EAST}: {reason}." in found.text
+    assert f"2 nodes: {reason}." in found.text
 
 
 def test_points_of_two_platforms_with_other_numbers_of_examples_are_no_rivals() -> None:
@@ -224,9 +223,7 @@ def test_costs_of_zero_are_decided_without_a_ratio() -> None:
 def test_below_six_runs_nothing_is_decided(runs: int, made: str) -> None:
     tables = tables_of({("east", 1): around(30.0, runs=runs), ("east", 2): around(9.0, runs=runs)})
     found = choice(tables)
-    assert found.text.startswith(
-        f"Too few runs to decide; the smallest median has 2 nodes {EAST}: "
-    )
+    assert found.text.startswith("Too few runs to decide; the smallest median has 2 nodes: ")
     assert found.text.endswith(f" s, of {made}.")
     assert (found.support, found.point) == (TOO_FEW, None)
     assert "the greatest median has" in choice(tables, "quality").text
@@ -235,16 +232,16 @@ def test_below_six_runs_nothing_is_decided(runs: int, made: str) -> None:
 def test_a_rival_with_too_few_runs_is_named_and_leaves_the_choice_open() -> None:
     times = {("east", 1): around(30.0), ("east", 2): around(10.0), ("east", 4): [11.0]}
     found = choice(tables_of(times))
-    assert found.text.startswith(f"Use 2 nodes {EAST}: ")
+    assert found.text.startswith("Use 2 nodes: ")
     assert "Every other point with enough runs is shown to be worse" in found.text
-    assert found.text.endswith(f"1 point (4 nodes {EAST}) has too few runs to be compared.")
+    assert found.text.endswith("1 point (4 nodes) has too few runs to be compared.")
     assert found.support == TOO_FEW
 
 
 def test_nothing_is_claimed_of_points_that_were_not_measured() -> None:
     found = choice(tables_of({("east", 1): around(30.0), ("east", 2): []}))
     assert (found.support, taken(found), found.comparisons) == (NOT_COMPARED, ("east", 1), 0)
-    assert f"1 node {EAST}: 30.0 (29.7–30.3) s" in found.text
+    assert "1 node: 30.0 (29.7–30.3) s" in found.text
 
 
 def test_without_prices_no_point_is_cheap() -> None:
@@ -258,7 +255,7 @@ def test_points_without_a_price_are_named_beside_the_cheapest() -> None:
         table.loc[table["platform"] == "west", "cost_usd"] = None
     found = choice((comparison, runs), "cost_usd")
     assert taken(found) == ("east", 1)
-    assert found.text.endswith("1 point (1 node of west (mnist_cnn, weak)) has no price.")
+    assert found.text.endswith("1 point (1 node on west) has no price.")
 
 
 def test_the_sooner_at_the_target_is_chosen_though_it_trains_longer() -> None:
@@ -267,10 +264,10 @@ def test_the_sooner_at_the_target_is_chosen_though_it_trains_longer() -> None:
     assert taken(choice(tables)) == ("east", 1)
     found = choice(tables, "time_to_target_s")
     assert found.title == "Shortest time to test accuracy 0.97"
-    assert found.text.startswith(f"Use 2 nodes {EAST}: 10.0 (9.9–10.1) s.")
+    assert found.text.startswith("Use 2 nodes: 10.0 (9.9–10.1) s.")
     found = choice(tables, "cost_to_target_usd")
     assert taken(found) == ("east", 2)
-    assert f"The next is 1 node {EAST}, 0.0069" in found.text
+    assert "The next is 1 node, 0.0069" in found.text
 
 
 def test_points_alike_at_the_target_are_decided_by_the_cost_to_the_target() -> None:
@@ -287,7 +284,7 @@ def test_a_point_of_which_only_some_runs_reach_the_target_is_no_choice_and_named
     some = {("east", 1): around(25.0), ("east", 2): [5.0] * 5 + [None]}
     found = choice(to_target(times, some), "time_to_target_s")
     assert (found.support, taken(found)) == (NOT_COMPARED, ("east", 1))
-    assert found.text.endswith(f"1 point (2 nodes {EAST}) did not reach the target in all runs.")
+    assert found.text.endswith("1 point (2 nodes) did not reach the target in all runs.")
 
 
 def test_a_target_that_no_point_reaches_is_told() -> None:
@@ -325,8 +322,8 @@ def test_strategies_are_named_where_they_differ() -> None:
     for table in (comparison, runs):
         table.loc[table["nodes"] == 1, "strategy"] = "single"
     text = choice((comparison, runs)).text
-    assert "2 nodes of east (mnist_cnn, weak, strategy multi_worker_mirrored)" in text
-    assert "1 node of east (mnist_cnn, weak, strategy single)" in text
+    assert "2 nodes (multi_worker_mirrored)" in text
+    assert "1 node (single)" in text
 
 
 def test_a_choice_names_a_point_of_the_comparison() -> None:

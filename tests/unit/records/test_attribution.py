@@ -61,3 +61,20 @@ def test_waiting_for_the_input_of_another_rank_is_input_and_no_communication() -
         {"input": 0.75, "computation": 0.125, "stragglers": 0.0, "communication": 0.125}
     )
     assert found is not None and found.input_rank == 1
+
+
+@pytest.mark.parametrize(
+    ("ms", "input_ms", "communication_ms"),
+    [((21, 9, 20, 1), 15.5, 4.5), ((31, 31, 20, 1), 9.5, 20.5), ((29, 9, 21, 1), 20.0, 8.0)],
+    ids=["hidden by input", "hiding input", "one after the other"],
+)
+def test_what_goes_on_at_the_same_time_is_shared_and_the_longer_one_leads(
+    ms: tuple[float, float, float, float], input_ms: float, communication_ms: float
+) -> None:
+    found = attribution.attribution(reports(ms, ms))
+    assert found is not None
+    parts = found.rounds[1]
+    assert (parts.input_s, parts.communication_s) == pytest.approx(
+        (input_ms / 1e3, communication_ms / 1e3)
+    )
+    assert parts.computation_s == pytest.approx(0.001)

@@ -57,11 +57,10 @@ def test_runs_have_status_axes_metrics_host_and_record(tmp_path: Path) -> None:
     table = interactive_tables.runs(made.runs, COLUMNS, tmp_path)
     names = [column.name for column in table.columns]
     assert names == [
-        "platform", "nodes", "gpus_per_node", "devices", "repeat", "status", "replicas",
-        "global_batch_size", "execution_time_s", "accuracy", "reason", "attempt",
-        "hosts", "started", "record",
+        "platform", "nodes", "devices", "repeat", "execution_time_s", "accuracy", "status",
+        "replicas", "global_batch_size", "reason", "attempt", "hosts", "started", "record",
     ]  # fmt: skip
-    assert "strategy multi_worker_mirrored" in table.above
+    assert "multi_worker_mirrored" in table.above
     assert texts(table, "status").count("ok") == 7 and len(table.rows) == 10
     first, failed = table.rows[0][-1], table.rows[-4][-1]
     assert first.href == first.text and first.text.startswith("runs/platform=cluster/")

@@ -25,7 +25,7 @@ def test_published_values_stand_beside_the_measured_ones_with_verdicts() -> None
     table = published.page_table(report_inputs.published())
     assert table.cells["loss"].tolist() == ["0.3100 (0.3000–0.3200)", "–"]
     assert orders(table, "loss") == [0.31, None]
-    assert table.cells["execution_time_s"].tolist() == ["20.000", "–"]
+    assert table.cells["execution_time_s"].tolist() == ["20.0", "–"]
     assert table.cells["accuracy_verdict"].tolist() == ["outside", "not measured"]
     assert table.cells["runs"].tolist() == ["2", "0"]
     assert "source a paper" in table.above

@@ -63,23 +63,22 @@ def test_axes_that_are_the_same_everywhere_stand_above_the_table(tmp_path: Path)
     shown = display.comparison(table_of(tmp_path, ALL), "My comparison", COLUMNS)
     assert shown.title == "My comparison"
     assert shown.above == (
-        "All points: platform cluster, model mnist_cnn, strategy multi_worker_mirrored, "
-        "recipe weak, gpus_per_node 0, devices CPU, tasks_per_node 1."
+        "All points: cluster, mnist_cnn, multi_worker_mirrored, recipe weak, CPU, 1 task per node."
     )
     assert "platform" not in shown.cells
-    assert "gpus_per_node" not in shown.cells
+    assert "devices" not in shown.cells
 
 
 def test_axes_that_vary_and_the_number_of_nodes_are_columns(tmp_path: Path) -> None:
     table = table_of(tmp_path, ALL, nodes=[2], gpus_per_node=[0, 2])
     rows = comparison_rows(table)
-    assert [(row["nodes"], row["gpus_per_node"]) for row in rows] == [("2", "0"), ("2", "2")]
-    assert [row["devices"] for row in rows] == ["CPU", "GPU"]
+    assert [(row["nodes"], row["devices"]) for row in rows] == [("2", "CPU"), ("2", "2 GPUs")]
 
 
 def test_logical_devices_are_no_gpus_in_any_table(tmp_path: Path) -> None:
     table = table_of(tmp_path, ALL, platform="laptop", nodes=[2], gpus_per_node=[0, 1, 2])
-    assert [row["devices"] for row in comparison_rows(table)] == ["CPU", "logical", "logical"]
+    shown = [row["devices"] for row in comparison_rows(table)]
+    assert shown == ["CPU", "1 logical device", "2 logical devices"]
     titles = [part.title.split(": ")[1] for part in display.platform(table, "laptop")]
     assert titles == ["CPU", "1 logical device per node", "2 logical devices per node"]
 
@@ -87,11 +86,19 @@ def test_logical_devices_are_no_gpus_in_any_table(tmp_path: Path) -> None:
 def test_measured_values_with_their_digits(tmp_path: Path) -> None:
     rows = comparison_rows(table_of(tmp_path, ALL))
     assert [row["nodes"] for row in rows] == ["1", "2", "4"]
-    assert [row["execution_time_s"] for row in rows] == ["60.000", "40.000", "20.000"]
+    assert [row["execution_time_s"] for row in rows] == ["60.0", "40.0", "20.0"]
     assert [row["speedup"] for row in rows] == ["1.00", "1.50", "3.00"]
-    assert [row["loss"] for row in rows] == ["0.2500"] * 3
+    assert [row["loss"] for row in rows] == ["0.250"] * 3
     assert [row["runs"] for row in rows] == ["1 of 1"] * 3
     assert [row["global_batch_size"] for row in rows] == ["64", "128", "256"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(26.574, "26.6"), (0.97912, "0.979"), (1234.5, "1234"), (0.0000456, "0.0000456"), (0, "0")],
+)
+def test_a_value_without_an_interval_has_three_digits(value: float, text: str) -> None:
+    assert display.three_digits(value) == text
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 5])
@@ -125,7 +132,7 @@ def test_six_runs_of_which_one_failed_show_their_range(tmp_path: Path) -> None:
 
 def test_only_the_metrics_asked_for_are_shown_in_their_order(tmp_path: Path) -> None:
     shown = comparison(table_of(tmp_path, ALL), ["accuracy", "loss"])
-    assert list(shown.cells)[-2:] == ["accuracy", "loss"]
+    assert list(shown.cells)[:3] == ["nodes", "accuracy", "loss"]
     assert "execution_time_s" not in shown.cells
 
 

@@ -7,20 +7,21 @@ from typing import Any, Literal
 import pytest
 from tfscaling.records.metrics import METRICS, Metric, of_quality
 from tfscaling.study.config import Quality
+from tfscaling.tables.display import axis_text
 from tfscaling.tables.significance import SUPPORTED, Difference
 from tfscaling.tables.wording import (
-    axis_text,
     counted,
     listed,
     percent,
     point_name,
     times,
     value,
+    varying,
     worse,
 )
 
 ROW: dict[str, Any] = {
-    "nodes": 1, "gpus_per_node": 0, "devices": "GPU", "platform_title": "A cluster",
+    "nodes": 1, "gpus_per_node": 0, "devices": "GPU", "platform": "a-cluster",
     "model": "mnist_cnn", "recipe": "weak", "strategy": "single", "tasks_per_node": "2+1",
     "runs": 6, "execution_time_s": 21.26, "execution_time_s_low": 20.94,
     "execution_time_s_high": 22.18, "test_accuracy": 0.98,
@@ -30,18 +31,19 @@ ROW: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("nodes", "gpus", "start"),
     [
-        (1, 0, "1 node of"), (2, 0, "2 nodes of"), (1, 1, "1 node with 1 GPU of"),
-        (2, 1, "2 nodes with 1 GPU each of"), (2, 4, "2 nodes with 4 GPUs each of"),
+        (1, 0, "1 node"), (2, 0, "2 nodes"), (1, 1, "1 node with 1 GPU"),
+        (2, 1, "2 nodes with 1 GPU each"), (2, 4, "2 nodes with 4 GPUs each"),
     ],
 )  # fmt: skip
 def test_a_point_is_named_by_nodes_gpus_and_platform(nodes: int, gpus: int, start: str) -> None:
     row = {**ROW, "nodes": nodes, "gpus_per_node": gpus}
-    assert point_name(row) == f"{start} A cluster (mnist_cnn, weak)"
+    assert point_name(row) == start
+    assert point_name(row, ["platform"]) == f"{start} on a-cluster"
 
 
 def test_logical_devices_are_called_so() -> None:
     row = {**ROW, "nodes": 2, "gpus_per_node": 4, "devices": "logical"}
-    assert point_name(row).startswith("2 nodes with 4 logical devices each of")
+    assert point_name(row).startswith("2 nodes with 4 logical devices each")
     assert "GPU" not in point_name(row)
 
 
@@ -59,9 +61,9 @@ def test_an_axis_of_a_point_is_said_in_words(axis: str, changes: Any, text: str)
 
 
 def test_further_axes_are_named_where_they_are_asked_for() -> None:
-    more_axes = ["strategy", "tasks_per_node"]
-    end = "(mnist_cnn, weak, strategy single, tasks_per_node 2+1)"
-    assert point_name(ROW, more_axes).endswith(end)
+    other = {**ROW, "strategy": "mirrored", "tasks_per_node": "1"}
+    assert point_name(ROW, varying([ROW, other])) == "1 node (single, 2+1 tasks per node)"
+    assert varying([ROW, ROW]) == []
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_points_are_counted() -> None:
 
 def test_values_have_their_unit_if_there_is_one() -> None:
     assert value("execution_time_s", ROW) == "21.3 (20.9–22.2) s"
-    assert value("test_accuracy", ROW) == "0.9800"
+    assert value("test_accuracy", ROW) == "0.980"
 
 
 def test_ratios_have_their_interval_if_there_is_one() -> None:

@@ -20,6 +20,7 @@ from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.significance import SUPPORTED, Difference, Samples, as_costs, difference
 from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of, rows_of
+from tfscaling.tables.wording import varying
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 #: Published results have no other quality.
@@ -242,7 +243,8 @@ def notes(table: pd.DataFrame, study: Study) -> list[str]:
     ineligible = [
         (row, reason) for row, reason in study.ineligible if isinstance(row["cloud"], str)
     ]
-    return lines + [eligibility.ineligible_text(ineligible)] * bool(ineligible)
+    text = eligibility.ineligible_text(ineligible, varying(study.points))
+    return [*lines, text] if ineligible else lines
 
 
 #: How to read the tables.

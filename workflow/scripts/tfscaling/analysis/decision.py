@@ -35,13 +35,11 @@ from tfscaling.tables.table_rows import (
     point_of,
     qualities_of,
 )
-from tfscaling.tables.wording import counted, listed, percent, point_name, value
+from tfscaling.tables.wording import counted, listed, percent, point_name, value, varying
 
 #: Columns that say how sure a choice is.
 _SURE = ("bound", "indifference", "comparisons")
 COLUMNS = ("work", "goal", "title", "text", "support", *POINT_AXES, "alike", *_SURE)
-#: Axes that the name of a point gives only where its rivals differ in them.
-_OTHER_AXES = ("strategy", "tasks_per_node")
 #: Metric → what the choice is for; the quality or the target of the work follows what ends so.
 GOALS = {
     "execution_time_s": "Shortest time",
@@ -93,15 +91,15 @@ def decide(study: Study) -> list[Choice]:
     found = []
     for work, rows in study.works.items():
         measured, ineligible = split(rows, samples)
-        more_axes = varying(rows)
+        vary = varying(rows)
         for goal in GOALS if measured or ineligible else ():
             title = _title(goal, rows)
             if title is None:
                 continue
             choice = Choice(work, goal, title, "", NOT_MEASURED, indifference)
             if measured:
-                choice = _chosen(choice, measured, samples, more_axes)
-            text = _joined(choice.text, ineligible_text(ineligible, more_axes))
+                choice = _chosen(choice, measured, samples, vary)
+            text = _joined(choice.text, ineligible_text(ineligible, vary))
             found.append(replace(choice, text=text))
     return found
 
@@ -117,19 +115,14 @@ def _title(goal: str, rows: Sequence[Row]) -> str | None:
     return None if target is None else GOALS[goal] + f"{target.name} {target.value}"
 
 
-def varying(rows: Sequence[Row]) -> list[str]:
-    """The axes that the name of a point must give, because its rivals differ in them."""
-    return [axis for axis in _OTHER_AXES if len({str(row[axis]) for row in rows}) > 1]
-
-
 def _chosen(
-    choice: Choice, measured: Sequence[Row], samples: Samples, more_axes: Sequence[str]
+    choice: Choice, measured: Sequence[Row], samples: Samples, vary: Sequence[str]
 ) -> Choice:
     """The choice with what the runs say of its goal."""
     goal, indifference = choice.goal, choice.indifference
     known = ranked(goal, measured)
     unknown = [row for row in measured if not is_known(row[goal])]
-    without = _without(goal, unknown, len(known), more_axes)
+    without = _without(goal, unknown, len(known), vary)
     if not known:
         return replace(choice, text=without)
     is_higher_better = metric_of(goal, known[0]).is_higher_better
@@ -142,18 +135,18 @@ def _chosen(
         made = f"{best['runs']} run{'s' if best['runs'] > 1 else ''}"
         extreme = "greatest" if is_higher_better else "smallest"
         text = (
-            f"Too few runs to decide; the {extreme} median has {point_name(best, more_axes)}: "
+            f"Too few runs to decide; the {extreme} median has {point_name(best, vary)}: "
             f"{value(goal, best)}, of {made}{remark(best, samples)}."
         )
         return replace(choice, text=_joined(text, without), support=TOO_FEW)
     contest = Contest.of(goal, enough, samples, indifference)
     among = " with enough runs" if few else ""
     text = _joined(
-        _taken_text(goal, contest, samples, more_axes, indifference, among),
-        _rivals_text(goal, contest, samples, more_axes, indifference),
+        _taken_text(goal, contest, samples, vary, indifference, among),
+        _rivals_text(goal, contest, samples, vary, indifference),
     )
     if few:
-        text += f" {_points(few, more_axes, 'has', 'have')} too few runs to be compared."
+        text += f" {_points(few, vary, 'has', 'have')} too few runs to be compared."
     support = weakest(
         [NOT_COMPARED] * (not contest.comparisons)
         + [TOO_FEW] * bool(few)
@@ -183,7 +176,7 @@ def _taken_text(
     goal: str,
     contest: Contest,
     samples: Samples,
-    more_axes: Sequence[str],
+    vary: Sequence[str],
     indifference: float,
     among: str,
 ) -> str:
@@ -194,7 +187,7 @@ def _taken_text(
     taken = contest.taken
     metrics = dict.fromkeys((goal, COSTS.get(goal, goal)) if len(contest.near) > 1 else (goal,))
     values = ", ".join(value(name, taken) for name in metrics if is_known(taken[name]))
-    named = f"{point_name(taken, more_axes)}: {values}{remark(taken, samples)}"
+    named = f"{point_name(taken, vary)}: {values}{remark(taken, samples)}"
     if not contest.comparisons:
         return f"The only point with enough runs is {named}; it is compared with none."
     held = f"({CONFIDENCE:.0%}, {contest.comparisons} comparison{'s' * (contest.comparisons > 1)})"
@@ -211,12 +204,12 @@ def _taken_text(
 
 
 def _rivals_text(
-    goal: str, contest: Contest, samples: Samples, more_axes: Sequence[str], indifference: float
+    goal: str, contest: Contest, samples: Samples, vary: Sequence[str], indifference: float
 ) -> str:
     """What else is as good, or may be, or comes next."""
     if len(contest.near) > 1:
         others = [
-            f"{point_name(row, more_axes)}{remark(row, samples)}"
+            f"{point_name(row, vary)}{remark(row, samples)}"
             for row in contest.near
             if row is not contest.taken
         ]
@@ -225,13 +218,13 @@ def _rivals_text(
             f"{100 * indifference:g}% as well: {contest.how}."
         )
     if contest.alike:
-        names = listed([point_name(row, more_axes) for row in contest.alike])
+        names = listed([point_name(row, vary) for row in contest.alike])
         return f"{counted(contest.alike, 'is', 'are')} not shown to be worse: {names}."
     after = contest.after
-    return f"The next is {point_name(after, more_axes)}, {value(goal, after)}." if after else ""
+    return f"The next is {point_name(after, vary)}, {value(goal, after)}." if after else ""
 
 
-def _without(goal: str, rows: Sequence[Row], known: int, more_axes: Sequence[str]) -> str:
+def _without(goal: str, rows: Sequence[Row], known: int, vary: Sequence[str]) -> str:
     """Why measured points take no part in the choice; nothing if all do."""
     short = [row for row in rows if goal in OF_ALL_RUNS and not all_at_target(row)]
     others = [row for row in rows if goal not in OF_ALL_RUNS or all_at_target(row)]
@@ -241,14 +234,13 @@ def _without(goal: str, rows: Sequence[Row], known: int, more_axes: Sequence[str
     if not known and not short:
         return f"No point has a {lack}."
     return _joined(
-        f"{_points(short, more_axes, 'did', 'did')} not reach the target in all runs."
-        * bool(short),
-        f"{_points(others, more_axes, 'has', 'have')} no {lack}." * bool(others),
+        f"{_points(short, vary, 'did', 'did')} not reach the target in all runs." * bool(short),
+        f"{_points(others, vary, 'has', 'have')} no {lack}." * bool(others),
     )
 
 
-def _points(rows: Sequence[Row], more_axes: Sequence[str], one: str, several: str) -> str:
-    named = f"({listed([point_name(row, more_axes) for row in rows])})"
+def _points(rows: Sequence[Row], vary: Sequence[str], one: str, several: str) -> str:
+    named = f"({listed([point_name(row, vary) for row in rows])})"
     return counted(rows, f"{named} {one}", f"{named} {several}")
 
 

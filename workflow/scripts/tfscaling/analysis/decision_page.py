@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from tfscaling.analysis.decision import varying
 from tfscaling.analysis.eligibility import ineligible_text, remark, split
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import QUALITY
@@ -19,7 +18,7 @@ from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.pareto import pareto_set
 from tfscaling.tables.significance import INCONCLUSIVE
 from tfscaling.tables.table_rows import QUALITY_COLUMNS, Row, is_known, point_of, rows_of
-from tfscaling.tables.wording import counted, listed, point_name
+from tfscaling.tables.wording import counted, listed, point_name, varying
 
 _WEIGHED = ("execution_time_s", "cost_usd", QUALITY)
 #: Status of points without a valid run that could have one → words for one, for several.
@@ -96,7 +95,7 @@ def _as_text(study: Study) -> TextTable:
     notes = ["Medians are compared, so the intervals in brackets may overlap."]
     if not priced:
         notes.append("Cost takes no part where a measured point has no price.")
-    notes += [ineligible_text(study.ineligible)] if study.ineligible else []
+    notes += [ineligible_text(study.ineligible, varying(study.points))] if study.ineligible else []
     title = f"Points that no other beats in {what} together"
     return TextTable.of(title, ["point", *heads.values()], rows, notes)
 
@@ -106,13 +105,13 @@ def _open(table: pd.DataFrame, study: Study) -> str:
     few: list[str] = []
     absent: dict[str, list[str]] = {status: [] for status in _ABSENT}
     for rows in study.works.values():
-        more_axes = varying(rows)
+        vary = varying(rows)
         for row in rows:
             ended = row["runs"] + study.samples.statuses(point_of(row))[RunState.DIVERGED]
             if row["runs"] > 0 and ended < RUNS_FOR_INTERVAL:
-                few.append(f"{point_name(row, more_axes)}, {cell('runs', row)}")
+                few.append(f"{point_name(row, vary)}, {cell('runs', row)}")
             elif row["status"] in absent:
-                absent[row["status"]].append(point_name(row, more_axes))
+                absent[row["status"]].append(point_name(row, vary))
     fewer = f"fewer than {RUNS_FOR_INTERVAL} runs"
     groups = [(few, f"has {fewer}", f"have {fewer}")]
     groups += [(names, *_ABSENT[status]) for status, names in absent.items()]

@@ -79,11 +79,11 @@ def remark(row: Row, samples: Samples) -> str:
     return f"; {', '.join(counts)}" if counts else ""
 
 
-def ineligible_text(ineligible: Sequence[tuple[Row, str]], more_axes: Sequence[str] = ()) -> str:
+def ineligible_text(ineligible: Sequence[tuple[Row, str]], vary: Sequence[str] = ()) -> str:
     """A sentence about the points that take no part: which, and why; nothing if there are none."""
     if not ineligible:
         return ""
-    names = [f"{point_name(row, more_axes)}: {reason}" for row, reason in ineligible]
+    names = [f"{point_name(row, vary)}: {reason}" for row, reason in ineligible]
     return f"{counted(names, 'takes', 'take')} no part: {listed(names)}."
 
 

@@ -19,7 +19,7 @@ from tfscaling.analysis.evidence import Study
 from tfscaling.records import metrics
 from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.study.config import LINE_AXES
-from tfscaling.tables.display import TextTable
+from tfscaling.tables.display import TextTable, axis_text
 from tfscaling.tables.estimates import Estimates
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import (
@@ -32,7 +32,7 @@ from tfscaling.tables.significance import (
     weakest,
 )
 from tfscaling.tables.table_rows import Row, metric_of, point_of
-from tfscaling.tables.wording import axis_text, percent, point_name, times, value, worse
+from tfscaling.tables.wording import percent, point_name, times, value, varying, worse
 
 TIME = "execution_time_s"
 TOPICS = (QUALITY, "scaling", "stragglers", "clouds")
@@ -82,7 +82,7 @@ def find(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
     by_point = {point_of(row): row for row in rows}
     fit_points = {point_of(row) for line in lines for row in line.points}
     for point, text, support, comparisons in stragglers.find(study.runs, fit_points):
-        subject = point_name(by_point[point])
+        subject = point_name(by_point[point], varying(rows))
         found.append(Finding("stragglers", subject, text, support, comparisons))
     if clouds is not None:
         found += _clouds(clouds)
@@ -107,10 +107,9 @@ def _lines(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
     lines: dict[tuple[str | int, ...], list[Row]] = {}
     for row in rows:
         lines.setdefault(tuple(row[axis] for axis in LINE_AXES), []).append(row)
-    varying = [a for a in LINE_AXES[1:] if len({str(row[a]) for row in rows}) > 1]
+    vary = [axis for axis in LINE_AXES if len({str(row[axis]) for row in rows}) > 1]
     for line in lines.values():
-        words = [str(line[0]["platform_title"]), *(axis_text(a, line[0]) for a in varying)]
-        yield ", ".join(words), line
+        yield ", ".join(axis_text(axis, line[0]) for axis in vary or ("platform",)), line
 
 
 def _scaling(lines: Sequence[Line], samples: Samples, indifference: float) -> Iterator[Finding]:

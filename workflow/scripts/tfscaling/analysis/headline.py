@@ -17,16 +17,14 @@ from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.findings import TIME
 from tfscaling.study.config import LINE_AXES
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
-from tfscaling.tables.display import devices
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, NOT_COMPARED, SUPPORTED, TOO_FEW, Samples
 from tfscaling.tables.table_rows import NOT_MEASURED, Row, columns_of, point_of, rows_of
-from tfscaling.tables.wording import percent, times
+from tfscaling.tables.wording import percent, point_name, times, varying
 
 #: `badge` is one of significance.WEAKEST_FIRST; `work` is empty where there is only one.
 COLUMNS = ("work", "text", "badge")
 _LINE_WIDTH = 100
-_MORE_AXES = ("model", "strategy", "recipe", "tasks_per_node")
 
 
 def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
@@ -48,11 +46,11 @@ def _sentence(study: Study, points: Sequence[Row], choice: Row) -> str:
     rows = ranked(TIME, split(points, study.samples)[0])
     if not rows:
         return "No measured point may be compared with others."
-    vary = [axis for axis in LINE_AXES if len({str(row[axis]) for row in points}) > 1]
+    vary = varying(points)
     taken, bound = rows[0], choice["bound"]
     if pd.notna(choice["nodes"]):
         taken = next(row for row in rows if _is_of(row, choice))
-    name = short_name(taken, vary)
+    name = point_name(taken, vary)
     first = {
         SUPPORTED: f"Fastest: {name}.",
         NOT_COMPARED: f"The only point with enough runs: {name}.",
@@ -69,22 +67,6 @@ def _is_of(row: Row, choice: Row) -> bool:
     return all(choice[axis] == value for axis, value in columns_of(point_of(row)).items())
 
 
-def short_name(row: Row, vary: Sequence[str]) -> str:
-    """`4 nodes with 2 GPUs each on aws-p3`: a platform by the name that the configuration gives it.
-
-    Of the axes other than nodes and devices only those that `vary` are named.
-    """
-    nodes = f"{row['nodes']} node{'s' * (row['nodes'] > 1)}"
-    each = f" with {devices(row)}{' each' * (row['nodes'] > 1)}" if row["gpus_per_node"] else ""
-    on = f" on {row['platform']}" if "platform" in vary else ""
-    more = [
-        f"{row[axis]} tasks per node" if axis == "tasks_per_node" else str(row[axis])
-        for axis in _MORE_AXES
-        if axis in vary
-    ]
-    return nodes + each + on + (f" ({', '.join(more)})" if more else "")
-
-
 def _against(taken: Row, rows: Sequence[Row], samples: Samples, vary: Sequence[str]) -> str:
     """How the time changes with the nodes: the point against the other end of its line.
 
@@ -97,7 +79,7 @@ def _against(taken: Row, rows: Sequence[Row], samples: Samples, vary: Sequence[s
         name = f"{other['nodes']} node{'s' * (other['nodes'] > 1)}"
     elif len(rows) > 1:
         other = next(row for row in rows if row is not taken)
-        name = short_name(other, vary)
+        name = point_name(other, vary)
     else:
         return ""
     (found,) = samples.differences(TIME, [(point_of(taken), point_of(other))], 1)
@@ -125,7 +107,9 @@ def _how_sure(rows: Sequence[Row], choice: Row) -> str:
             slower = f"it may be {percent(bound)} slower than the fastest"
         text = "; ".join(part for part in (as_fast, slower) if part)
         return f"{text[0].upper()}{text[1:]} ({CONFIDENCE:.0%})." if text else ""
-    return f"Sure to {CONFIDENCE:.0%}." if support == SUPPORTED else ""
+    if support == SUPPORTED and choice["bound"] == 0:
+        return f"No other point is as fast ({CONFIDENCE:.0%})."
+    return ""
 
 
 def _points(number: int, one: str, several: str) -> str:

@@ -40,9 +40,11 @@ _WORDS = {
 }
 NOTES = (
     "Measured after the training, by blocks of steps on the same ranks in random order: with real "
-    "input and on a batch that is there already, with all-reduce and update and without. Input is "
-    "what real input adds to a step; computation is forward and backward pass of the median rank, "
-    "stragglers what the slowest rank takes above that, communication the rest, with the update.",
+    "input and on a batch that is there already, with all-reduce and update and without. "
+    "Computation is forward and backward pass of the median rank, stragglers what the slowest rank "
+    "takes above that. Input is what real input adds to a step, communication what all-reduce and "
+    "update add, each the mean of with and without the other: what goes on at the same time is "
+    "shared by both.",
     "Shares are medians over the rounds of all runs of a point, in brackets with their "
     f"{CONFIDENCE:.0%} interval. A part holds a step back if it is the largest of so many rounds "
     f"that this is no chance ({CONFIDENCE:.0%}); a step that computes most of its time is held "

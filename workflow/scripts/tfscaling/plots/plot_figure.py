@@ -20,7 +20,7 @@ from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ABSENT = "without a valid run: see the table"
+ABSENT = "without valid run"
 NOTHING = "nothing measured yet"
 _INTERVAL = f"bars: {CONFIDENCE:.0%} interval of the median"
 _RANGE = f"range of fewer than {RUNS_FOR_INTERVAL} runs"
@@ -160,7 +160,7 @@ def finish(
     # points with error bars and bars are tuples of artists: these first, explanations after them
     entries.sort(key=lambda entry: not isinstance(entry[0], tuple))
     width = max((len(label) for _, label in entries), default=0)
-    columns = 3 if width <= 14 else 2 if width <= 25 else 1
+    columns = 3 if width <= 14 else 2 if width <= 26 else 1
     columns = min(columns, max(1, len(entries)))
     texts = [wrapped(label, _LEGEND_COLUMNS) for _, label in entries]
     rows = -(-len(texts) // columns)

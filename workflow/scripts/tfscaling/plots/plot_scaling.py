@@ -12,10 +12,10 @@ from tfscaling.plots import plot_axes, plot_figure, plot_series
 from tfscaling.plots.plot_series import Style, Tables, values
 from tfscaling.records.phases import PHASES
 from tfscaling.study.config import POINT_AXES
+from tfscaling.tables.display import axis_text
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.runs_table import SERIES_AXES
 from tfscaling.tables.table_rows import NOT_MEASURED, rows_of
-from tfscaling.tables.wording import axis_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.study.config import LINE_AXES, POINT_AXES, Quality
+from tfscaling.tables.display import axis_text
 from tfscaling.tables.table_rows import QUALITY_COLUMNS, metric_of, qualities_of, rows_of
-from tfscaling.tables.wording import axis_text, value
+from tfscaling.tables.wording import value
 
 #: Okabe and Ito's colours and, after them, Tol's muted ones: colour-blind readers can distinguish
 #: them. Black and yellow are left out: black is for published values, yellow is too pale.

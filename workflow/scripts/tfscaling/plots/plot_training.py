@@ -13,8 +13,8 @@ from tfscaling.plots.plot_series import Style, Tables, values
 from tfscaling.records.metrics import QUALITY
 from tfscaling.records.run_states import RunState
 from tfscaling.study.config import POINT_AXES
+from tfscaling.tables.display import axis_text
 from tfscaling.tables.table_rows import point_of, points_of, rows_of
-from tfscaling.tables.wording import axis_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,9 +1,11 @@
 """What holds a step back: its parts, from steps with and without input and synchronisation.
 
 After the training each rank makes blocks of steps in four ways, in a random order that is the same
-on all ranks, several rounds of them. What real input adds to a step is input. Of a step on a batch
-that is there, forward and backward pass of the median rank are computation; what the slowest rank
-takes above that is waiting for it; the rest is communication, with the update of the weights.
+on all ranks, several rounds of them. Forward and backward pass of the median rank are computation;
+what the slowest rank takes above that is waiting for it. Real input and synchronisation are left
+out one after the other, in both orders: each part is the mean of what it adds in the two. Batches
+are made while the ranks communicate, so what goes on at the same time is shared by both, and the
+longer of the two has the larger part.
 """
 
 from __future__ import annotations
@@ -41,8 +43,7 @@ def _parts(of_ranks: Sequence[AttributionRound]) -> StepParts:
     """Of a step in one round; they sum to the step.
 
     The ranks of a step end together, so that of its duration their mean is taken. It has the wait
-    for the slowest rank's input, which is input and no communication: without real input the ranks
-    wait for each other as well.
+    for the slowest rank's input, which is input and no communication.
     """
 
     def mean(seconds: Callable[[AttributionRound], float]) -> float:
@@ -50,10 +51,11 @@ def _parts(of_ranks: Sequence[AttributionRound]) -> StepParts:
 
     alone_s = [each.kept_alone_s for each in of_ranks]
     middle_s, slowest_s = statistics.median(alone_s), max(alone_s)
+    fed_s = max(each.real_alone_s for each in of_ranks)
     real_s, kept_s = mean(lambda each: each.real_s), mean(lambda each: each.kept_s)
     return StepParts(
-        input_s=real_s - kept_s,
+        input_s=((real_s - kept_s) + (fed_s - slowest_s)) / 2,
         computation_s=middle_s,
         stragglers_s=slowest_s - middle_s,
-        communication_s=kept_s - slowest_s,
+        communication_s=((kept_s - slowest_s) + (real_s - fed_s)) / 2,
     )

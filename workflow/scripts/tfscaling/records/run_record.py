@@ -103,7 +103,7 @@ class Computation(Part, frozen=True, kw_only=True):
 class StepParts(Part, frozen=True, kw_only=True):
     """The parts of a step in a round, in seconds; noise can make one slightly negative."""
 
-    input_s: Annotated[float, Meta(description="What real input adds to a step.")]
+    input_s: Annotated[float, Meta(description="What real input adds, with and without the rest.")]
     computation_s: Annotated[
         float, Meta(description="Forward and backward pass alone of the median rank.")
     ]
@@ -111,14 +111,20 @@ class StepParts(Part, frozen=True, kw_only=True):
         float, Meta(description="What they take on the slowest rank above the median one.")
     ]
     communication_s: Annotated[
-        float, Meta(description="The rest - all-reduce, and the update of the weights.")
+        float,
+        Meta(
+            description="What all-reduce and the update of the weights add, with and without real "
+            "input."
+        ),
     ]
 
 
 class Attribution(Part, frozen=True, kw_only=True):
     """What holds a step back: its parts, measured in rounds after the training."""
 
-    rounds: Annotated[tuple[StepParts, ...], Meta(min_length=1)]
+    rounds: Annotated[
+        tuple[StepParts, ...], Meta(min_length=1, description="The parts of a step in each round.")
+    ]
     input_rank: Annotated[int, Meta(description="The rank whose input adds most to its steps.")]
     input_host: Annotated[str, Meta(description="Its host.")]
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from tfscaling.study.config import AXES
-from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, constant, headed
+from tfscaling.tables.display import MISSING, Number, TextTable, cell, headed, naming
 from tfscaling.tables.table_rows import NOT_MEASURED, rows_of
 
 #: Columns with more values than this are searched, not chosen from.
@@ -105,9 +105,10 @@ def _cell(column: Column, text: str, href: str | None) -> Cell:
 
 def runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
     """One row per run; the path of its record is relative to `folder`."""
-    varying, above = constant(frame, NAMING)
-    names = [*varying, "repeat", "status", "replicas", "global_batch_size"]
-    names += [m for m in metrics if m in frame and frame[m].notna().any()]
+    axes, fixed = naming(frame)
+    above = f"All runs: {fixed}." if fixed else ""
+    names = [*axes, "repeat", *(m for m in metrics if m in frame and frame[m].notna().any())]
+    names += ["status", "replicas", "global_batch_size"]
     names += ["reason"] if (frame["reason"].fillna("") != "").any() else []
     names += ["attempt", "hosts", "started"]
     heads = headed(frame, names)

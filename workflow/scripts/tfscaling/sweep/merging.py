@@ -111,10 +111,11 @@ def take(merge: Merge, here: Path, there: Path) -> None:
 
 
 def _run(spec: RunSpec, folder: str, here: Path, there: Path) -> _Found:
+    path = there / folder / run_record.RECORD
     try:
-        record = run_record.read(there / folder / run_record.RECORD)
+        record = run_record.read(path)
     except run_record.RecordError as error:
-        return _Found(folder, f"its record is not whole: {error}")
+        return _Found(folder, f"its record cannot be read: {str(error).removeprefix(f'{path}: ')}")
     assert record is not None, "it was there a moment ago"
     if record.axes.axes != spec.axes:
         return _Found(folder, "its record is of another run; the folder was moved")

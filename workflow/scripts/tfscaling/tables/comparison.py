@@ -15,6 +15,7 @@ from tfscaling.study.config import POINT_AXES
 from tfscaling.study.manifest import Excluded, Manifest
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import published
+from tfscaling.tables.display import axis_text
 from tfscaling.tables.intervals import median_interval, ratio_interval
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult, by_point
 from tfscaling.tables.runs_table import RUN_METRICS, SERIES_AXES, SIZES
@@ -29,7 +30,6 @@ from tfscaling.tables.table_rows import (
     quality_of,
     rows_of,
 )
-from tfscaling.tables.wording import axis_text
 
 #: Axis → value: of a baseline, those that the configuration names.
 AxisValues = Mapping[str, str | int]

@@ -21,6 +21,7 @@ from tfscaling.study.config import POINT_AXES
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import environments
+from tfscaling.tables.display import axis_text
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
 from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
 from tfscaling.tables.wording import NAMED_MAX
@@ -85,8 +86,8 @@ class Tables:
         return f"{counted}{self._of_platforms([self.points[point] for point in points])}"
 
     def _name(self, point: Point) -> str:
-        """The axes in which the points of the data set differ, as the tables have them."""
-        return ", ".join(f"{axis} {getattr(point, axis)}" for axis in self._varying)
+        """The axes in which the points of the data set differ, in words."""
+        return ", ".join(axis_text(axis, self.points[point]) for axis in self._varying)
 
     @cached_property
     def _varying(self) -> list[str]:

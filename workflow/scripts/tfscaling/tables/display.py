@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -27,9 +28,8 @@ MISSING = "–"
 #: Of a ratio to a value of 0; the reason is in a column of its own.
 NO_RATIO = "no ratio"
 
-#: What names a point: its axes, and the kind of its devices after their number.
-_AFTER = POINT_AXES.index("gpus_per_node") + 1
-NAMING = (*POINT_AXES[:_AFTER], "devices", *POINT_AXES[_AFTER:])
+#: What names a point: its axes, of which `devices` says the GPUs or logical devices per node.
+NAMING = tuple("devices" if axis == "gpus_per_node" else axis for axis in POINT_AXES)
 
 
 class Number(str):
@@ -114,17 +114,44 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextT
     Axes that are the same in all rows are named above the table; columns without any value are
     left out.
     """
-    axes = [axis for axis in NAMING if axis == "nodes" or table[axis].nunique() > 1]
-    fixed = [f"{axis} {table[axis].iloc[0]}" for axis in NAMING if axis not in axes]
-    names = [*axes, "status", "runs", "replicas", "global_batch_size"]
-    names += [column for column in columns if not table[column].isna().all()]
-    if (table["reason"].fillna("") != "").any():
-        names.append("reason")
+    axes, fixed = naming(table)
+    names = [*axes, *(column for column in columns if not table[column].isna().all())]
+    has_reasons = (table["reason"].fillna("") != "").any()
+    names += ["status", *["reason"] * bool(has_reasons), "runs", "replicas", "global_batch_size"]
     heads = headed(table, names)
     rows = [[cell(name, row) for name in heads] for row in rows_of(table)]
-    above = f"All points: {', '.join(fixed)}." if fixed else ""
+    above = f"All points: {fixed}." if fixed else ""
     notes = [*_target_notes(table, axes, columns), *_notes(table, list(heads))]
     return TextTable.of(title, list(heads.values()), rows, notes, above)
+
+
+def three_digits(value: float) -> str:
+    """The value to three digits, or to whole numbers: 26.6, 0.979, 1234; never 1e-05."""
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def naming(frame: pd.DataFrame) -> tuple[list[str], str]:
+    """(NAMING that differ between rows, and nodes; what all rows share, in words).
+
+    Platform and nodes stand before what tells other lines of points apart.
+    """
+    shown = [n for n in NAMING if n == "nodes" or frame[_axis(n)].astype(str).nunique() > 1]
+    shown += ["devices"] * ("devices" not in shown and frame["devices"].nunique() > 1)
+    shown.sort(key=NAMING.index)
+    first = frame.iloc[0] if len(frame) else None
+    fixed = [
+        "recipe " * (n == "recipe") + axis_text(_axis(n), first)
+        for n in NAMING
+        if n not in shown and first is not None
+    ]
+    return shown, ", ".join(fixed)
+
+
+def _axis(name: str) -> str:
+    """The axis that a column of names shows."""
+    return "gpus_per_node" if name == "devices" else name
 
 
 def rounded(
@@ -146,8 +173,24 @@ def devices(row: Row | pd.Series) -> str:
     return f"{number} {noun}{'s' if number > 1 else ''}"
 
 
+def axis_text(axis: str, point: Row | pd.Series) -> str:
+    """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
+    value = point[axis]
+    if axis in ("platform", "model", "strategy", "recipe"):
+        return str(value)
+    if axis == "gpus_per_node":
+        return devices(point) + " per node" * (int(value) > 0)
+    plural = "" if str(value) == "1" else "s"
+    return f"{value} node{plural}" if axis == "nodes" else f"{value} task{plural} per node"
+
+
 def cell(name: str, row: Row) -> str:
-    """The value of a column: rounded as its metric says, with its interval or else its range."""
+    """The value of a column: rounded as its metric says, with its interval or else its range.
+
+    A value without either has three digits.
+    """
+    if name == "devices":
+        return devices(row)
     value = row[name]
     if name == "runs":
         planned = row["runs_asked"]
@@ -159,7 +202,9 @@ def cell(name: str, row: Row) -> str:
     if name in METRICS:
         digits = METRICS[name].digits if name != QUALITY else metric_of(name, row).digits
         low, high = _spread(name, row)
-        if low is not None and name == "execution_time_s":
+        if low is None:
+            return Number(three_digits(row[name]), row[name])
+        if name == "execution_time_s":
             digits = min(digits, 1)
         return rounded(row[name], digits, low, high)
     if isinstance(value, Real):
@@ -197,7 +242,7 @@ def _target_notes(
             "reached it."
         )
         short = [
-            f"{', '.join(f'{axis} {row[axis]}' for axis in axes)}: reached by "
+            f"{', '.join(axis_text(_axis(name), row) for name in axes)}: reached by "
             f"{row['runs_at_target']:.0f} of {done} run{'s' if done > 1 else ''}"
             for row in rows
             if row["runs_at_target"] < (done := int(row["runs"] + row["runs_diverged"]))

@@ -6,41 +6,37 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from tfscaling.records.metrics import Metric
-from tfscaling.tables.display import cell, devices
+from tfscaling.tables.display import axis_text, cell, devices
 from tfscaling.tables.table_rows import Row, metric_of
 
 if TYPE_CHECKING:  # SciPy comes with it, which no words need
     from tfscaling.tables.significance import Difference
 
+_NAMED = ("platform", "model", "strategy", "recipe", "tasks_per_node")
 #: Points named in a sentence, at most.
 NAMED_MAX = 3
 
 
-def point_name(row: Row, more_axes: Sequence[str] = ()) -> str:
-    """`10 nodes with 2 GPUs each of AWS p3.2xlarge`, and what else tells it from others.
+def varying(rows: Sequence[Row]) -> list[str]:
+    """The axes that the name of a point must give, because these points differ in them.
 
-    Logical devices are called so: they are no GPUs. `more_axes` are axes other than nodes,
-    GPUs, platform, model and recipe in which the points differ.
+    Nodes and devices are named always.
+    """
+    return [axis for axis in _NAMED if len({str(row[axis]) for row in rows}) > 1]
+
+
+def point_name(row: Row, vary: Sequence[str] = ()) -> str:
+    """`4 nodes with 2 GPUs each on aws-p3 (weak)`: a platform by its name in the configuration.
+
+    Logical devices are called so: they are no GPUs. Of the other axes those that `vary` are named.
     """
     nodes = f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}"
     each = f" with {devices(row)}" if row["gpus_per_node"] else ""
     each += " each" if each and row["nodes"] > 1 else ""
-    more = "".join(f", {axis} {row[axis]}" for axis in more_axes)
-    return f"{nodes}{each} of {row['platform_title']} ({row['model']}, {row['recipe']}{more})"
-
-
-def axis_text(axis: str, point: Row | pd.Series) -> str:
-    """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
-    value = point[axis]
-    if axis in ("platform", "model", "strategy", "recipe"):
-        return str(value)
-    if axis == "gpus_per_node":
-        return devices(point) + " per node" * (int(value) > 0)
-    plural = "" if str(value) == "1" else "s"
-    return f"{value} node{plural}" if axis == "nodes" else f"{value} task{plural} per node"
+    on = f" on {row['platform']}" if "platform" in vary else ""
+    more = [axis_text(axis, row) for axis in vary if axis != "platform"]
+    return nodes + each + on + (f" ({', '.join(more)})" if more else "")
 
 
 def listed(names: Sequence[str]) -> str:

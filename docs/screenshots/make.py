@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Make the pages of three kept studies, and pictures of their first screens at 1300 and 400 pixels.
+
+INPUTS   <page>/runs.csv, <page>/epochs.csv and the overlay of each page, beside this file; the
+         configuration in config/; Chromium, for the pictures
+OUTPUTS  <page>/report.html, tables and plots below --folder; <page>-<width>.png beside this file
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
+
+import pandas as pd  # noqa: E402
+import partial  # noqa: E402
+from snakemake.utils import update_config  # noqa: E402
+from tfscaling.datasets.catalogue import TRAIN_EXAMPLES  # noqa: E402
+from tfscaling.study import config_files, configuration, grid  # noqa: E402
+from tfscaling.study.manifest import Manifest  # noqa: E402
+from tfscaling.study.registries import Registries  # noqa: E402
+from tfscaling.tables import runs_table  # noqa: E402
+from tfscaling.training.models import MODELS  # noqa: E402
+from tfscaling.training.strategies import STRATEGIES  # noqa: E402
+
+#: Page → the overlay of its study.
+PAGES = {
+    "demo": ROOT / "config" / "demo.yaml",
+    "sweep": HERE / "sweep" / "config.yaml",
+    "failures": HERE / "failures" / "config.yaml",
+}
+#: Width → height of a first screen, in pixels.
+SCREENS = {1300: 850, 400: 800}
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"),
+    *("--disable-sync", "--disable-background-networking", "--disable-component-update"),
+    "--virtual-time-budget=6000",
+)
+#: Chromium's windows are not narrower than this, so that a phone is a frame in one.
+_WINDOW_MIN = 500
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, help="pages stay here; else only pictures are made")
+    args = parser.parse_args()
+    if CHROMIUM is None:
+        parser.error("there is no chromium")
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in PAGES:
+            page = make(name, (args.folder or Path(temporary)) / name)
+            for width, height in SCREENS.items():
+                picture = HERE / f"{name}-{width}.png"
+                take(page, picture, width, height)
+                print(picture.relative_to(ROOT))
+
+
+def make(name: str, folder: Path) -> Path:
+    """Tables, plots and page of a kept study; returns the page."""
+    raw: dict[str, object] = {}
+    for path in (ROOT / "config/config.yaml", ROOT / "config/platforms.yaml", PAGES[name]):
+        update_config(raw, config_files.read(path))
+    raw["grid"] = config_files.read(PAGES[name])["grid"]
+    config = configuration.validate(raw)
+    planned = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
+    tables = folder / "tables"
+    tables.mkdir(parents=True, exist_ok=True)
+    kept = {"runs.csv": runs_table.RUN_COLUMNS, "epochs.csv": runs_table.EPOCH_COLUMNS}
+    for table, columns in kept.items():  # columns that are newer than the file are empty
+        texts = pd.read_csv(HERE / name / table, dtype=str, keep_default_na=False)
+        texts.reindex(columns=list(columns)).to_csv(tables / table, index=False)
+    manifest = Manifest.of(config, planned, STRATEGIES)
+    partial.conclude(config, manifest, tables, folder / "all_reduce")
+    partial.draw(config, manifest, folder)
+    return folder / "report.html"
+
+
+def take(page: Path, picture: Path, width: int, height: int, has_scripts: bool = True) -> None:
+    """A picture of the first screen of the page, in a frame of this size in pixels."""
+    from PIL import Image
+
+    shown = page.with_name("frame.html")
+    style = f"width: {width}px; height: {height}px; border: 0"
+    sandbox = "" if has_scripts else " sandbox"
+    frame = f'<iframe src="{page.name}" style="{style}"{sandbox}></iframe>'
+    shown.write_text(f'<!DOCTYPE html><title></title><body style="margin: 0">{frame}</body>')
+    with tempfile.TemporaryDirectory() as profile:
+        size = f"--window-size={max(width, _WINDOW_MIN)},{height}"
+        command = [str(CHROMIUM), *FLAGS, size, f"--user-data-dir={profile}"]
+        command += [f"--screenshot={picture}", shown.resolve().as_uri()]
+        subprocess.run(command, capture_output=True, timeout=120, check=True)
+    with Image.open(picture) as image:
+        cropped = image.convert("RGB").crop((0, 0, width, height))
+    cropped.quantize(64, dither=Image.Dither.NONE).save(picture, optimize=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""A study on two Slurm clusters, `gcp` and `aws`, merged into one table."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from project import QUICK, REPOSITORY, SMALL_MODEL, Project
+from virtual_cluster import Cluster, start
+
+#: Cluster → its platform in config/platforms.yaml, and the partition that the platform names.
+CLOUDS = {
+    "gcp": ("gcp-n1-standard-2", "n1-standard-2"),
+    "aws": ("aws-m4-large", "m4-large"),
+}
+STUDY = {
+    "study": "clouds",
+    "grid": [
+        {"platform": platform, "model": SMALL_MODEL, "recipe": "quick", "nodes": 1}
+        for platform, _ in CLOUDS.values()
+    ],
+    "recipes": {"quick": QUICK},
+}
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster]]:
+    """Both are up at once and know nothing of each other."""
+    running: dict[str, Cluster] = {}
+    try:
+        for name, (_, partition) in CLOUDS.items():
+            root = tmp_path_factory.mktemp("vc") / name
+            running[name] = start(root, "--partition", f"{partition}:1:cpus=2")
+        yield running
+    finally:
+        for cluster in running.values():
+            cluster.tool("down")
+
+
+@pytest.fixture(scope="module")
+def measured(
+    clusters: dict[str, Cluster], new_project: Callable[[str], Project]
+) -> dict[str, Project]:
+    """A project on each cluster, with the runs of its own platform."""
+    projects = {}
+    for name, cluster in clusters.items():
+        projects[name] = new_project(name)
+        projects[name].overlay(STUDY)
+        projects[name].snakemake(
+            "--until", "train", "--config", f"cluster={name}",
+            "--slurm-init-seconds-before-status-checks", "5",
+            profile="slurm", environ=cluster.environ,
+        )  # fmt: skip
+    return projects
+
+
+def merge(into: Project, there: Path) -> subprocess.CompletedProcess[str]:
+    """`make merge FROM=there STUDY=clouds` in a project."""
+    script = REPOSITORY / "workflow/scripts/merge_results.py"
+    return subprocess.run(
+        [sys.executable, str(script), "--from", str(there), "--study", "clouds"],
+        cwd=into.folder, env={**os.environ}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_the_clouds_are_compared_after_the_merge(measured: dict[str, Project]) -> None:
+    gcp, aws = measured["gcp"], measured["aws"]
+    gcp.snakemake("results/clouds/manifest.json")
+    for name, project in measured.items():
+        (record,) = project.records()
+        assert record["environment"]["slurm_job"]["partition"] == CLOUDS[name][1]
+    # a record that did not arrive whole
+    (path,) = aws.folder.glob("results/runs/**/run.json")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:1000])
+    refused = merge(gcp, aws.folder)
+    assert refused.returncode == 1
+    said = " ".join(refused.stdout.split())
+    assert f"platform={CLOUDS['aws'][0]}" in said and "not JSON" in said
+    assert len(gcp.records()) == 1
+    path.write_bytes(whole)
+    done = merge(gcp, aws.folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = gcp.records()
+    assert len(records) == 2
+    gcp.snakemake("--config", "cluster=gcp")
+    assert gcp.records() == records  # nothing was trained again
+    rows = gcp.table("results/clouds/tables/comparison.csv")
+    assert {(row["platform"], row["status"]) for row in rows} == {
+        (platform, "ok") for platform, _ in CLOUDS.values()
+    }
+    compared = gcp.table("results/clouds/tables/clouds.csv")
+    assert {row["metric"] for row in compared} >= {"execution_time_s", "loss"}
+    for row in compared:
+        assert {row["cloud_a"], row["cloud_b"]} == {"gcp", "aws"}
