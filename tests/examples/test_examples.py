@@ -94,7 +94,7 @@ def test_all_of_them_run_in_one_grid_on_slurm(tmp_path: Path, cluster: Cluster) 
     configs = [config_of(name) for name in EXAMPLES]
     blocks = [{**block, "platform": "cpu"} for config in configs for block in config["grid"]]
     recipes = {key: value for c in configs for key, value in c["recipes"].items()}
-    config = {"study": "examples", "grid": blocks, "recipes": recipes}
-    config["comparison"] = configs[0]["comparison"]
+    comparison = {**configs[0]["comparison"], "title": "All examples"}
+    config = {"study": "examples", "grid": blocks, "recipes": recipes, "comparison": comparison}
     run(project, config, "slurm", environ=cluster.environ)
     assert_all_measured(project, "examples")

@@ -132,7 +132,8 @@ class SweepProgress:
         self._finished.add(job.outputs[0])
         self._estimates.pop(job.spec.point, None)
         self._spend(job, now_s)
-        return [f"{self._counted(job.spec)}: {self._result(job, now_s)}; {self._hours(now_s)}"]
+        run = f"{self._count()} {self._named(job.spec)}"
+        return [f"{run}: {self._result(job, now_s)}; {self._hours(now_s)}"]
 
     def fail(self, number: int, job: Job, message: str, now_s: float) -> list[str]:
         """A job has failed; `message` is what Snakemake says of it, if anything."""
@@ -160,11 +161,12 @@ class SweepProgress:
         if started:
             job = min(started, key=lambda job: job.shown_s)
             job.shown_s = now_s
-            line = f"{self._counted(job.spec)}: {self._state(job, now_s)}"
+            # what changes comes first: a narrow terminal has no place for all
+            line = f"{self._count()} {self._state(job, now_s)} ({self._named(job.spec)})"
         elif runs and self.is_remote:
             line = f"waiting for {text_lines.duration(now_s - min(j.since_s for j in runs))}"
         elif runs:
-            line = f"{self._counted(runs[0].spec)}: starting"
+            line = f"{self._count()} starting ({self._named(runs[0].spec)})"
         elif others:
             job = others[0]
             line = f"{job.text}, {text_lines.duration(now_s - job.since_s)}"
@@ -183,8 +185,8 @@ class SweepProgress:
         jobs = f"{len(self._finished)} of {text_lines.count(len(self._due), 'run')}"
         return [f"{jobs} in {elapsed}; {self._hours(now_s)}"]
 
-    def _counted(self, spec: JobSpec | None) -> str:
-        return f"[{len(self._finished)}/{len(self._due)}] {self._named(spec)}"
+    def _count(self) -> str:
+        return f"[{len(self._finished)}/{len(self._due)}]"
 
     def _named(self, spec: JobSpec | None) -> str:
         if spec is None:
