@@ -200,6 +200,7 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     attribution: Annotated[
         tuple[AttributionRound, ...], Meta(description="Empty unless the recipe asks for it.")
     ] = ()
+    trained_by: str = ""
     warnings: tuple[str, ...] = ()
 
 

@@ -351,6 +351,13 @@ class RunRecord(Part, frozen=True, kw_only=True):
         ),
     ]
     validity: Validity
+    trained_by: Annotated[
+        str,
+        Meta(
+            description="What trained the user's model if not the recipe and the cross-entropy: "
+            "its own optimizer, loss, metrics and methods, in words. Else empty."
+        ),
+    ] = ""
 
     def __post_init__(self) -> None:
         if self.is_of_program:

@@ -251,6 +251,7 @@ def build(
         metrics=measured,
         ranks=tuple(summary(report, _SUMMARIES[type(report)]) for report in reports),
         environment=environment,
+        trained_by=next((report.trained_by for report in trained(reports)), ""),
         warnings=warnings(spec, reports),
         validity=validity,
     )

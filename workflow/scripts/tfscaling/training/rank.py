@@ -146,6 +146,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         model_parameters=parameters,
         data_sha256=data_sha256,
         input_wait_s=result.input_wait_s,
+        trained_by=user_model.trained_by(trainer.model, spec.recipe),
         warnings=tuple(user_model.warnings(trainer.model, spec.recipe)),
         train_examples=trainer.train_examples,
         test_examples=trainer.test_examples,

@@ -180,9 +180,19 @@ def _scaled(schedule: Any, factor: float) -> Any:
     return Scaled()
 
 
+def trained_by(model: Any, recipe: Recipe) -> str:
+    """Optimizer, loss, metrics and methods of its own that train a model; "" if the recipe does."""
+    if not trains_itself(model, recipe):
+        return ""
+    methods = [f"its own {name}" for name in OWN_TRAINING if has_own(model, name)]
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    named = [f"optimizer {type(optimizer).__name__}"] if optimizer is not None else []
+    return _joined([*named, *_given(_compile_settings(model), _WHAT), *methods])
+
+
 def warnings(model: Any, recipe: Recipe) -> list[str]:
-    """What of the model's own settings trains it and what does not; goes into the run's record."""
-    settings = getattr(getattr(model, "_compile_config", None), "config", {})
+    """What of the model's own settings does not train it; goes into the run's record."""
+    settings = _compile_settings(model)
     if not trains_itself(model, recipe):
         if not model.compiled:
             return []
@@ -191,15 +201,16 @@ def warnings(model: Any, recipe: Recipe) -> list[str]:
             f"the model's own compile() settings ({_joined(names)}) are not used: the recipe's "
             "optimizer and the cross-entropy are"
         ]
-    return [*_of_its_own(model, recipe, settings)]
+    return [*_not_used(recipe, settings)]
 
 
-def _of_its_own(model: Any, recipe: Recipe, settings: Mapping[str, Any]) -> Iterator[str]:
-    methods = [f"its own {name}" for name in OWN_TRAINING if has_own(model, name)]
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    named = [f"optimizer {type(optimizer).__name__}"] if optimizer is not None else []
-    what = _joined([*named, *_given(settings, _WHAT), *methods])
-    yield f"the model is trained as it is compiled ({what}), and not by the cross-entropy"
+def _compile_settings(model: Any) -> Mapping[str, Any]:
+    """The arguments of the model's `compile`; none if it is not compiled."""
+    settings: Mapping[str, Any] = getattr(getattr(model, "_compile_config", None), "config", {})
+    return settings
+
+
+def _not_used(recipe: Recipe, settings: Mapping[str, Any]) -> Iterator[str]:
     asked = {key: getattr(recipe, key) for key in ("optimizer", "learning_rate", "momentum")}
     given = {key: value for key, value in asked.items() if value not in (None, "model")}
     if given:
