@@ -18,6 +18,7 @@ LONGEST = [
         "test_known_truth.py",
         "test_supervisor.py",
         "test_documented_commands.py",
+        "test_pages_in_chromium.py",
     ),
 ]
 

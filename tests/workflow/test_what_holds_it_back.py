@@ -40,7 +40,7 @@ def test_the_input_of_one_rank_is_not_taken_for_communication(tmp_path: Path) ->
             "recipes": {
                 "slow": {
                     "dataset": "slow:data",
-                    "parameters": {"delay_s": 0.06},
+                    "parameters": {"delay_s": 0.1},
                     "per_replica_batch_size": 32,
                     "learning_rate": 0.1,
                     "epochs": 1,
