@@ -27,6 +27,10 @@ POINTS = [
     for gpus in range(5)
 ]
 
+#: The same as tables show them.
+DEVICES = {"0": "CPU", "1": "1 GPU", **{str(gpus): f"{gpus} GPUs" for gpus in (2, 3, 4)}}
+SHOWN = [(*point[:3], DEVICES[point[3]]) for point in POINTS]
+
 
 @pytest.fixture(scope="module")
 def planned() -> Manifest:
@@ -88,22 +92,22 @@ def test_times_are_near_those_that_were_made_up(
 def test_every_point_is_a_row_of_the_markdown_table(shown: TextTable) -> None:
     lines = [line for line in formats.markdown(shown).splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    names = ["devices", "status", "runs", "replicas", "global_batch_size"]
-    assert rows[0] == [*VARYING, *names, *COLUMNS]
-    assert [tuple(row[:4]) for row in rows[2:]] == POINTS
-    assert all(re.fullmatch(r"[\d.]+ \([\d.]+–[\d.]+\)", row[9]) for row in rows[2:])
+    names = ["status", "runs", "replicas", "global_batch_size"]
+    assert rows[0] == [*VARYING[:3], "devices", *COLUMNS, *names]
+    assert [tuple(row[:4]) for row in rows[2:]] == SHOWN
+    assert all(re.fullmatch(r"[\d.]+ \([\d.]+–[\d.]+\)", row[4]) for row in rows[2:])
 
 
 def test_every_point_is_a_row_of_the_latex_table(shown: TextTable) -> None:
     body = formats.latex(shown).split("\\midrule\n")[1].split("\\bottomrule")[0]
     rows = [line.removesuffix(" \\\\").split(" & ") for line in body.splitlines()]
-    assert [tuple(row[:4]) for row in rows] == POINTS
+    assert [tuple(row[:4]) for row in rows] == SHOWN
 
 
 def test_every_point_is_a_row_of_the_html_page(shown: TextTable) -> None:
     rows = re.findall(r"<tr>\s*(<td.*?)</tr>", formats.html_page(shown), re.DOTALL)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
-    assert [tuple(row[:4]) for row in cells] == POINTS
+    assert [tuple(row[:4]) for row in cells] == SHOWN
 
 
 def test_every_point_is_in_the_table_of_its_platform(comparison: pd.DataFrame) -> None:

@@ -15,8 +15,8 @@ import os
 import shlex
 import subprocess
 import sys
-import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -39,10 +39,8 @@ def workflow_folder():
         copy.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=copy.parent) as folder:
             archive = io.BytesIO()
-            repository.archive(archive, commit, path=os.path.dirname(rules.path))
-            archive.seek(0)
-            with tarfile.open(fileobj=archive) as files:
-                files.extractall(folder, filter="data")
+            repository.archive(archive, commit, path=os.path.dirname(rules.path), format="zip")
+            zipfile.ZipFile(archive).extractall(folder)
             Path(folder, "git_commit").write_text(f"{commit}\n")
             with contextlib.suppress(OSError):  # another process was quicker
                 os.rename(folder, copy)

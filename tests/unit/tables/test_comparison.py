@@ -220,7 +220,7 @@ def test_a_note_says_how_many_runs_reached_the_target(tmp_path: Path) -> None:
     shown = display.comparison(table, "Title", ["execution_time_s", "time_to_target_s"])
     assert "time_to_target_s" not in shown.cells  # it has no value
     assert any("test accuracy is at least 0.9;" in note for note in shown.notes)
-    end = "was not reached by every run: nodes 2: reached by 2 of 3 runs."
+    end = "was not reached by every run: 2 nodes: reached by 2 of 3 runs."
     assert f"Test accuracy 0.9 {end}" in shown.notes
     # it belongs to columns that are not shown here
     assert not any("0.9" in note for note in display.comparison(table, "T", ["loss"]).notes)
@@ -648,7 +648,7 @@ def test_a_point_of_which_a_run_diverged_has_no_time_to_the_target(tmp_path: Pat
     assert chosen.text == "No point reached the target in all its runs."
     assert pd.isna(row["time_to_target_s"]) and pd.isna(row["cost_to_target_usd"])
     notes = display.comparison(table, "Title", ["time_to_target_s"]).notes
-    assert any("nodes 2: reached by 5 of 6 runs." in note for note in notes)
+    assert any("2 nodes: reached by 5 of 6 runs." in note for note in notes)
 
 
 def work(folder: Path, trained: dict[int, Sequence[int]], **block: Any) -> pd.DataFrame:
