@@ -195,12 +195,14 @@ def force_if_changed(wildcards):
     return force_if(reruns().is_changed_data(wildcards.dataset), file)
 
 
+@platforms.with_signature
 def force_if_stale(wildcards):
     """The same for a run whose record is stale, where `rerun: stale` asks for it."""
     path = RUN.format(**wildcards)
     return force_if(reruns().is_stale(path), f"{ROOT}/runs/{path}/run.json")
 
 
+@platforms.with_signature
 def force_if_stale_benchmark(wildcards):
     """The same for a benchmark."""
     path = POINT.format(**wildcards)
