@@ -15,7 +15,7 @@ rule train:
     input:
         # the record carries the dataset's name and recipe; fetching it again must not cost runs
         dataset=prepared_dataset,
-        stale=force_if_stale,  # no file
+        stale=force_if_stale if CONFIG.rerun == "stale" else [],  # no file
     output:
         record=f"results/runs/{RUN}/run.json",
     log:

@@ -201,7 +201,9 @@ class ShortLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         text = self._formatter.format(record)
-        return "\n".join(text_lines.clipped(line) for line in text.split("\n")) if text else text
+        if not text or len(text) <= text_lines.WIDTH:
+            return text
+        return "\n".join(map(text_lines.clipped, text.split("\n")))
 
 
 def shorten(logger: logging.Logger) -> None:

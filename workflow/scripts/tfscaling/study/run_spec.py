@@ -297,14 +297,13 @@ def flat(keys: Recipe | Measured) -> dict[str, Value]:
     A key that is in neither table above came later: while it has its default it is left out, so
     that records which were made before, and have no such key, keep their hash.
     """
-    defaults = _later_defaults(type(keys))
-    left_out = {key for key, default in defaults.items() if getattr(keys, key) == default}
-    values = {
-        key: getattr(keys, key)
-        for key in keys.__struct_fields__
-        if key not in left_out and key not in NO_PARAMETERS
-    }
-    return {key: list(value) if type(value) is tuple else value for key, value in values.items()}
+    later = _later_defaults(type(keys))
+    values: dict[str, Value] = {}
+    for key in keys.__struct_fields__:
+        value = getattr(keys, key)
+        if key not in NO_PARAMETERS and not (key in later and value == later[key]):
+            values[key] = list(value) if type(value) is tuple else value
+    return values
 
 
 @functools.cache

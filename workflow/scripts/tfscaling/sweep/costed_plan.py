@@ -16,7 +16,6 @@ import msgspec
 import pandas as pd
 from msgspec.structs import replace
 
-from tfscaling.analysis import communication
 from tfscaling.records import benchmark_record, prepared_data, run_record
 from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study import costs, grid, platforms, user_code, variants
@@ -139,6 +138,8 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     is to do if `rerun: stale` asks for it.
     Raises ConfigError if no platform is on the cluster that was chosen.
     """
+    from tfscaling.analysis import communication  # loads SciPy
+
     platforms.check_cluster(config)
     selected = [run for run in planned.runs if config.is_selected(run.spec.point.platform)]
     # an extra repeat, too, has a row although it is not there
