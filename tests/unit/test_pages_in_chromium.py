@@ -46,6 +46,10 @@ addEventListener("message", (event) => { document.title = JSON.stringify(event.d
 </script>"""
 
 
+#: Pairs of pictures, one of which shows the whole page twice.
+TRIES = 5
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pages")
@@ -70,10 +74,13 @@ def test_the_answer_is_on_the_first_screen_and_readable(
 
 
 def test_the_first_screen_is_the_same_without_javascript(folder: Path, tmp_path: Path) -> None:
-    pictures = [tmp_path / "with.png", tmp_path / "without.png"]
-    for picture, has_scripts in zip(pictures, (True, False), strict=True):
-        screenshots.take(page_of(folder, "sweep"), picture, 1300, 700, has_scripts)
-    assert pictures[0].read_bytes() == pictures[1].read_bytes()
+    def picture(has_scripts: bool) -> bytes:
+        file = tmp_path / "picture.png"
+        screenshots.take(page_of(folder, "sweep"), file, 1300, 700, has_scripts)
+        return file.read_bytes()
+
+    # on a busy machine Chromium takes some pictures before all of the page is there
+    assert any(picture(True) == picture(False) for _ in range(TRIES))
 
 
 def seen(page: Path, width: int, height: int, folder: Path) -> dict[str, Any]:
