@@ -139,6 +139,7 @@ def main() -> None:
         ],
         "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
     }
+    spec.end()
     output.write_text(json.dumps(found))
     events.add("end")
     sys.stdout.flush()
