@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tfscaling.records import benchmark_record, run_record
+from tfscaling.records import run_record
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import BenchmarkSpec, JobSpec
 
@@ -47,6 +47,8 @@ class SweepJobs:
     @functools.cached_property
     def specs(self) -> dict[str, JobSpec]:
         """Specifications of all runs and benchmarks by the files of their records."""
+        from tfscaling.records import benchmark_record  # not for each dry-run and each job
+
         found: dict[str, JobSpec] = {self.record(path): r.spec for path, r in self.runs.items()}
         for path, spec in self.benchmarks.items():
             found[f"{self.results}/all_reduce/{path}/{benchmark_record.RECORD}"] = spec
