@@ -13,7 +13,7 @@ LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 .DEFAULT_GOAL := help
 # programs that tests run in environments of their own
 TOOLS = aws-parallelcluster cfn-lint snakedeploy
-.PHONY: help setup wheelhouse take-datasets tools clouds demo own run sweep view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench examples cluster-up cluster-down lock
+.PHONY: help setup wheelhouse tools clouds demo own run sweep view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -60,7 +60,8 @@ test-slurm:
 test-closed: setup ## set-up, demo and tests in a network without a route
 	pytest tests/closed
 
-setup: .venv/.installed$(CUDA) $(if $(WHEELHOUSE),take-datasets) ## the environment in .venv; CUDA=1 adds TensorFlow's CUDA libraries
+setup: .venv/.installed$(CUDA) ## the environment in .venv; CUDA=1 adds TensorFlow's CUDA libraries
+	$(if $(WHEELHOUSE),@provision/closed/wheelhouse.py take '$(WHEELHOUSE)')
 
 # for machines without internet, where `make setup WHEELHOUSE=DIR` takes all from it
 wheelhouse: setup ## wheelhouse.tar: packages and data of CONFIG for machines without internet
@@ -70,9 +71,6 @@ wheelhouse: setup ## wheelhouse.tar: packages and data of CONFIG for machines wi
 	    $(if $(TARGET_MACHINE),--machine $(TARGET_MACHINE))
 	@tar --create --file wheelhouse.tar wheelhouse
 	@echo "all of it: wheelhouse.tar; next: docs/closed-network.md"
-
-take-datasets: .venv/.installed
-	@provision/closed/wheelhouse.py take '$(WHEELHOUSE)'
 
 # records of other parameters, data or code are refused, and nothing is overwritten
 merge: setup ## FROM=DIR STUDY=main: take another cluster's results
