@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -84,8 +85,8 @@ def test_each_configuration_passes_the_schema_that_it_names(name: str) -> None:
     (named,) = re.findall(
         r"^# yaml-language-server: \$schema=(.+)$", path.read_text(), re.MULTILINE
     )
-    schema = REPOSITORY / (CONFIGURATIONS[name] or Path(name).parent) / named
-    validator = Draft202012Validator(yaml.safe_load(schema.read_text()))
+    schema = os.path.normpath(REPOSITORY / (CONFIGURATIONS[name] or Path(name).parent) / named)
+    validator = Draft202012Validator(yaml.safe_load(Path(schema).read_text()))
     assert list(validator.iter_errors(yaml.safe_load(path.read_text()))) == []
 
 
