@@ -10,7 +10,7 @@ SWEEP = NODES GPUS PLATFORM MODEL DATASET RECIPE EPOCHS BATCH REPEATS STUDY YES
 .DEFAULT_GOAL := help
 # programs that tests run in environments of their own
 TOOLS = aws-parallelcluster cfn-lint snakedeploy
-.PHONY: help setup tools clouds demo own run sweep view merge partial test test-here test-slurm lint schemas docs screenshots bench examples cluster-up cluster-down lock
+.PHONY: help setup tools clouds demo own run sweep large-batch view merge partial test test-here test-slurm lint schemas docs screenshots bench examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -37,6 +37,12 @@ run: setup ## CONFIG=own/config.yaml: a sweep on this machine, and its table
 # an overlay in sweeps/, its plan, a question, the sweep
 sweep: setup ## NODES=1,2,4 GPUS=0,2 MODEL=own.mine:model PLATFORM=cpu: plan, question, sweep
 	@workflow/scripts/make_sweep.py $(foreach name,$(SWEEP),$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z)='$($(name))'))
+
+# the recipe is chosen on examples held out of the training data, then reported on the test data
+large-batch: setup ## accuracy of large batches on MNIST and CIFAR-10; 6 hours
+	@$(SNAKEMAKE) --configfile config/large-batch-choice.yaml
+	@$(SNAKEMAKE) --configfile config/large-batch.yaml
+	@$(TABLE) results/large-batch/tables/comparison.md
 
 view: ## open the newest page, or that of STUDY=demo
 	@$(PYTHON) workflow/scripts/view_page.py --study '$(STUDY)'
