@@ -63,6 +63,7 @@ def main() -> None:
 def schema_files() -> dict[str, str]:
     """Name of each schema → the text of its file."""
     found = {name: _of_configuration(kind) for name, kind in CONFIGURATION.items()}
+    found["overlay"] = schemas.of_overlay()
     found |= record_schemas.of_records()
     found["comparison"] = comparison_schema.schema()
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
