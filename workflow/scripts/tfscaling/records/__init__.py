@@ -26,4 +26,5 @@ __all__ = [
     "run_results",
     "run_states",
     "staleness",
+    "tensorboard_scalars",
 ]
