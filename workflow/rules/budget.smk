@@ -20,3 +20,5 @@ onstart:
         refuse_what_slurm_refuses()
         watch_queue()
         retry_no_lasting_failures()
+    if workflow.is_main_process:
+        keep_earlier_records()

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 from snakemake.exceptions import WorkflowError
+from snakemake.io import IOFile
 
 
 def workflow_folder():
@@ -195,6 +196,15 @@ def force_if_changed(wildcards):
     return force_if(reruns().is_changed_data(wildcards.dataset), file)
 
 
+def look_for_earlier(path, file):
+    """Let Snakemake forget the job that was to make a file again, if the earlier one counts again.
+
+    Such a file speaks for itself: its parameters are in it.
+    """
+    if path in reruns().bring_back():
+        workflow.persistence.cleanup_metadata(IOFile(file))
+
+
 @platforms.with_signature
 def force_if_stale(wildcards):
     """The same for a run whose record is stale, where `rerun: stale` asks for it."""
@@ -206,7 +216,9 @@ def force_if_stale(wildcards):
 def force_if_stale_benchmark(wildcards):
     """The same for a benchmark."""
     path = POINT.format(**wildcards)
-    return force_if(reruns().is_stale_benchmark(path), f"{ROOT}/all_reduce/{path}/all_reduce.json")
+    file = f"{ROOT}/all_reduce/{path}/all_reduce.json"
+    look_for_earlier(path, file)
+    return force_if(reruns().is_stale_benchmark(path), file)
 
 
 def run_of(wildcards):
@@ -242,6 +254,7 @@ def prepared_dataset(wildcards):
     That it is made again is a reason to run only for runs that are to be made of it.
     """
     spec = run_of(wildcards).spec
+    look_for_earlier(spec.path, f"{ROOT}/runs/{spec.path}/run.json")
     if spec.dataset is None:
         return []
     file = f"results/datasets/{variants.data_of(spec)}.npz"
@@ -361,6 +374,11 @@ def refuse_beyond_budget():
     refusal = refusal or costed_plan.batch_problem(CONFIG, GRID.runs, datasets, SOURCES)
     if refusal:
         sys.exit(refusal)
+
+
+def keep_earlier_records():
+    """Keep the records that jobs to do replace, until the new ones are whole."""
+    reruns().keep_earlier({str(path) for job in jobs_to_submit() for path in job.output})
 
 
 def jobs_to_submit():

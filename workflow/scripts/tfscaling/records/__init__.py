@@ -8,6 +8,7 @@ __all__ = [
     "benchmark_record",
     "checks",
     "clock",
+    "earlier",
     "events",
     "failure_report",
     "metrics",
