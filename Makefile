@@ -42,7 +42,7 @@ view: ## open the newest page, or that of STUDY=demo
 	@$(PYTHON) workflow/scripts/view_page.py --study '$(STUDY)'
 
 test: setup tools ## all tests, on a virtual Slurm cluster too; 16 minutes on 2 cores
-	provision/virtual/install
+	provision/virtual/install --accounting
 	$(MAKE) --jobs=3 --output-sync=line lint docs test-here test-slurm
 
 # on this machine alone; three at a time, because many tests wait

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import documents
@@ -133,10 +132,3 @@ def test_snakemake_plans_what_the_command_asks_for(command: str, folder: Path) -
     code, output = snakemake_server.call(["--dry-run", *words], folder, environ)
     assert code == 0, output[-2000:]
     assert "job count" in re.sub(" +", " ", output) or "partial" in words
-
-
-def test_python_in_the_pages_can_be_compiled() -> None:
-    for page in documents.pages():
-        for fence in documents.fences(page.read_text()):
-            if fence.language == "python":
-                compile(textwrap.dedent(fence.text), page.name, "exec")

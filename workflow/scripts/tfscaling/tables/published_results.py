@@ -55,6 +55,11 @@ class Training(NamedTuple):
     momentum: float | None = 0.0
     learning_rate_scaling: str = "none"
     precision: str = "float32"
+    nesterov: bool | None = None
+    weight_decay: float | None = None
+    warmup_epochs: float = 0.0
+    decay: str = "none"
+    label_smoothing: float = 0.0
 
     @classmethod
     def of(cls, spec: RunSpec) -> Training:
@@ -70,6 +75,11 @@ class Training(NamedTuple):
             recipe.momentum,
             recipe.learning_rate_scaling,
             recipe.precision,
+            recipe.nesterov,
+            recipe.weight_decay,
+            recipe.warmup_epochs,
+            recipe.decay,
+            recipe.label_smoothing,
         )
 
 
