@@ -5,21 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
 
 from tfscaling.records import failure_report, run_record
-
-
-class Job(Protocol):
-    """A job of Snakemake; it is tried again while `attempt` is not above `restart_times`."""
-
-    attempt: int
-
-    @property
-    def output(self) -> Iterable[str]: ...
-
-    @property
-    def restart_times(self) -> int: ...
+from tfscaling.sweep.sweep_jobs import Job
 
 
 class NoRetries(logging.Handler):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfscaling.records import benchmark_record, earlier, prepared_data, run_record, staleness
+from tfscaling.records import earlier, prepared_data, run_record, staleness
 from tfscaling.study import user_source, variants
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import PlannedRun
@@ -51,7 +51,7 @@ class Reruns:
             may_be_to_do = run.extra_repeat and bool(to_do)
             self._keep(self.results / "runs" / path / run_record.RECORD, to_do, may_be_to_do)
         for path in self.benchmarks:
-            self._keep(self.results / "all_reduce" / path / benchmark_record.RECORD, to_do)
+            self._keep(self._benchmark(path), to_do)
 
     @staticmethod
     def _keep(record: Path, to_do: Collection[str], may_be_to_do: bool = False) -> None:
@@ -68,11 +68,16 @@ class Reruns:
             earlier.bring_back(self.results / "runs" / path / run_record.RECORD)
         benchmarks = set(filter(self._is_benchmark_to_bring_back, self.benchmarks))
         for path in benchmarks:
-            earlier.bring_back(self.results / "all_reduce" / path / benchmark_record.RECORD)
+            earlier.bring_back(self._benchmark(path))
         return frozenset(runs | benchmarks)
 
+    def _benchmark(self, path: str) -> Path:
+        from tfscaling.records import benchmark_record  # not for each dry-run
+
+        return self.results / "all_reduce" / path / benchmark_record.RECORD
+
     def _is_benchmark_to_bring_back(self, path: str) -> bool:
-        record = self.results / "all_reduce" / path / benchmark_record.RECORD
+        record = self._benchmark(path)
         if record.exists() or not earlier.beside(record).exists():
             return False
         from tfscaling.analysis import communication  # loads pandas
