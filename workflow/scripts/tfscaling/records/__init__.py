@@ -27,4 +27,5 @@ __all__ = [
     "run_results",
     "run_states",
     "staleness",
+    "tracebacks",
 ]
