@@ -27,5 +27,6 @@ __all__ = [
     "run_results",
     "run_states",
     "staleness",
+    "tensorboard_scalars",
     "tracebacks",
 ]
