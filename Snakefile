@@ -27,6 +27,7 @@ include: "workflow/rules/conclusions.smk"
 include: "workflow/rules/plot.smk"
 include: "workflow/rules/page.smk"
 include: "workflow/rules/partial.smk"
+include: "workflow/rules/tensorboard.smk"
 include: "workflow/rules/budget.smk"
 include: "workflow/rules/console.smk"
 
@@ -44,14 +45,14 @@ rule all:
 
 onsuccess:
     if CONSOLE:
-        CONSOLE.end(to_read(STUDY))
+        CONSOLE.end()
 
 
 onerror:
     # not in the snakemake of a job, which ends no sweep, and not after a plan
-    if workflow.is_main_process and (unfinished := unfinished_outputs()):
+    if workflow.is_main_process and (unfinished := JOBS.outputs_to_do()):
         # the tables of an earlier sweep are not those of this one
-        remove_outdated(unfinished)
-        make_partial_tables()
+        partial_tables.remove_outdated(unfinished, Path(STUDY))
+        partial_tables.make(PARTIAL, Path(STUDY), CONFIG_TEXT, MANIFEST)
     if CONSOLE:
-        CONSOLE.end(to_read(f"{STUDY}/partial"))
+        CONSOLE.end(is_partial=True)

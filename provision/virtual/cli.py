@@ -13,8 +13,8 @@ from pathlib import Path
 
 import lifecycle
 import machines
-from network import namespace, plug
-from plan import Partition, Plan, check_partitions, parse_partition
+from network import namespace
+from plan import Partition, Plan, PowerSaving, Shape, check_partitions, parse_partition
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEFAULT_NODES = 12
@@ -23,7 +23,10 @@ Command = Callable[[argparse.Namespace], None]
 
 
 def up(args: argparse.Namespace) -> None:
-    lifecycle.up(args.root, requested_partitions(args))
+    saving = None
+    if args.power_saving:
+        saving = PowerSaving(boot_s=args.boot_delay, idle_s=args.idle_time)
+    lifecycle.up(args.root, Shape(requested_partitions(args), args.accounting, saving))
 
 
 def requested_partitions(args: argparse.Namespace) -> tuple[Partition, ...]:
@@ -76,13 +79,11 @@ def plan_with(args: argparse.Namespace) -> Plan:
 
 
 def kill_node(args: argparse.Namespace) -> None:
-    plan = plan_with(args)
-    plug(plan, args.name, "down")  # first: a machine without power sends no goodbye
-    machines.kill_all(namespace(plan.root, args.name))
+    machines.power_off(plan_with(args), args.name)
 
 
 def kill_slurmd(args: argparse.Namespace) -> None:
-    plan, name = plan_with(args), machines.daemon(args.name)[0]
+    plan, name = plan_with(args), machines.daemon(args.name)
     if not machines.kill(namespace(plan.root, args.name), only=name):
         raise RuntimeError(f"{name} does not run on {args.name}")
     machines.wait_until(lambda: not machines.daemon_runs(plan.root, args.name), f"{name} ends")
@@ -94,10 +95,9 @@ def start_node(args: argparse.Namespace) -> None:
         if machines.daemon_runs(root, name):
             print(f"{name} is running")
         elif machines.init_process(root, name):
-            words = machines.enter(root, name, machines.daemon(name), "/")
+            words = machines.enter(root, name, machines.daemon_command(root, name), "/")
             machines.spawn(root, f"boot.{name}.log", *words)
         else:
-            plug(plan, name, "up")
             machines.power_on(plan, name)
         machines.wait_until(lambda: machines.daemon_runs(root, name), f"{name} starts")
 
@@ -121,6 +121,12 @@ def root_folder(text: str) -> Path:
     return root
 
 
+def seconds(text: str) -> int:
+    if not re.fullmatch(r"\d{1,5}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds from 0 to 99999")
+    return int(text)
+
+
 def parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
@@ -136,7 +142,7 @@ def parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(name, parents=[common], help=text, description=text)
         sub.set_defaults(function=function)
         if node:
-            sub.add_argument("name", metavar="NAME", help="cpu1, gpu2, … or controller")
+            sub.add_argument("name", metavar="NAME", help="cpu1, gpu2, …, controller, database")
         return sub
 
     add_up = add("up", up, "start the cluster; returns when all nodes are idle")
@@ -150,6 +156,18 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         metavar="NAME:NODES[:gpus=G][:cpus=C]",
         help="a partition with nodes NAME1…; repeat it; instead of --nodes",
+    )
+    add_up.add_argument(
+        "--accounting", action="store_true", help="slurmdbd with a database; limits are enforced"
+    )
+    add_up.add_argument(
+        "--power-saving", action="store_true", help="nodes boot when a job wants them, as on clouds"
+    )
+    add_up.add_argument(
+        "--boot-delay", type=seconds, default=10, help="of a node that is powered up, in s (10)"
+    )
+    add_up.add_argument(
+        "--idle-time", type=seconds, default=300, help="until a node is powered down, in s (300)"
     )
     add("down", down, "stop and remove it all").add_argument(
         "--keep-logs", action="store_true", help="leave the logs in the root folder"

@@ -17,7 +17,7 @@ from types import FrameType
 
 import machines
 from network import command, create_network, host_networks, namespaces
-from plan import Partition, Plan, free_subnet
+from plan import DATABASE, Plan, Shape, free_subnet
 
 INSTALLER = Path(__file__).with_name("install")
 UP_SECONDS = 300
@@ -60,9 +60,11 @@ def node_states(root: Path) -> dict[str, str]:
 
 def troubles(plan: Plan) -> list[str]:
     """Why the cluster is not healthy; empty when it is."""
-    stopped = [name for name in plan.machines if not machines.daemon_runs(plan.root, name)]
+    # Slurm says itself of nodes that it may power down whether they should be up
+    watched = [n for n in plan.machines if n not in plan.nodes or not plan.shape.power_saving]
+    stopped = [name for name in watched if not machines.daemon_runs(plan.root, name)]
     if stopped:
-        return [f"{machines.daemon(name)[0]} does not run on {name}" for name in stopped]
+        return [f"{machines.daemon(name)} does not run on {name}" for name in stopped]
     states = node_states(plan.root)
     if not states:
         return ["slurmctld does not answer"]
@@ -83,15 +85,15 @@ def last_log_lines(root: Path) -> str:
 # --- up and down ------------------------------------------------------------------------------
 
 
-def up(root: Path, partitions: tuple[Partition, ...]) -> None:
-    command(INSTALLER, "--check")
+def up(root: Path, shape: Shape) -> None:
+    command(INSTALLER, "--check", *(["--accounting"] if shape.accounting else []))
     signal.signal(signal.SIGTERM, stop_on_sigterm)
     with locked(root):
-        if already_up(root, partitions):
+        if already_up(root, shape):
             print(f"already up at {root}")
             return
         begin = time.monotonic()
-        plan = Plan(root, free_subnet(host_networks(), seed=str(root)), partitions)
+        plan = Plan(root, free_subnet(host_networks(), seed=str(root)), shape)
         try:
             start(plan)
         except BaseException as error:
@@ -102,7 +104,7 @@ def up(root: Path, partitions: tuple[Partition, ...]) -> None:
                 raise RuntimeError(text) from error
             raise
     print(f"up in {time.monotonic() - begin:.1f} s at {root} ({plan.subnet})")
-    for partition in partitions:
+    for partition in shape.partitions:
         gpus = f", {partition.gpus} GPUs" if partition.gpus else ""
         print(f"{partition.name}: {partition.nodes} nodes with {partition.cpus} CPUs{gpus}")
     print(export_line(root))
@@ -116,7 +118,7 @@ def export_line(root: Path) -> str:
     return f"export SLURM_CONF={shlex.quote(machines.environment(root)['SLURM_CONF'])}"
 
 
-def already_up(root: Path, partitions: tuple[Partition, ...]) -> bool:
+def already_up(root: Path, shape: Shape) -> bool:
     """True if this very cluster runs; what a reboot or `down --keep-logs` left is removed."""
     if not root.exists() or not any(root.iterdir()):
         return False
@@ -126,7 +128,7 @@ def already_up(root: Path, partitions: tuple[Partition, ...]) -> bool:
         machines.remove(root)
         return False
     plan = Plan.load(root)
-    if plan.partitions != partitions:
+    if plan.shape != shape:
         raise RuntimeError(f"another cluster is up at {root}; run 'cluster down' first")
     if found := troubles(plan):
         text = f"the cluster at {root} is not healthy: {'; '.join(found)}"
@@ -145,19 +147,40 @@ def start(plan: Plan) -> None:
     plan.write_files()
     create_network(plan)
     machines.start_munged(root)
-    boots = {machine: machines.power_on(plan, machine) for machine in plan.machines}
+    if plan.shape.accounting:
+        start_database(plan)
+    on = plan.machines
+    if plan.shape.power_saving:
+        machines.start_power(root)
+        on = {name: on[name] for name in on if name not in plan.nodes}
+    boots = {name: machines.power_on(plan, name) for name in on if name != DATABASE}
+    idle = "idle~" if plan.shape.power_saving else "idle"
 
     def all_idle() -> bool:
         for machine, process in boots.items():
             if process.poll() is not None:
                 raise RuntimeError(f"{machine} stopped at once")
         states = node_states(root)
-        return len(states) == len(plan.machines) - 1 and set(states.values()) == {"idle"}
+        return len(states) == len(plan.nodes) and set(states.values()) == {idle}
 
     try:
         machines.wait_until(all_idle, "all nodes become idle", UP_SECONDS)
     except RuntimeError as error:
         raise RuntimeError(f"{error} ({'; '.join(troubles(plan)[:4])})") from None
+
+
+def start_database(plan: Plan) -> None:
+    """Boot the machine `database` and tell slurmdbd of the cluster, which starts later."""
+    boot = machines.power_on(plan, DATABASE)
+    words = ["sacctmgr", "--immediate", "--quiet", "add", "cluster", "virtual"]
+
+    def knows_the_cluster() -> bool:
+        if boot.poll() is not None:
+            raise RuntimeError(f"{DATABASE} stopped at once")
+        environment = machines.environment(plan.root)
+        return subprocess.run(words, env=environment, capture_output=True).returncode == 0
+
+    machines.wait_until(knows_the_cluster, "slurmdbd answers")
 
 
 def down(root: Path, keep_logs: bool) -> None:

@@ -11,16 +11,21 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from network import SWITCH, SYSTEM_PATH, command, host_link, namespace, namespaces
-from plan import CONTROLLER, Plan
+from network import SWITCH, SYSTEM_PATH, command, host_link, namespace, namespaces, plug
+from plan import CONTROLLER, DATABASE, Plan
 
 #: Until something that takes a moment on an idle machine is given up.
 WAIT_SECONDS = 120
 NODE_INIT = Path(__file__).with_name("node-init")
+#: Starts MariaDB and slurmdbd.
+START_DATABASE = Path(__file__).with_name("start-database")
+#: A process on the host's side that boots nodes and cuts their power when the controller asks.
+POWER = Path(__file__).with_name("power.py")
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
@@ -96,10 +101,17 @@ def init_process(root: Path, machine: str) -> int | None:
     return None
 
 
-def daemon(machine: str, booted: bool = False) -> list[str]:
-    """The command line of a machine's Slurm daemon."""
+def daemon(machine: str) -> str:
+    """The name of a machine's Slurm daemon."""
+    return {CONTROLLER: "slurmctld", DATABASE: "slurmdbd"}.get(machine, "slurmd")
+
+
+def daemon_command(root: Path, machine: str, booted: bool = False) -> list[str]:
+    """The command line that starts a machine's Slurm daemon in the background."""
     if machine == CONTROLLER:
         return ["slurmctld"]
+    if machine == DATABASE:
+        return [str(START_DATABASE), str(root)]
     # -b: "the node has booted"; by itself slurmd would tell the uptime of the whole machine, and
     # Slurm would take the jobs from before a power cut for running
     return ["slurmd", "-N", machine, *(["-b"] if booted else [])]
@@ -107,7 +119,7 @@ def daemon(machine: str, booted: bool = False) -> list[str]:
 
 def daemon_runs(root: Path, machine: str) -> bool:
     names = map(process_name, processes(namespace(root, machine)))
-    return daemon(machine)[0] in names
+    return daemon(machine) in names
 
 
 def spawn(root: Path, log: str, *words: str | Path) -> subprocess.Popen[bytes]:
@@ -150,6 +162,7 @@ def start_munged(root: Path) -> None:
 def power_on(plan: Plan, machine: str) -> subprocess.Popen[bytes]:
     """Boot a machine: its own namespaces, node-init in them, its daemon."""
     root, address = plan.root, plan.machines[machine]
+    plug(plan, machine, "up")
     (root / "spool" / machine).mkdir(exist_ok=True)
     return spawn(
         root,
@@ -157,8 +170,24 @@ def power_on(plan: Plan, machine: str) -> subprocess.Popen[bytes]:
         *("nsenter", f"--net={namespace(root, machine)}"),
         *("unshare", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
         *(str(NODE_INIT), machine, f"{address}/{plan.subnet.prefixlen}", str(root)),
-        *daemon(machine, booted=True),
+        *daemon_command(root, machine, booted=True),
     )
+
+
+def power_off(plan: Plan, machine: str) -> None:
+    """A power cut: all its processes, and no goodbye."""
+    plug(plan, machine, "down")  # first: a machine without power sends nothing
+    kill_all(namespace(plan.root, machine))
+
+
+def start_power(root: Path) -> None:
+    """Start the process that powers nodes up and down as the controller's programs ask.
+
+    It is in the switch's namespace: none of the cluster's machines, and gone with the cluster.
+    """
+    os.mkfifo(root / "run/power")
+    words = ("nsenter", f"--net={namespace(root, SWITCH)}", sys.executable, str(POWER), str(root))
+    spawn(root, "power.log", *words)
 
 
 def enter(root: Path, machine: str, words: list[str], directory: str) -> list[str]:
@@ -178,6 +207,8 @@ def remove(root: Path, keep_logs: bool = False) -> None:
     if not root.exists():
         return
     existing = namespaces(root)
+    if (switch := namespace(root, SWITCH)) in existing:
+        kill_all(switch)  # whatever boots nodes
     for file in existing:
         kill(file)  # all at once, so that no machine reacts to the death of another
     for file in existing:

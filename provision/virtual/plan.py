@@ -10,6 +10,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 CONTROLLER = "controller"
+DATABASE = "database"
 NODES_MAX = 200  # one /24 holds the host, the controller and all nodes
 FIRST_NODE_ADDRESS = 11
 REAL_MEMORY_MB = 1_000_000  # declared, never enforced: any --mem is accepted
@@ -53,8 +54,9 @@ def check_partitions(root: Path, partitions: tuple[Partition, ...]) -> None:
         raise ValueError("each partition needs at least one node, and each node one CPU")
     if len({partition.name for partition in partitions}) < len(partitions):
         raise ValueError("a partition is named twice")
-    if {"default", CONTROLLER} & {partition.name for partition in partitions}:
-        raise ValueError(f"'default' and '{CONTROLLER}' are reserved names")
+    reserved = ("default", CONTROLLER, DATABASE)
+    if any(partition.name in reserved for partition in partitions):
+        raise ValueError(f"{', '.join(reserved)} are reserved names")
     if len(set(names)) < len(names):
         raise ValueError("two partitions give the same node names; rename one")
     if len(names) > NODES_MAX:
@@ -79,50 +81,96 @@ def free_subnet(taken: list[IPv4Network], seed: str) -> IPv4Network:
 
 
 @dataclass(frozen=True)
+class PowerSaving:
+    """Nodes that Slurm boots when a job wants them, and powers down when they have been idle."""
+
+    #: Between Slurm's wish for a node and the moment at which the node has power, in seconds.
+    boot_s: int
+    #: Until an idle node is powered down, in seconds.
+    idle_s: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a cluster is asked to be."""
+
+    partitions: tuple[Partition, ...]
+    #: A machine with slurmdbd and its database, and limits enforced.
+    accounting: bool = False
+    power_saving: PowerSaving | None = None
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything that is decided before anything is started; kept in ROOT/cluster.json."""
 
     root: Path
     subnet: IPv4Network
-    partitions: tuple[Partition, ...]
+    shape: Shape
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        return self.shape.partitions
 
     @property
     def host_address(self) -> str:
         return self._address(1)
 
     @property
-    def machines(self) -> dict[str, str]:
-        """Name → IPv4 address, the controller first, then the nodes partition by partition."""
+    def nodes(self) -> dict[str, str]:
+        """Name → IPv4 address of the nodes, partition by partition."""
         names = [name for partition in self.partitions for name in partition.node_names]
-        nodes = {name: self._address(FIRST_NODE_ADDRESS + i) for i, name in enumerate(names)}
-        return {CONTROLLER: self._address(2), **nodes}
+        return {name: self._address(FIRST_NODE_ADDRESS + i) for i, name in enumerate(names)}
+
+    @property
+    def machines(self) -> dict[str, str]:
+        """Name → IPv4 address, in the order in which they boot: those that Slurm needs, nodes."""
+        database = {DATABASE: self._address(3)} if self.shape.accounting else {}
+        return {**database, CONTROLLER: self._address(2), **self.nodes}
 
     def _address(self, number: int) -> str:
         return str(self.subnet.network_address + number)
 
     def save(self) -> None:
-        content = {
-            "subnet": str(self.subnet),
-            "partitions": [asdict(partition) for partition in self.partitions],
-        }
+        content = {"subnet": str(self.subnet), "shape": asdict(self.shape)}
         (self.root / "cluster.json").write_text(json.dumps(content, indent=2) + "\n")
 
     @classmethod
     def load(cls, root: Path) -> Plan:
         content = json.loads((root / "cluster.json").read_text())
-        partitions = tuple(Partition(**entry) for entry in content["partitions"])
-        return cls(root, IPv4Network(content["subnet"]), partitions)
+        shape = content["shape"]
+        saving = shape["power_saving"]
+        return cls(
+            root,
+            IPv4Network(content["subnet"]),
+            Shape(
+                tuple(Partition(**entry) for entry in shape["partitions"]),
+                shape["accounting"],
+                PowerSaving(**saving) if saving else None,
+            ),
+        )
 
     def write_files(self) -> None:
-        """Write slurm.conf, gres.conf and hosts to ROOT/etc."""
+        """Write the settings of Slurm and of its machines to ROOT/etc."""
         machines = "".join(f"{address} {name}\n" for name, address in self.machines.items())
         # whatever this machine knows, but should it be called cpu1 itself: not that
         own = Path("/etc/hosts").read_text().splitlines(keepends=True)
         others = (line for line in own if not self.machines.keys() & set(line.split()[1:]))
         hosts = machines + "".join(others)
         texts = {"hosts": hosts, "slurm.conf": self.slurm_conf(), "gres.conf": self.gres_conf()}
+        if self.shape.accounting:
+            texts["slurmdbd.conf"] = SLURMDBD_CONF.format(
+                root=self.root, database=self.machines[DATABASE]
+            )
+        if self.shape.power_saving:
+            texts |= {name: CLOUD_REQUEST.format(name=name, root=self.root) for name in REQUESTS}
         for name, text in texts.items():
-            (self.root / "etc" / name).write_text(text)
+            file = self.root / "etc" / name
+            file.write_text(text)
+            if name in REQUESTS:
+                file.chmod(0o755)
+            elif name == "slurmdbd.conf":  # slurmdbd insists: there may be a password in it
+                file.chmod(0o600)
 
     def gres_conf(self) -> str:
         # Slurm wants a device file behind each GPU; copies of /dev/null serve
@@ -133,7 +181,15 @@ class Plan:
         )
 
     def slurm_conf(self) -> str:
+        saving = self.shape.power_saving
         text = SLURM_CONF.format(root=self.root, controller=self.machines[CONTROLLER])
+        if self.shape.accounting:
+            text += ACCOUNTING.format(root=self.root, database=self.machines[DATABASE])
+        if saving:
+            text += POWER_SAVING.format(
+                root=self.root, idle=saving.idle_s, resume=saving.boot_s + REGISTRATION_S
+            )
+        state = " State=CLOUD" if saving else ""
         for partition in self.partitions:
             names = ",".join(partition.node_names)
             addresses = ",".join(self.machines[name] for name in partition.node_names)
@@ -141,7 +197,7 @@ class Plan:
             default = " Default=YES" if partition == self.partitions[0] else ""
             text += (
                 f"NodeName={names} NodeAddr={addresses} CPUs={partition.cpus}"
-                f" RealMemory={REAL_MEMORY_MB} Feature={partition.name}{gres}\n"
+                f" RealMemory={REAL_MEMORY_MB} Feature={partition.name}{gres}{state}\n"
                 f"PartitionName={partition.name} Nodes={names} State=UP{default}\n"
             )
         return text
@@ -185,4 +241,54 @@ MpiDefault=none
 MpiParams=ports=12000-12999
 MailProg=/bin/true
 
+"""
+
+#: The controller's programs that power nodes down and up.
+SUSPEND, RESUME = REQUESTS = ("suspend", "resume")
+#: After the boot delay, until a node without a word is given up.
+REGISTRATION_S = 120
+
+ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost={database}
+# the socket of munge, for connections to slurmdbd; AuthInfo holds for all others
+AccountingStoragePass={root}/run/munge.socket
+AccountingStorageEnforce=associations,limits,qos
+
+"""
+
+# One user, root, reaches the database, by its socket: no password.
+SLURMDBD_CONF = """\
+DbdHost=database
+DbdAddr={database}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={root}/run/munge.socket
+LogFile={root}/log/slurmdbd.log
+PidFile={root}/run/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm_acct
+"""
+
+# Power saving as clouds use it. A suspended node may be resumed at once; PrivateData=cloud shows
+# nodes that are powered down.
+POWER_SAVING = """\
+SuspendProgram={root}/etc/suspend
+ResumeProgram={root}/etc/resume
+SuspendTime={idle}
+SuspendTimeout=2
+ResumeTimeout={resume}
+SuspendRate=0
+ResumeRate=0
+SlurmctldParameters=cloud_dns,idle_on_node_suspend
+PrivateData=cloud
+
+"""
+
+# The controller asks, as a cloud's interface is asked: power.py does it.
+CLOUD_REQUEST = """\
+#!/bin/sh
+scontrol show hostnames "$1" | sed "s/^/{name} /" >{root}/run/power
 """

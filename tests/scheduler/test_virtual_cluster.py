@@ -256,9 +256,11 @@ def test_two_clusters_side_by_side(
 ) -> None:
     second = Cluster(tmp_path_factory.mktemp("vc") / "c")
     try:
-        second.ok("up", "--partition", "small:1:cpus=2", "--partition", "v100:1:gpus=1")
+        second.ok("up", "--partition=small:1:cpus=2", "--partition=v100:1:gpus=1", "--accounting")
         assert set(second.states()) == {"small1", "v100-1"}
         assert second.slurm("srun", "-p", "v100", "--gres=gpu:1", "hostname") == "v100-1\n"
+        other = second("up", "--partition=small:1:cpus=2", "--partition=v100:1:gpus=1")
+        assert "another cluster is up" in other.stderr
     finally:
         second.ok("down")
     assert traces(second.root) == []

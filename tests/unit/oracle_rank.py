@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from strategy_rank import PARAMETERS, synthetic_arrays, training_spec
+from strategy_rank import PARAMETERS, small_model, synthetic_arrays, training_spec
 from tfscaling.cluster import resolver
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
 from tfscaling.training import devices, parameter_server, rank, replica_state
 from tfscaling.training.all_reduce import Trainer
-from tfscaling.training.loop import Result, TrainingLoop, make_optimizer, order_of_epoch
+from tfscaling.training.loop import Result, TrainingLoop, order_of_epoch
+from tfscaling.training.optimizers import make_optimizer
 from tfscaling.training.parameter_server import ParameterServerTrainer
 from tfscaling.training.strategies import STRATEGIES
 
@@ -38,6 +39,9 @@ SETTINGS = {
 GROWTH_STEPS, BRIGHT = 3, 8
 OVERFLOW = {**SETTINGS, "epochs": 8, "precision": "mixed_float16", "learning_rate": 1e-6,
             "momentum": 0.0}  # fmt: skip
+#: A schedule of learning rates with all that the recipe's optimizer can do besides.
+SCHEDULED = {**SETTINGS, "nesterov": True, "weight_decay": 0.05, "warmup_epochs": 1.5,
+             "decay": "cosine", "label_smoothing": 0.2}  # fmt: skip
 
 
 def arrays_of(examples: int) -> Arrays:
@@ -164,6 +168,12 @@ def trained(make: Make, replicas: int) -> dict[str, Any]:
         if name.startswith("plain"):  # nothing held out is compared of the others
             trainer.evaluate(result, events, "evaluated")
         found[name] = found_in(result)
+    devices.set_precision("float32")
+    trainer = make(small_model, arrays_of(UNEVEN), GLOBAL_BATCH // replicas, SCHEDULED)
+    events = EventLog(Path(os.devnull), 0)
+    result = trainer.train(events, lambda _: None)
+    trainer.evaluate(result, events, "evaluated")
+    found["scheduled"] = found_in(result)
     found["overflow"] = overflowing(make, replicas)
     return found
 
@@ -206,6 +216,36 @@ def fitted_with_overflows() -> dict[str, Any]:
         data, epochs=OVERFLOW["epochs"], steps_per_epoch=STEPS, verbose=0, callbacks=[counted]
     ).history
     return {"loss": history["loss"], "updates": made}
+
+
+def fitted_by_schedule() -> dict[str, Any]:
+    """Keras's `fit` with labels smoothed by NumPy, and the rate of each update from a table."""
+    import keras
+
+    class FromTable(keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step: Any) -> Any:
+            return keras.ops.take(table, keras.ops.cast(step, "int32"))
+
+    updates, warmup = STEPS * SCHEDULED["epochs"], round(STEPS * SCHEDULED["warmup_epochs"])
+    falling = 0.5 * (1 + np.cos(np.pi * np.arange(updates - warmup) / (updates - warmup)))
+    shape = np.concatenate([np.arange(1, warmup + 1) / warmup, falling])
+    table = keras.ops.convert_to_tensor((SCHEDULED["learning_rate"] * shape).astype(np.float32))
+    arrays, smoothing = arrays_of(UNEVEN), SCHEDULED["label_smoothing"]
+    built = compiled(small_model, SETTINGS)
+    built.compile(
+        keras.optimizers.SGD(FromTable(), SCHEDULED["momentum"], True, weight_decay=0.05),
+        keras.losses.CategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    smoothed = data_of(arrays, SCHEDULED["epochs"]).map(
+        lambda x, y: (x, keras.ops.one_hot(y, 10) * (1 - smoothing) + smoothing / 10)
+    )
+    history = built.fit(
+        smoothed, epochs=SCHEDULED["epochs"], steps_per_epoch=STEPS, verbose=0
+    ).history
+    images, labels = arrays.x_test / np.float32(255), np.eye(10)[arrays.y_test]
+    test_loss, _ = built.evaluate(images, labels, batch_size=500, verbose=0)
+    return {"loss": history["loss"], "accuracy": history["accuracy"], "test_loss": test_loss}
 
 
 def compiled(model: Callable[[], Any], settings: dict[str, Any]) -> Any:
@@ -307,7 +347,10 @@ def by_hand(
 
 
 def references() -> dict[str, Any]:
-    found: dict[str, Any] = {"overflow": fitted_with_overflows()}
+    found: dict[str, Any] = {
+        "overflow": fitted_with_overflows(),
+        "scheduled": fitted_by_schedule(),
+    }
     for name, (model, examples, precision) in cases().items():
         if name.startswith("split"):
             for replicas in (1, 2, 4):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 
 import documents
 import pytest
@@ -54,6 +58,25 @@ def test_yaml_in_the_pages_is_valid() -> None:
         for fence in documents.fences((REPOSITORY / page).read_text()):
             if fence.language == "yaml":
                 assert yaml.safe_load(fence.text), page
+
+
+#: Names that an excerpt takes from the file to which it is added (docs/extending.md).
+OF_THE_FILE = ["RunRecord"]
+
+
+def test_python_in_the_pages_compiles_and_defines_its_names(tmp_path: Path) -> None:
+    for page in PAGES:
+        for number, fence in enumerate(documents.fences((REPOSITORY / page).read_text())):
+            if fence.language == "python":
+                name = page.replace("/", "-")
+                (tmp_path / f"{name}-{number}.py").write_text(textwrap.dedent(fence.text))
+    assert any(tmp_path.iterdir())
+    words = ["check", "--isolated", "--no-cache", "--select", "F821,F822,F823"]
+    words += ["--config", f"builtins = {OF_THE_FILE}", "--output-format", "concise", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_no_page_is_left_out() -> None:

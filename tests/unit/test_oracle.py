@@ -126,6 +126,16 @@ def test_strategies_train_as_keras_does(
                 assert whole["examples"] == WHOLE * SETTINGS["epochs"]
 
 
+def test_schedule_nesterov_weight_decay_and_smoothed_labels_are_those_of_fit(
+    training: tuple[int, list[Found]], references: Found
+) -> None:
+    fit = references["scheduled"]
+    for found in training[1]:
+        for name in ("loss", "test_loss"):
+            assert found["scheduled"][name] == pytest.approx(fit[name], rel=1e-4), name
+        assert found["scheduled"]["accuracy"] == pytest.approx(fit["accuracy"], abs=1e-4)
+
+
 def test_replicas_skip_the_same_updates_where_one_of_them_overflows(
     training: tuple[int, list[Found]], references: Found
 ) -> None:

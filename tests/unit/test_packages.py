@@ -38,7 +38,7 @@ PACKAGES = {
     "tables": allowed("files study records", "pandas numpy scipy"),
     "analysis": allowed("files study records tables", "pandas numpy scipy"),
     "sweep": allowed("files study records tables analysis", "pandas"),
-    "console": allowed("files study records"),
+    "console": allowed("files study records sweep"),
     "plots": allowed("files study records tables analysis", "pandas numpy"),
     "report": allowed("files study records tables analysis plots", "pandas numpy"),
 }

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import documents
@@ -22,6 +21,7 @@ ELSEWHERE = {
     "source .venv/bin/activate": "a shell's own; the tests run in this environment",
     "snakemake --report": "test_sweep.py makes the report of a finished sweep",
     "provision/virtual/install": "`make test` begins with it",
+    "uvx tensorboard": "a server; test_tensorboard_logs.py reads what it would show",
     "sinfo": "tests/scheduler asks Slurm more than that",
     "squeue ": "tests/unit/sweep reads what it prints; it needs a cluster",
     "srun -p gpu": "tests/scheduler starts jobs with GPUs on the virtual cluster",
@@ -133,10 +133,3 @@ def test_snakemake_plans_what_the_command_asks_for(command: str, folder: Path) -
     code, output = snakemake_server.call(["--dry-run", *words], folder, environ)
     assert code == 0, output[-2000:]
     assert "job count" in re.sub(" +", " ", output) or "partial" in words
-
-
-def test_python_in_the_pages_can_be_compiled() -> None:
-    for page in documents.pages():
-        for fence in documents.fences(page.read_text()):
-            if fence.language == "python":
-                compile(textwrap.dedent(fence.text), page.name, "exec")

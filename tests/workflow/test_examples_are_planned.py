@@ -1,4 +1,4 @@
-"""What `make own` and the examples write is a valid grid; `make examples` runs the examples."""
+"""What `make own`, the examples and `.test` have is a valid grid; `make examples` runs these."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from project import REPOSITORY, Project
+from project import REPOSITORY, Project, axis
 
 EXAMPLES = sorted(path.parent.name for path in REPOSITORY.glob("examples/*/config.yaml"))
 #: What environments of their own the examples name.
@@ -23,6 +24,14 @@ def test_an_example_is_planned(new_project: Callable[[str], Project], name: str)
         (project.folder / environment).symlink_to(sys.prefix)
     runs = project.planned(config=[f"examples/{name}/config.yaml"])
     assert any("/nodes=2/" in run for run in runs)
+
+
+def test_the_grid_for_the_catalogue_is_planned(tmp_path: Path) -> None:
+    """As `--directory .test` reads it: no file of the repository's own configuration."""
+    project = Project(shutil.copytree(REPOSITORY / ".test", tmp_path / "test"))
+    runs = project.planned(config=["config/config.yaml"])
+    assert sorted(axis(run, "nodes") for run in runs) == ["1", "2"]
+    assert {axis(run, "platform") for run in runs} == {"processes"}
 
 
 def test_every_example_is_in_the_table_of_examples() -> None:

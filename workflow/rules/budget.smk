@@ -7,16 +7,15 @@ OUTPUTS  the reason and exit code 1 if runs still to do exceed the budget, or a 
          what Slurm says of runs that it refuses, or that wait in its queue
 """
 
+START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, RERUNS, rules.train.rule.name)
+
 # A dry-run has no start: what is asked for is not known yet, so that a dry-run of `plan` ends, too.
-if workflow.output_settings.dryrun:
-    refuse_beyond_budget()
+if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
+    sys.exit(refusal)
 
 
 onstart:
-    if starts_runs():
-        refuse_beyond_budget()
-        refuse_to_repeat_finished()
-        refuse_without_gpu_libraries()
-        refuse_what_slurm_refuses()
-        watch_queue()
-        retry_no_lasting_failures()
+    if JOBS.starts_runs():
+        START.begin(logger)
+    if workflow.is_main_process:
+        START.keep_earlier()

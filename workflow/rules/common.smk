@@ -7,13 +7,10 @@ OUTPUTS  CONFIG; RESULTS, the study's folder; RUN and POINT, templates of the fo
 """
 
 import contextlib
-import functools
 import gc
 import io
 import json
 import os
-import shlex
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -21,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 from snakemake.exceptions import WorkflowError
+from snakemake.io import IOFile
 
 
 def workflow_folder():
@@ -58,20 +56,22 @@ os.environ.update(
 )
 
 from tfscaling.analysis.conclusions import CONCLUSIONS
-from tfscaling.console import log_handler, sweep_progress
+from tfscaling.console import console_setup
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.files import atomic
 from tfscaling.files.source_files import source_files
 from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS, titles
-from tfscaling.records import queue_notes
 from tfscaling.records.metrics import METRICS
 from tfscaling.study import config_files, configuration, grid, order, platforms
 from tfscaling.study import run_spec, user_source, variants
 from tfscaling.study.config import AXES
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries
+from tfscaling.sweep import partial_tables
 from tfscaling.sweep.reruns import Reruns, is_outdated
+from tfscaling.sweep.sweep_jobs import SweepJobs
+from tfscaling.sweep.sweep_start import SweepStart
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
 
@@ -159,13 +159,6 @@ def page_files():
     return local(sorted(os.path.relpath(p) for p in (SCRIPTS.parent / "report").glob("page.*")))
 
 
-@functools.cache
-def reruns():
-    """What is made again although it is there; the snakemake of a job makes nothing again."""
-    runs, benchmarks = (RUNS, BENCHMARKS) if workflow.is_main_process else ({}, {})
-    return Reruns(CONFIG, runs, benchmarks, Path(ROOT))
-
-
 def force_if(is_due, file):
     """No file, for an input function, which forces the job of `file` if it is due.
 
@@ -192,21 +185,32 @@ def force_if_changed(wildcards):
     Other data is left as it is: Snakemake looks at no reason of a job after a forced one.
     """
     file = f"{ROOT}/datasets/{wildcards.dataset}.npz"
-    return force_if(reruns().is_changed_data(wildcards.dataset), file)
+    return force_if(RERUNS.is_changed_data(wildcards.dataset), file)
+
+
+def look_for_earlier(path, file):
+    """Let Snakemake forget the job that was to make a file again, if the earlier one counts again.
+
+    Such a file speaks for itself: its parameters are in it.
+    """
+    if path in RERUNS.bring_back():
+        workflow.persistence.cleanup_metadata(IOFile(file))
 
 
 @platforms.with_signature
 def force_if_stale(wildcards):
     """The same for a run whose record is stale, where `rerun: stale` asks for it."""
     path = RUN.format(**wildcards)
-    return force_if(reruns().is_stale(path), f"{ROOT}/runs/{path}/run.json")
+    return force_if(RERUNS.is_stale(path), f"{ROOT}/runs/{path}/run.json")
 
 
 @platforms.with_signature
 def force_if_stale_benchmark(wildcards):
     """The same for a benchmark."""
     path = POINT.format(**wildcards)
-    return force_if(reruns().is_stale_benchmark(path), f"{ROOT}/all_reduce/{path}/all_reduce.json")
+    file = f"{ROOT}/all_reduce/{path}/all_reduce.json"
+    look_for_earlier(path, file)
+    return force_if(RERUNS.is_stale_benchmark(path), file)
 
 
 def run_of(wildcards):
@@ -242,10 +246,11 @@ def prepared_dataset(wildcards):
     That it is made again is a reason to run only for runs that are to be made of it.
     """
     spec = run_of(wildcards).spec
+    look_for_earlier(spec.path, JOBS.record(spec.path))
     if spec.dataset is None:
         return []
     file = f"results/datasets/{variants.data_of(spec)}.npz"
-    return file if spec.path in reruns().runs_of_changed_data else ancient(file)
+    return file if spec.path in RERUNS.runs_of_changed_data else ancient(file)
 
 
 def user_code(wildcards):
@@ -343,174 +348,6 @@ def plan_submission(wildcards):
 
     described = submission.describe(workflow, rules.train.rule.name)
     return msgspec.json.encode(described).decode()
-
-
-def starts_runs():
-    """Whether the jobs to do are, or may lead to, runs or benchmarks; not so in a job itself."""
-    starters = (rules.train, rules.benchmark_all_reduce, rules.assess_repeats)
-    names = {job.rule.name for job in workflow.dag.needrun_jobs()}
-    return workflow.is_main_process and not names.isdisjoint(each.rule.name for each in starters)
-
-
-def refuse_beyond_budget():
-    """End with one line if the runs still to do exceed the budget, or a batch the prepared data."""
-    from tfscaling.sweep import costed_plan
-
-    refusal = costed_plan.refusal(CONFIG, MANIFEST, Path(ROOT, "runs"), SOURCES)
-    datasets = Path(ROOT, "datasets")
-    refusal = refusal or costed_plan.batch_problem(CONFIG, GRID.runs, datasets, SOURCES)
-    if refusal:
-        sys.exit(refusal)
-
-
-def jobs_to_submit():
-    """The jobs to do that train or time all-reduces."""
-    names = {rules.train.rule.name, rules.benchmark_all_reduce.rule.name}
-    return [job for job in workflow.dag.needrun_jobs() if job.rule.name in names]
-
-
-def refuse_without_gpu_libraries():
-    """End if runs to do need GPUs, and TensorFlow would find none for want of its libraries."""
-    from tfscaling.sweep import gpu_libraries
-
-    jobs = [job for job in jobs_to_submit() if job.rule.name == rules.train.rule.name]
-    problem = gpu_libraries.problem((run_of(job.wildcards).spec for job in jobs), CONFIG)
-    if problem and not workflow.deployment_settings.deployment_method:
-        sys.exit(problem)
-
-
-def refuse_what_slurm_refuses():
-    """End if Slurm can never start what a job to do asks for; else say when it would start."""
-    if workflow.executor_plugin.name != "slurm":
-        return
-    from tfscaling.sweep import preflight, submission
-
-    points = dict.fromkeys(point_of(job.wildcards) for job in jobs_to_submit())
-    how = submission.describe(workflow, rules.train.rule.name)
-    verdict = preflight.verdict(points, CONFIG, how)
-    said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
-    queue_notes.write(Path(ROOT, "runs"), said)
-    if verdict.refusal:
-        sys.exit(verdict.refusal)
-    print(*verdict.outlook, sep="\n", file=sys.stderr)
-
-
-def retry_no_lasting_failures():
-    """Try no run again that failed for what another attempt would not change."""
-    from tfscaling.sweep.lasting_failures import NoRetries
-
-    logger.addHandler(NoRetries(workflow.dag.needrun_jobs))
-
-
-def watch_queue():
-    """Tell the console and the tables why runs are in Slurm's queue, while the sweep lasts."""
-    if workflow.executor_plugin.name != "slurm":
-        return
-    from tfscaling.sweep.queue_watch import QueueWatch, comment_of
-
-    name, used = rules.train.rule.name, [CONFIG.platforms[platform] for platform in PLATFORMS]
-    watch = QueueWatch(
-        {comment_of(name, path): path for path in RUNS},
-        str(workflow.workdir_init),
-        {platform.cluster if platform.multi_cluster else None for platform in used},
-        logger.warning,
-        functools.partial(queue_notes.write, Path(ROOT, "runs")),
-    )
-    logger.addHandler(watch)
-    watch.start()
-
-
-def refuse_to_repeat_finished():
-    """End with one line if a dataset that is missing would make finished runs again.
-
-    Snakemake makes again what reads a file that was missing, whatever its time is.
-    """
-    for job in workflow.dag.needrun_jobs():
-        if job.rule.name == rules.train.rule.name and workflow.is_main_process:
-            made_again = workflow.dag.reason(job).updated_input_run & set(job.input)
-            finished = all(Path(path).exists() for path in job.output)
-            due = finished and run_of(job.wildcards).spec.path in reruns().runs_of_changed_data
-            if made_again and finished and not due:
-                (file,) = made_again
-                sys.exit(
-                    f"{file} is missing, and finished runs would be made again with it; make it "
-                    f"first by the same command: snakemake {shlex.quote(str(file))} …"
-                )
-
-
-def unfinished_outputs():
-    """The files that were to be made, or made anew, and were not; of plan and partial none."""
-    # jobs that have finished are not among these
-    return [Path(path) for job in workflow.dag.needrun_jobs() for path in job.output]
-
-
-def remove_outdated(paths):
-    """Remove those of the study, which the next sweep makes again; no runs, data or benchmarks."""
-    for path in paths:
-        if Path(STUDY) in path.parents:
-            path.unlink(missing_ok=True)
-
-
-def set_up_console():
-    """Let Snakemake print a sweep in few lines; returns the console, or None.
-
-    None in the snakemake of a job, in a dry-run, where Snakemake's own lines are asked for
-    (`--verbose`), and in a module: the console is that of the workflow which uses it.
-    """
-    output = workflow.output_settings
-    own_lines = output.verbose or output.debug_dag or output.printshellcmds or output.quiet
-    if own_lines or not workflow.is_main_process or workflow.modifier.namespace:
-        return None
-    if output.dryrun:
-        log_handler.shorten(logger)
-        return None
-    jobs = {f"{ROOT}/runs/{path}/run.json": run.spec for path, run in RUNS.items()}
-    jobs |= {f"{ROOT}/all_reduce/{path}/all_reduce.json": spec for path, spec in BENCHMARKS.items()}
-    console = log_handler.Console(
-        sweep_progress.SweepProgress(sweep_progress.Asked(CONFIG.study, jobs, estimated_time)),
-        lambda: [str(path) for job in workflow.dag.needrun_jobs() for path in job.output],
-        lambda: not workflow.local_exec,
-        lambda: to_read(STUDY),
-    )
-    console.install(logger)
-    return console
-
-
-def estimated_time(spec):
-    """How long a run takes, as the plan has it."""
-    from tfscaling.sweep import costed_plan
-
-    limit_s = 60.0 * CONFIG.platforms[spec.point.platform].runtime_min
-    found = costed_plan.estimate(spec, Path(ROOT, "runs"), limit_s)
-    is_limit = found.source == costed_plan.TIME_LIMIT
-    return sweep_progress.Estimate(found.duration_s, is_limit)
-
-
-def to_read(folder):
-    """The headline of the study and the path of its page, if the page was asked for."""
-    page, headline = Path(folder, "report.html"), Path(folder, "tables/headline.md")
-    makes_page = {job.rule.name for job in workflow.dag.jobs} & {rules.write_report.rule.name}
-    if not makes_page or not page.exists():
-        return []
-    return [*(headline.read_text().splitlines() if headline.exists() else []), f"page: {page}"]
-
-
-def make_partial_tables(log=()):
-    """Tables of what has finished, of this configuration; rows of failed runs say why.
-
-    What they print goes to the log, too, if there is one.
-    """
-    folder = Path(STUDY, "partial")
-    folder.mkdir(parents=True, exist_ok=True)
-    # not the outputs of rules: without its memory Snakemake would not notice that they are outdated
-    config, manifest = folder / "config.json", folder / "manifest.json"
-    atomic.write_text(config, CONFIG_TEXT)
-    MANIFEST.write(manifest)
-    partial = [SCRIPTS / "partial.py", "--config", config, "--manifest", manifest]
-    folders = ["--runs-dir", f"{ROOT}/runs", "--output-dir", folder]
-    command = map(str, [sys.executable, *partial, *folders])
-    tee = f"2>&1 | tee {shlex.quote(str(log))}" if log else ""
-    subprocess.run(["bash", "-euo", "pipefail", "-c", f"{shlex.join(command)} {tee}"], check=True)
 
 
 # All of this lives as long as Snakemake: its garbage collector need not look at it again and again.

@@ -4,4 +4,4 @@ INPUTS   Snakemake's log, the events of the runs that are being made, the record
 OUTPUTS  CONSOLE, or None where Snakemake's own lines are printed
 """
 
-CONSOLE = set_up_console()
+CONSOLE = console_setup.install(logger, CONFIG, STUDY, JOBS)

@@ -5,6 +5,8 @@ OUTPUTS  results/{study}/partial/**: config.json, manifest.json, tables, plots, 
          else changes
 """
 
+PARTIAL = SCRIPTS / "partial.py"
+
 
 rule partial:
     """Make tables, plots and the page of the runs that have finished."""
@@ -12,4 +14,4 @@ rule partial:
         f"{RESULTS}/logs/partial.log",
     localrule: True
     run:
-        make_partial_tables(log)
+        partial_tables.make(PARTIAL, Path(STUDY), CONFIG_TEXT, MANIFEST, str(log))

@@ -5,6 +5,8 @@ OUTPUTS  results/{study}/config.json     every key with its value, defaults fill
          results/{study}/manifest.json   every planned run with its parameters, every excluded
                                          point with its reason
          ROOT, STUDY   the folders results and results/{study} as Snakemake sees them
+         JOBS          those of the study's runs and benchmarks
+         RERUNS        what is made again although it is there
 
 Both files are written anew whenever their content differs from that of the current configuration.
 All tables depend on them, so they are current even if Snakemake's memory of params was lost.
@@ -46,3 +48,8 @@ rule write_manifest:
 # have it too: what is named by them is in the same results as the outputs.
 STUDY = os.path.dirname(rules.write_manifest.output.manifest)
 ROOT = os.path.dirname(STUDY)
+#: Runs and benchmarks as Snakemake's jobs.
+JOBS = SweepJobs(workflow, RUNS, BENCHMARKS, ROOT)
+#: The snakemake of a job makes nothing again.
+PLANNED = (RUNS, BENCHMARKS) if workflow.is_main_process else ({}, {})
+RERUNS = Reruns(CONFIG, *PLANNED, Path(ROOT))

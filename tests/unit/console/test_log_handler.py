@@ -31,8 +31,11 @@ class Log:
                 raise KeyError("no DAG")
             return []
 
+        def to_read(is_partial: bool) -> list[str]:
+            return [f"page: {'partial/' if is_partial else ''}report.html"]
+
         sweep = SweepProgress(Asked("main", {}, lambda _: Estimate(1.0, False)))
-        self.console = Console(sweep, to_do, lambda: False, lambda: ["page: report.html"])
+        self.console = Console(sweep, to_do, lambda: False, to_read)
         self.console.install(self.logger)
 
     def event(self, event: LogEvent, **fields: Any) -> None:
@@ -97,9 +100,9 @@ def test_the_end_has_failures_and_what_to_read(log: Log) -> None:
     log.event(LogEvent.WORKFLOW_STARTED)
     log.event(LogEvent.JOB_INFO, **JOB)
     log.event(LogEvent.JOB_ERROR, **{**JOB, "wildcards": None})
-    log.console.end(["headline", "page: report.html"])
-    assert [("FAILED dataset mnist" in line) for line in log.lines] == [True, True, False, False]
-    assert log.lines[-2:] == ["headline", "page: report.html"]
+    log.console.end(is_partial=True)
+    assert [("FAILED dataset mnist" in line) for line in log.lines] == [True, True, False]
+    assert log.lines[-1] == "page: partial/report.html"
 
 
 def test_if_it_fails_snakemake_prints_again() -> None:
@@ -116,7 +119,7 @@ def test_a_logger_that_the_user_has_chosen_is_left_alone() -> None:
     other = logging.StreamHandler(io.StringIO())
     logger.addHandler(other)
     sweep = SweepProgress(Asked("main", {}, lambda _: Estimate(1.0, False)))
-    Console(sweep, list, lambda: False, list).install(logger)
+    Console(sweep, list, lambda: False, lambda _: []).install(logger)
     assert logger.handlers == [other]
 
 

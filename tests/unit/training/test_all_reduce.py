@@ -75,7 +75,12 @@ def executed(result: Result) -> list[tuple[int, int, int]]:
     [
         ({}, lambda: keras.optimizers.SGD(0.1, momentum=0.9)),
         ({"momentum": 0.0}, lambda: keras.optimizers.SGD(0.1)),
-        ({"optimizer": "adam", "learning_rate": 0.01}, lambda: keras.optimizers.Adam(0.01)),
+        (
+            {"optimizer": "adam", "learning_rate": 0.01, "decay": "linear", "weight_decay": 0.1},
+            lambda: keras.optimizers.Adam(
+                keras.optimizers.schedules.PolynomialDecay(0.01, 3 * STEPS, 0.0), weight_decay=0.1
+            ),
+        ),
     ],
     ids=["momentum", "sgd", "adam"],
 )

@@ -1,4 +1,4 @@
-"""What all ways of training share: the order of the examples, the optimizer."""
+"""What all ways of training share: the order of the examples, epochs, results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
 import msgspec
 import numpy as np
 import pytest
@@ -19,26 +18,10 @@ from tfscaling.training.loop import (
     Measured,
     Result,
     TrainingLoop,
-    learning_rate_factor,
-    make_optimizer,
     measured_by_itself,
     measured_by_sums,
     order_of_epoch,
 )
-
-
-@pytest.mark.parametrize(
-    ("scaling", "replicas", "factor"),
-    [("none", 8, 1), ("linear", 1, 1), ("linear", 8, 8), ("sqrt", 1, 1), ("sqrt", 4, 2)],
-)
-def test_learning_rate_follows_the_replicas(scaling: str, replicas: int, factor: float) -> None:
-    recipe = training_spec(1, learning_rate_scaling=scaling).recipe
-    assert learning_rate_factor(recipe, replicas) == pytest.approx(factor)
-
-
-def test_an_optimizer_needs_a_learning_rate() -> None:
-    with pytest.raises(ValueError, match="no learning_rate"):
-        make_optimizer(training_spec(1, learning_rate=None).recipe, 1)
 
 
 @pytest.mark.parametrize(
@@ -90,25 +73,6 @@ def test_order_does_not_depend_on_how_a_global_batch_is_split() -> None:
     np.testing.assert_array_equal(
         order_of_epoch(5, 1, 96, 16).ravel(), order_of_epoch(5, 1, 96, 8).ravel()
     )
-
-
-def test_sgd_has_the_recipes_momentum_and_the_scaled_rate() -> None:
-    optimizer = make_optimizer(training_spec(1, learning_rate_scaling="linear").recipe, 4)
-    assert isinstance(optimizer, keras.optimizers.SGD)
-    assert float(optimizer.learning_rate) == pytest.approx(0.4)
-    assert optimizer.momentum == pytest.approx(0.9)
-
-
-def test_adam_has_the_scaled_rate() -> None:
-    optimizer = make_optimizer(training_spec(1, optimizer="adam").recipe, 4)
-    assert isinstance(optimizer, keras.optimizers.Adam)
-    assert float(optimizer.learning_rate) == pytest.approx(0.1)
-
-
-def test_small_gradients_of_float16_are_scaled() -> None:
-    optimizer = make_optimizer(training_spec(1, precision="mixed_float16").recipe, 1)
-    assert isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
-    assert isinstance(optimizer.inner_optimizer, keras.optimizers.SGD)
 
 
 class Scripted(TrainingLoop):

@@ -186,8 +186,12 @@ def test_models_with_a_loss_of_their_own_train_themselves_unless_the_recipe_says
     assert not user_model.trains_itself(function(), recipe(loss=CROSS_ENTROPY))
 
 
+#: In an epoch.
+UPDATES = 4
+
+
 def asked(model: Any, replicas: int = 1, **keys: Any) -> Any:
-    user_model.compile_as_asked(model, recipe(**keys), replicas)
+    user_model.compile_as_asked(model, recipe(**keys), replicas, UPDATES)
     return model.optimizer
 
 
@@ -225,6 +229,27 @@ def test_keys_that_the_recipe_gives_win() -> None:
     assert float(other.learning_rate) == pytest.approx(0.2)
 
 
+def test_a_schedule_and_weight_decay_of_the_recipe_are_those_of_the_compiled_optimizer() -> None:
+    def model() -> Any:
+        return compiled(functional(), keras.optimizers.SGD(0.3, 0.8, weight_decay=0.1), "mse")
+
+    kept = asked(model())
+    assert (kept.weight_decay, kept.nesterov) == (0.1, False)
+    assert asked(model(), weight_decay=0.0, nesterov=True).weight_decay is None
+    changed = asked(model(), 2, weight_decay=0.2, nesterov=True, decay="linear",
+                    learning_rate_scaling="linear")  # fmt: skip
+    assert (changed.weight_decay, changed.nesterov) == (0.2, True)
+    assert float(changed.learning_rate) == pytest.approx(0.6)
+    changed.build(model().trainable_variables)
+    changed.iterations.assign(UPDATES // 2)
+    assert float(changed.learning_rate) == pytest.approx(0.3)
+
+
+def test_a_loss_of_the_models_own_has_its_own_labels() -> None:
+    with pytest.raises(ModelError, match="label_smoothing"):
+        asked(compiled(functional(), "sgd", "mse"), label_smoothing=0.1)
+
+
 def test_a_schedule_of_learning_rates_is_scaled_but_not_replaced() -> None:
     def model() -> Any:
         schedule = keras.optimizers.schedules.ExponentialDecay(0.2, 1, 0.5)
@@ -235,6 +260,8 @@ def test_a_schedule_of_learning_rates_is_scaled_but_not_replaced() -> None:
     )
     with pytest.raises(ModelError, match="schedule of learning rates"):
         asked(model(), learning_rate=0.1)
+    with pytest.raises(ModelError, match="schedule of learning rates"):
+        asked(model(), decay="linear")
 
 
 def test_a_model_with_a_step_of_its_own_needs_no_compile() -> None:

@@ -47,7 +47,7 @@ class Console(logging.Handler):
     """Prints what `sweep` says of Snakemake's records, from the start of a workflow to its end.
 
     `outputs_to_do` gives the files that the jobs to do make, `is_remote` whether jobs leave this
-    machine, `to_read` what there is to read in the study's folder.
+    machine, `to_read` what there is to read in the study's folder, or in that of partial tables.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Console(logging.Handler):
         sweep: SweepProgress,
         outputs_to_do: Callable[[], Sequence[str]],
         is_remote: Callable[[], bool],
-        to_read: Callable[[], Sequence[str]],
+        to_read: Callable[[bool], Sequence[str]],
     ) -> None:
         super().__init__()
         self._sweep, self._outputs_to_do = sweep, outputs_to_do
@@ -87,15 +87,15 @@ class Console(logging.Handler):
         except Exception as error:
             self._give_up(error)
 
-    def end(self, to_read: Sequence[str]) -> None:
-        """The workflow is over: what it took, and what there is to read."""
+    def end(self, is_partial: bool = False) -> None:
+        """The workflow is over: what it took, and what there is to read, of a part if it failed."""
         self.acquire()
         try:
             if self._is_printing:
                 self._ended.set()
                 self._write(self._sweep.failures)
                 self._print(self._sweep.end(time.time()))
-                self._write(to_read)
+                self._write(self._to_read(is_partial))
         except Exception as error:
             self._give_up(error)
         finally:
@@ -134,7 +134,7 @@ class Console(logging.Handler):
         self._seen.add(text)
         self._write(text_lines.wrapped(text))
         if _NOTHING in text:
-            self._write(self._to_read())
+            self._write(self._to_read(False))
 
     def _signs_of_life(self) -> None:
         while True:

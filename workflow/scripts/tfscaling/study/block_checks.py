@@ -90,6 +90,7 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
         if asked.optimizer != "model" and asked.learning_rate is None:
             reason = f"optimizer {asked.optimizer} of model {model} of grid[{number}] needs one"
             raise ConfigError(problem(["recipes", recipe, "learning_rate"], None, reason, sources))
+        recipe_checks.check_optimizer(recipe, asked, sources)
         dataset = registries.dataset(model, config.recipes[recipe])
         recipe_checks.check_parameters(model, dataset, recipe, config.recipes[recipe], sources)
         data = recipe_checks.Data(dataset, registries.train_examples)

@@ -419,6 +419,45 @@ class Recipe(Keys, frozen=True, kw_only=True):
             "compiled model of your own, else 0."
         ),
     ] = None
+    nesterov: Annotated[
+        bool | None,
+        about(
+            "If true, the momentum of `sgd` is Nesterov's; null takes that of a compiled model of "
+            "your own, else false."
+        ),
+    ] = None
+    weight_decay: Annotated[
+        Annotated[float, Meta(ge=0, lt=1)] | None,
+        about(
+            "Each update also takes this fraction, times the learning rate, off all weights "
+            "(Keras's `weight_decay`, which is no L2 loss); null takes that of a compiled model of "
+            "your own, else 0."
+        ),
+    ] = None
+    warmup_epochs: Annotated[
+        float,
+        Meta(ge=0, le=1_000_000),
+        about(
+            "The learning rate rises from 0 to its full value in equal parts over so many epochs, "
+            "of which there may be a fraction.",
+            "epochs",
+        ),
+    ] = 0.0
+    decay: Annotated[
+        Literal["none", "linear", "cosine"],
+        about(
+            "From the end of the warm-up to the end of the training the learning rate stays "
+            "(`none`), or falls to 0 along a line or half a cosine."
+        ),
+    ] = "none"
+    label_smoothing: Annotated[
+        float,
+        Meta(ge=0, lt=1),
+        about(
+            "This fraction of each label is spread over all classes in the loss that is trained; "
+            "the loss of held-out examples has their labels as they are."
+        ),
+    ] = 0.0
     epochs: Annotated[
         int,
         Meta(ge=1, le=1_000_000),
@@ -444,6 +483,15 @@ class Recipe(Keys, frozen=True, kw_only=True):
         about(
             "The run evaluates on at most this many held-out examples, the first ones; null "
             "takes all.",
+            "examples",
+        ),
+    ] = None
+    validation_examples: Annotated[
+        Examples | None,
+        about(
+            "The run trains without the last so many training examples and evaluates on them "
+            "instead of the test data: a recipe is chosen by them, and then reported on the test "
+            "data by a recipe with null.",
             "examples",
         ),
     ] = None
@@ -574,7 +622,14 @@ class Recipe(Keys, frozen=True, kw_only=True):
             loss="auto",
             optimizer="sgd" if self.optimizer == "model" else self.optimizer,
             momentum=self.momentum or 0.0,
+            nesterov=self.nesterov or None,
+            weight_decay=self.weight_decay or None,
         )
+
+    @property
+    def has_schedule(self) -> bool:
+        """Whether the learning rate changes during the training, as the recipe says."""
+        return self.warmup_epochs > 0 or self.decay != "none"
 
 
 class Measured(Keys, frozen=True, kw_only=True):

@@ -26,6 +26,10 @@ def check(config: Config, sources: Sources = ()) -> None:
         for wrong in programs.problems(recipe):
             at = ["recipes", name, *wrong.path]
             raise ConfigError(problem(at, wrong.value, wrong.allowed, sources))
+        if recipe.warmup_epochs >= recipe.epochs:
+            rule = f"allowed: less than epochs, {recipe.epochs}"
+            where = ["recipes", name, "warmup_epochs"]
+            raise ConfigError(problem(where, recipe.warmup_epochs, rule, sources))
         for key, values in recipe.parameter_axes.items():
             path = ["recipes", name, "parameters", key]
             if unnameable := [value for value in values if not variants.is_nameable(value)]:
@@ -88,6 +92,17 @@ def filled(model: str, recipe: Recipe) -> Recipe:
     return msgspec.structs.replace(recipe if recipe.optimizer == "model" else given, loss="model")
 
 
+def check_optimizer(name: str, asked: Recipe, sources: Sources) -> None:
+    """What the optimizer of a recipe, `filled` for a model, cannot do."""
+    path = ["recipes", name, "nesterov"]
+    if asked.nesterov and asked.optimizer == "adam":
+        rule = "optimizer adam has no such momentum; allowed: false, or sgd"
+        raise ConfigError(problem(path, True, rule, sources))
+    if asked.nesterov and asked.optimizer == "sgd" and not asked.momentum:
+        rule = "allowed: false, or a momentum above 0"
+        raise ConfigError(problem(path, True, rule, sources))
+
+
 class Data(NamedTuple):
     """What a recipe's dataset is for a model, which may have its own."""
 
@@ -123,12 +138,18 @@ def check_pipeline(
             f"pipeline {data.dataset} has not; allowed: single, mirrored, multi_worker_mirrored, "
             f"or {of_arrays}",
         )
+    if recipe.steps_per_epoch is None and recipe.has_schedule:
+        refuse(
+            "warmup_epochs" if recipe.warmup_epochs else "decay",
+            f"the pipeline {data.dataset} does not tell how many steps an epoch has; give "
+            "steps_per_epoch, or leave it out",
+        )
     if recipe.steps_per_execution > 1:
         refuse("steps_per_execution", "allowed: 1, because each step's wait for input is measured")
     arguments = user_code.arguments(data.dataset)
     taken = sorted(set(arguments.names if arguments else ()) - set(user_code.PROVIDED))
     fewer = f"`parameters` ({', '.join(taken)})" if taken else "let its function take fewer"
-    for key in ("train_examples_max", "test_examples_max"):
+    for key in ("train_examples_max", "test_examples_max", "validation_examples"):
         if getattr(recipe, key) is not None:
             refuse(
                 key,

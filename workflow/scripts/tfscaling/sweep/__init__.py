@@ -5,10 +5,11 @@ __all__ = [
     "costed_plan",
     "extra_repeats",
     "gpu_libraries",
-    "lasting_failures",
     "merging",
+    "partial_tables",
     "preflight",
-    "queue_watch",
     "reruns",
     "submission",
+    "sweep_jobs",
+    "sweep_start",
 ]

@@ -55,6 +55,12 @@ class Training(NamedTuple):
     momentum: float | None = 0.0
     learning_rate_scaling: str = "none"
     precision: str = "float32"
+    nesterov: bool | None = None
+    weight_decay: float | None = None
+    warmup_epochs: float = 0.0
+    decay: str = "none"
+    label_smoothing: float = 0.0
+    validation_examples: int | None = None
 
     @classmethod
     def of(cls, spec: RunSpec) -> Training:
@@ -70,6 +76,12 @@ class Training(NamedTuple):
             recipe.momentum,
             recipe.learning_rate_scaling,
             recipe.precision,
+            recipe.nesterov,
+            recipe.weight_decay,
+            recipe.warmup_epochs,
+            recipe.decay,
+            recipe.label_smoothing,
+            recipe.validation_examples,
         )
 
 

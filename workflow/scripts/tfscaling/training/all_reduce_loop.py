@@ -16,10 +16,10 @@ from tfscaling.training.loop import (
     Measured,
     TrainingLoop,
     compiled,
-    make_optimizer,
     measured_by_itself,
     measured_by_sums,
 )
+from tfscaling.training.optimizers import make_optimizer
 from tfscaling.training.own_step import OwnStep
 
 #: Steps of computation alone that each rank measures after the training.
@@ -61,12 +61,14 @@ class AllReduceLoop(TrainingLoop):
             self.model = build_model()
             self.own: OwnStep | None = None
             if user_model.trains_itself(self.model, self.recipe):
-                user_model.compile_as_asked(self.model, self.recipe, self.replicas)
+                user_model.compile_as_asked(
+                    self.model, self.recipe, self.replicas, self.updates_per_epoch
+                )
                 self.own = OwnStep(self.model, sample(), self.replicas)
                 self.optimizer = self.model.optimizer
             else:
                 user_model.check_classifier(self.model, problem_of_labels())
-                self.optimizer = make_optimizer(self.recipe, self.replicas)
+                self.optimizer = make_optimizer(self.recipe, self.replicas, self.updates_per_epoch)
                 self.optimizer.build(self.model.trainable_variables)
             # loss, correct answers and examples of this replica since the start of the epoch
             self.totals = tf.Variable(

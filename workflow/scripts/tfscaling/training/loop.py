@@ -21,7 +21,6 @@ import numpy as np
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Epoch, Execution
-from tfscaling.study.config import Recipe
 from tfscaling.study.run_spec import RunSpec
 
 #: Held-out examples per replica and call, at most.
@@ -105,12 +104,6 @@ def measured_by_itself(examples: float, results: Mapping[str, float]) -> Measure
     return Measured(results["loss"], accuracy, examples, metrics)
 
 
-def learning_rate_factor(recipe: Recipe, replicas: int) -> float:
-    """How many times larger the learning rate is than that of one replica."""
-    factor = {"none": 1.0, "linear": float(replicas), "sqrt": replicas**0.5}
-    return factor[recipe.learning_rate_scaling]
-
-
 def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarray:
     """Indices of the examples in random order, shape (steps, batch), int32: each of them once.
 
@@ -132,25 +125,6 @@ def compiled(function: Callable[..., Any], reduce_retracing: bool = False) -> An
     import tensorflow as tf
 
     return tf.function(function, autograph=False, reduce_retracing=reduce_retracing)
-
-
-def make_optimizer(recipe: Recipe, replicas: int) -> Any:
-    """The recipe's Keras optimizer for this number of replicas; sgd if it names none.
-
-    Raises ValueError if the recipe has no learning rate.
-    """
-    import keras
-
-    if recipe.learning_rate is None:
-        raise ValueError("the recipe gives no learning_rate, and the model is not compiled")
-    rate = recipe.learning_rate * learning_rate_factor(recipe, replicas)
-    if recipe.optimizer == "adam":
-        optimizer = keras.optimizers.Adam(rate)
-    else:
-        optimizer = keras.optimizers.SGD(rate, momentum=recipe.momentum or 0.0)
-    if recipe.precision == "mixed_float16":
-        return keras.mixed_precision.LossScaleOptimizer(optimizer)
-    return optimizer
 
 
 class ExampleOrder:
@@ -205,6 +179,15 @@ class TrainingLoop(ABC):
         self.model: Any = None
         self.totals: Any = None
         self._reported_s = 0.0
+
+    @property
+    def updates_per_epoch(self) -> int | None:
+        """Updates of the variables in an epoch; None of a pipeline, whose end shows when it comes.
+
+        A pipeline has them where the recipe gives `steps_per_epoch`.
+        """
+        by_data = -(-self.train_examples // self.examples_per_step)
+        return self.recipe.steps_per_epoch or by_data or None
 
     @abstractmethod
     def _reset(self) -> None:
@@ -330,8 +313,21 @@ class TrainingLoop(ABC):
         logits = tf.cast(self.model(batch, training=training), tf.float32)
         correct = tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), answers), tf.float32)
         examples = tf.reduce_sum(weights)
-        loss = tf.reduce_sum(self.loss(answers, logits) * weights) + self._own_losses() * examples
+        losses = self._smoothed(answers, logits) if training else self.loss(answers, logits)
+        loss = tf.reduce_sum(losses * weights) + self._own_losses() * examples
         return tf.stack([loss, tf.reduce_sum(correct * weights), examples])
+
+    def _smoothed(self, answers: Any, logits: Any) -> Any:
+        """The loss of each example that is trained, by the recipe's smoothed labels."""
+        import keras
+
+        smoothing = self.recipe.label_smoothing
+        if not smoothing:
+            return self.loss(answers, logits)
+        labels = self.tf.one_hot(answers, logits.shape[-1])
+        return keras.losses.categorical_crossentropy(
+            labels, logits, from_logits=True, label_smoothing=smoothing
+        )
 
     def _own_losses(self) -> Any:
         """Sum of the losses that the model adds itself: regularisers and `add_loss`; float32."""

@@ -31,9 +31,9 @@ from tfscaling.training.loop import (
     Result,
     TrainingLoop,
     compiled,
-    make_optimizer,
     measured_by_sums,
 )
+from tfscaling.training.optimizers import make_optimizer
 from tfscaling.training.replica_state import BatchStates, ReplicaStates
 
 _POLL_S = 0.3
@@ -129,7 +129,7 @@ class ParameterServerTrainer(TrainingLoop):
             self.model = build_model()
             check_model(self.model, arrays, self.recipe)
             variables = self.model.trainable_variables
-            self.optimizer = make_optimizer(self.recipe, self.replicas)
+            self.optimizer = make_optimizer(self.recipe, self.replicas, self.updates_per_epoch)
             self.optimizer.build(variables)
             self.totals = tf.Variable([0.0, 0.0, 0.0], trainable=False, dtype=tf.float64)
             states = ReplicaStates if synchronous else BatchStates

@@ -13,7 +13,7 @@ from typing import Any
 
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.study.config import Recipe
-from tfscaling.training.loop import learning_rate_factor, make_optimizer
+from tfscaling.training.optimizers import learning_rate_factor, make_optimizer, scheduled
 
 #: Methods of keras.Model that no strategy calls.
 NEVER_CALLED = ("make_train_function", "make_test_function", "fit", "evaluate")
@@ -25,6 +25,11 @@ PROBABILITIES = ("softmax", "sigmoid")
 _WHAT = {"loss": None, "loss_weights": None, "metrics": None, "weighted_metrics": None}
 #: Settings of `compile()` that say how, and their defaults: the recipe and the strategy say it.
 _HOW: dict[str, Any] = {"run_eagerly": False, "steps_per_execution": 1, "jit_compile": False}
+#: Keys of the recipe that win over the compiled optimizer, and what leaves it as it is.
+_ASKED_OF_OPTIMIZERS: dict[str, Any] = {
+    **{"optimizer": "model", "learning_rate": None, "momentum": None, "nesterov": None},
+    **{"weight_decay": None, "warmup_epochs": 0.0, "decay": "none"},
+}
 
 
 class ModelError(ValueError):
@@ -123,20 +128,25 @@ def problem_of_labels(arrays: Arrays) -> str | None:
     return None
 
 
-def compile_as_asked(model: Any, recipe: Recipe, replicas: int) -> None:
+def compile_as_asked(
+    model: Any, recipe: Recipe, replicas: int, updates_per_epoch: int | None = None
+) -> None:
     """Give a model that trains itself the optimizer and learning rate that the recipe names.
 
     Keys that the recipe does not give leave the compiled ones. Raises ModelError where the model
     needs one of them, or cannot take it.
     """
-    import keras
-
+    if recipe.label_smoothing:
+        raise ModelError(
+            "the model has a loss of its own, which the recipe's label_smoothing cannot change: "
+            "give it to that loss, or let the recipe's `loss` be sparse_categorical_crossentropy"
+        )
     if not model.compiled:
         if has_own(model, "compile"):
             raise ModelError("the model has its own compile(); call it in the function")
         if not has_own(model, "train_step") and not has_own(model, "compute_loss"):
             raise ModelError("the model is not compiled")
-        model.compile(make_optimizer(recipe, replicas), jit_compile=False)
+        model.compile(make_optimizer(recipe, replicas, updates_per_epoch), jit_compile=False)
         return
     has_loss = getattr(model, "_compile_loss", None) is not None
     if not has_loss and not any(has_own(model, name) for name in ("train_step", "compute_loss")):
@@ -145,28 +155,43 @@ def compile_as_asked(model: Any, recipe: Recipe, replicas: int) -> None:
             "compute_loss if only the losses that layers add count"
         )
     if recipe.optimizer != "model":
-        model.optimizer = make_optimizer(recipe, replicas)
+        model.optimizer = make_optimizer(recipe, replicas, updates_per_epoch)
+        return
+    _change_optimizer(model, recipe, learning_rate_factor(recipe, replicas), updates_per_epoch)
+
+
+def _change_optimizer(
+    model: Any, recipe: Recipe, factor: float, updates_per_epoch: int | None
+) -> None:
+    """Let the keys of the recipe win over those of the compiled optimizer."""
+    import keras
+
+    asked = {key: getattr(recipe, key) for key in ("momentum", "nesterov", "weight_decay")}
+    given = {key: value for key, value in asked.items() if value is not None}
+    replaces = recipe.learning_rate is not None or recipe.has_schedule
+    if not given and not replaces and factor == 1.0:
         return
     optimizer = getattr(model, "optimizer", None)
-    factor = learning_rate_factor(recipe, replicas)
-    if recipe.learning_rate is None and recipe.momentum is None and factor == 1.0:
-        return
     if optimizer is None:
         raise ModelError("the model has no optimizer that could take the recipe's learning_rate")
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if recipe.momentum is not None and isinstance(inner, keras.optimizers.SGD):
-        inner.momentum = recipe.momentum
+    for key, value in given.items():
+        if key == "weight_decay":
+            inner.weight_decay = value or None
+        elif isinstance(inner, keras.optimizers.SGD):
+            setattr(inner, key, value)
     if isinstance(inner._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
-        if recipe.learning_rate is not None:
+        if replaces:
             raise ModelError(
                 "the compiled optimizer has a schedule of learning rates, which the recipe's "
-                "learning_rate cannot replace: leave learning_rate out, or name an optimizer"
+                "learning_rate, warmup_epochs and decay cannot replace: leave them out, or name "
+                "an optimizer"
             )
         if factor != 1.0:
             inner.learning_rate = _scaled(inner._learning_rate, factor)
         return
     own = float(inner.learning_rate) if recipe.learning_rate is None else recipe.learning_rate
-    inner.learning_rate = own * factor
+    inner.learning_rate = scheduled(recipe, own * factor, updates_per_epoch)
 
 
 def _scaled(schedule: Any, factor: float) -> Any:
@@ -211,8 +236,8 @@ def _compile_settings(model: Any) -> Mapping[str, Any]:
 
 
 def _not_used(recipe: Recipe, settings: Mapping[str, Any]) -> Iterator[str]:
-    asked = {key: getattr(recipe, key) for key in ("optimizer", "learning_rate", "momentum")}
-    given = {key: value for key, value in asked.items() if value not in (None, "model")}
+    asked = {key: getattr(recipe, key) for key in _ASKED_OF_OPTIMIZERS}
+    given = {k: value for k, value in asked.items() if value != _ASKED_OF_OPTIMIZERS[k]}
     if given:
         yield (
             "the recipe wins over the model's own compile() with "

@@ -1,0 +1,34 @@
+"""Boots nodes and cuts their power when the controller asks: the cloud's side of power saving.
+
+usage: power.py ROOT. Reads lines such as `resume cpu1` and `suspend cpu1` from ROOT/run/power.
+"""
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import machines
+from plan import RESUME, Plan
+
+
+def serve(plan: Plan, boot_s: int) -> None:
+    """Do what is asked, for ever; a node that boots is suspended like one that runs."""
+    boots: dict[str, threading.Timer] = {}
+    # for writing, too: otherwise it would be at its end whenever nobody writes
+    with open(os.open(plan.root / "run/power", os.O_RDWR)) as requests:
+        for line in requests:
+            verb, node = line.split()
+            if node in boots:
+                boots.pop(node).cancel()
+            if verb == RESUME:
+                boots[node] = threading.Timer(boot_s, machines.power_on, (plan, node))
+                boots[node].start()
+            else:
+                machines.power_off(plan, node)
+
+
+if __name__ == "__main__":
+    started = Plan.load(Path(sys.argv[1]))
+    assert started.shape.power_saving
+    serve(started, started.shape.power_saving.boot_s)

@@ -1,0 +1,49 @@
+"""What the keys of a recipe cannot ask for together: one error with the key and what is allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import REGISTRIES, valid_config
+from tfscaling.study import grid
+from tfscaling.study.configuration import ConfigError
+from tfscaling.study.run_spec import RunSpec
+
+#: What the recipe has besides, the key that is refused, its value, what is allowed.
+CONTRADICTIONS: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "warm_up_of_the_whole_training": ({"warmup_epochs": 2.0}, "warmup_epochs", "2.0", "epochs, 2"),
+    "nesterov_without_momentum": ({"nesterov": True}, "nesterov", "true", "momentum above 0"),
+    "nesterov_of_adam": (
+        {"nesterov": True, "optimizer": "adam", "momentum": 0.9}, "nesterov", "true", "sgd"),
+}  # fmt: skip
+
+
+def spec_of(strategy: str = "multi_worker_mirrored", **recipe: Any) -> RunSpec:
+    """The last run: on two nodes."""
+    changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
+    config = valid_config((("grid", 0, "strategy"), strategy), *changes)
+    return grid.expand(config, REGISTRIES).runs[-1].spec
+
+
+@pytest.mark.parametrize(
+    ("recipe", "key", "shown", "allowed"), CONTRADICTIONS.values(), ids=list(CONTRADICTIONS)
+)
+def test_keys_that_contradict_each_other_are_refused(
+    recipe: dict[str, Any], key: str, shown: str, allowed: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        spec_of(**recipe)
+    message = str(caught.value)
+    assert f"recipes.weak.{key}: {shown} is not allowed; " in message
+    assert allowed in message.partition("is not allowed; ")[2]
+    assert "\n" not in message
+
+
+def test_what_changes_nothing_is_no_parameter() -> None:
+    nothing = {"nesterov": False, "weight_decay": 0.0, "warmup_epochs": 0, "decay": "none"}
+    assert spec_of(**nothing) == spec_of()
+    changed = spec_of(momentum=0.9, nesterov=True, warmup_epochs=1, label_smoothing=0.1)
+    assert changed.parameters.keys() - spec_of().parameters == {
+        *("nesterov", "warmup_epochs", "label_smoothing")
+    }

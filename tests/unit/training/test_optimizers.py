@@ -1,0 +1,91 @@
+"""The recipe's optimizer: its learning rate over the updates, momentum, weight decay."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from strategy_rank import training_spec
+from tfscaling.training.optimizers import learning_rate_factor, make_optimizer
+
+
+def rates(updates: int, per_epoch: int, replicas: int = 1, **recipe: Any) -> list[float]:
+    """The learning rate of each update from the first on."""
+    optimizer = make_optimizer(training_spec(1, **recipe).recipe, replicas, per_epoch)
+    optimizer.build([keras.Variable(0.0)])
+    found = []
+    for update in range(updates):
+        optimizer.iterations.assign(update)
+        found.append(float(optimizer.learning_rate))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("scaling", "replicas", "factor"),
+    [("none", 8, 1), ("linear", 1, 1), ("linear", 8, 8), ("sqrt", 1, 1), ("sqrt", 4, 2)],
+)
+def test_learning_rate_follows_the_replicas(scaling: str, replicas: int, factor: float) -> None:
+    recipe = training_spec(1, learning_rate_scaling=scaling).recipe
+    assert learning_rate_factor(recipe, replicas) == pytest.approx(factor)
+
+
+def test_an_optimizer_needs_a_learning_rate() -> None:
+    with pytest.raises(ValueError, match="no learning_rate"):
+        make_optimizer(training_spec(1, learning_rate=None).recipe, 1)
+
+
+def test_sgd_has_the_recipes_momentum_and_the_scaled_rate() -> None:
+    optimizer = make_optimizer(training_spec(1, learning_rate_scaling="linear").recipe, 4)
+    assert isinstance(optimizer, keras.optimizers.SGD)
+    assert float(optimizer.learning_rate) == pytest.approx(0.4)
+    assert optimizer.momentum == pytest.approx(0.9)
+
+
+def test_adam_has_the_scaled_rate() -> None:
+    optimizer = make_optimizer(training_spec(1, optimizer="adam").recipe, 4)
+    assert isinstance(optimizer, keras.optimizers.Adam)
+    assert float(optimizer.learning_rate) == pytest.approx(0.1)
+
+
+def test_small_gradients_of_float16_are_scaled() -> None:
+    optimizer = make_optimizer(training_spec(1, precision="mixed_float16").recipe, 1)
+    assert isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
+    assert isinstance(optimizer.inner_optimizer, keras.optimizers.SGD)
+
+
+def test_large_batches_get_adam_with_the_root_of_the_replicas() -> None:
+    recipe = training_spec(1, optimizer="adam", learning_rate=1e-3, learning_rate_scaling="sqrt")
+    optimizer = make_optimizer(recipe.recipe, 20)
+    assert float(optimizer.learning_rate) == pytest.approx(1e-3 * math.sqrt(20))
+
+
+def test_the_rate_rises_over_the_warm_up_and_then_falls_to_0() -> None:
+    # two epochs of 4 updates: a warm-up of 2 updates, then 6
+    recipe: dict[str, Any] = {"learning_rate": 0.6, "epochs": 2, "warmup_epochs": 0.5}
+    assert rates(9, 4, **recipe, decay="linear") == pytest.approx(
+        [0.3, 0.6, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0], abs=1e-6
+    )
+    cosine = 0.3 * (1 + np.cos(np.pi * np.arange(7) / 6))
+    assert rates(9, 4, **recipe, decay="cosine") == pytest.approx([0.3, 0.6, *cosine], abs=1e-6)
+    assert rates(8, 4, **recipe) == pytest.approx([0.3] + [0.6] * 7)
+    recipe |= {"warmup_epochs": 0.0, "learning_rate_scaling": "linear"}
+    assert rates(3, 4, 2, **recipe, decay="linear") == pytest.approx([1.2, 1.05, 0.9])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_weight_decay_and_nesterov_are_those_of_keras(optimizer: str) -> None:
+    asked = {"optimizer": optimizer, "weight_decay": 0.01, "nesterov": True, "decay": "linear"}
+    made = make_optimizer(training_spec(1, **asked).recipe, 1, 5)
+    assert made.weight_decay == 0.01
+    assert getattr(made, "nesterov", True)
+    without = make_optimizer(training_spec(1, optimizer=optimizer, weight_decay=0.0).recipe, 1)
+    assert without.weight_decay is None
+    assert not getattr(without, "nesterov", False)
+
+
+def test_a_schedule_needs_the_number_of_updates() -> None:
+    with pytest.raises(ValueError, match="steps_per_epoch"):
+        make_optimizer(training_spec(1, decay="linear").recipe, 1)

@@ -1,0 +1,128 @@
+"""The start of a sweep: what ends it before anything is submitted, and what watches it then."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfscaling.records import queue_notes
+from tfscaling.study.config import Config
+from tfscaling.study.configuration import Sources
+from tfscaling.study.manifest import Manifest
+from tfscaling.study.run_spec import RunSpec
+from tfscaling.sweep import lasting_failures
+from tfscaling.sweep.reruns import Reruns
+from tfscaling.sweep.sweep_jobs import SweepJobs
+
+
+@dataclass(frozen=True)
+class SweepStart:
+    """What a study's sweep is checked by; `rule` is what the rule train is called.
+
+    Modules that load pandas, or that know Slurm, are loaded when they are asked: each dry-run and
+    each job makes one of these.
+    """
+
+    config: Config
+    manifest: Manifest
+    sources: Sources
+    jobs: SweepJobs
+    reruns: Reruns
+    rule: str
+
+    @property
+    def _runs_dir(self) -> Path:
+        return Path(self.jobs.results, "runs")
+
+    @property
+    def _is_on_slurm(self) -> bool:
+        return bool(self.jobs.workflow.executor_plugin.name == "slurm")
+
+    def begin(self, logger: logging.Logger) -> None:
+        """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
+        refusal = self.beyond_budget() or self._missing_data() or self._missing_gpu_libraries()
+        if refusal or (refusal := self._refused_by_slurm()):
+            raise SystemExit(refusal)
+        if self._is_on_slurm:
+            self._watch_queue(logger)
+        # a run that failed for what another attempt would not change is not tried again
+        logger.addHandler(lasting_failures.NoRetries(self.jobs.to_do))
+
+    def keep_earlier(self) -> None:
+        """Keep the records that jobs to do replace, which Snakemake is about to remove."""
+        self.reruns.keep_earlier(self.jobs.specs.keys() & set(self.jobs.outputs_to_do()))
+
+    def beyond_budget(self) -> str:
+        """Why the runs still to do exceed the budget, or a batch the prepared data, or ""."""
+        from tfscaling.sweep import costed_plan
+
+        refusal = costed_plan.refusal(self.config, self.manifest, self._runs_dir, self.sources)
+        datasets = Path(self.jobs.results, "datasets")
+        return refusal or (
+            costed_plan.batch_problem(self.config, self.manifest.runs, datasets, self.sources) or ""
+        )
+
+    def _missing_data(self) -> str:
+        """Which dataset that is missing would make finished runs again, or "".
+
+        Snakemake makes again what reads a file that was missing, whatever its time is.
+        """
+        for job in self.jobs.to_do():
+            output = str(next(iter(job.output), ""))
+            spec = self.jobs.specs.get(output)
+            if not isinstance(spec, RunSpec) or not Path(output).exists():
+                continue
+            made_again = self.jobs.workflow.dag.reason(job).updated_input_run & set(job.input)
+            if made_again and spec.path not in self.reruns.runs_of_changed_data:
+                (file,) = made_again
+                return (
+                    f"{file} is missing, and finished runs would be made again with it; make it "
+                    f"first by the same command: snakemake {shlex.quote(str(file))} …"
+                )
+        return ""
+
+    def _missing_gpu_libraries(self) -> str:
+        """Why the GPUs of runs to do would not be used, or ""."""
+        from tfscaling.sweep import gpu_libraries
+
+        if self.jobs.workflow.deployment_settings.deployment_method:
+            return ""
+        runs = (spec for spec in self.jobs.specs_to_do() if isinstance(spec, RunSpec))
+        return gpu_libraries.problem(runs, self.config) or ""
+
+    def _refused_by_slurm(self) -> str:
+        """Why Slurm can never start what a job to do asks for, or "" and it is told when it would.
+
+        Its reasons are kept for the tables.
+        """
+        if not self._is_on_slurm:
+            return ""
+        from tfscaling.sweep import preflight, submission
+
+        points = dict.fromkeys(spec.point for spec in self.jobs.specs_to_do())
+        how = submission.describe(self.jobs.workflow, self.rule)
+        verdict = preflight.verdict(points, self.config, how)
+        said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
+        queue_notes.write(self._runs_dir, said)
+        print(*verdict.outlook, sep="\n", file=sys.stderr)
+        return verdict.refusal
+
+    def _watch_queue(self, logger: logging.Logger) -> None:
+        """Tell the console and the tables why runs are in Slurm's queue, while the sweep lasts."""
+        from tfscaling.sweep.queue_watch import QueueWatch, comment_of
+
+        used = {run.spec.point.platform for run in self.jobs.runs.values()}
+        platforms = [self.config.platforms[name] for name in used]
+        watch = QueueWatch(
+            {comment_of(self.rule, path): path for path in self.jobs.runs},
+            str(self.jobs.workflow.workdir_init),
+            {platform.cluster if platform.multi_cluster else None for platform in platforms},
+            logger.warning,
+            functools.partial(queue_notes.write, self._runs_dir),
+        )
+        logger.addHandler(watch)
+        watch.start()
