@@ -51,7 +51,17 @@ def test_ranks_tell_each_other_their_addresses() -> None:
     assert met == ["cmd=barrier_out rc=0"]
 
 
-@pytest.mark.timeout(10)
+def test_two_jobs_on_this_machine_share_no_memory() -> None:
+    """MPICH names the ranks' memory after the space of their job: a killed job leaves its own."""
+    with process_management.served(1) as one, process_management.served(1) as other:
+        clients = [Client(address, 0) for address in (one, other)]
+        names = {client.ask("get_my_kvsname") for client in clients}
+        for client in clients:
+            client.close()
+    assert len(names) == 2
+
+
+@pytest.mark.timeout(30)
 def test_a_rank_that_waits_is_let_go_when_the_job_ends() -> None:
     with process_management.served(2) as address:
         client = Client(address, 0)
