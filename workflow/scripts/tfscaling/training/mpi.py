@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+#: MPICH polls while it waits: after so many polls without progress it is to sleep for a moment.
+#: Where ranks have to share cores, one that polls keeps those that it waits for from theirs.
+_WAITING = {
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "50",
+}
 
 
 class MpiError(RuntimeError):
@@ -12,7 +20,7 @@ class MpiError(RuntimeError):
 def communicator(rank: int, ranks: int) -> Any:
     """That of all ranks, in which this one has this number: mpi4py's COMM_WORLD.
 
-    Loads the library and waits for the other ranks. Raises MpiError if there is no library, or if
+    Loads the library, with what the environment sets of it, and waits for the other ranks. Raises MpiError if there is no library, or if
     it knows of other ranks than the launcher.
     """
     try:
@@ -23,6 +31,8 @@ def communicator(rank: int, ranks: int) -> Any:
     mpi4py.rc.finalize = False
     # TensorFlow's threads call it, one after the other
     mpi4py.rc.thread_level = "serialized"
+    for variable, value in _WAITING.items():
+        os.environ.setdefault(variable, value)
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
