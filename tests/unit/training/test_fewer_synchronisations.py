@@ -31,7 +31,8 @@ def by_hand() -> list[np.ndarray]:
     copies[1].set_weights(first.get_weights())
     rate, momentum = PARAMETERS["learning_rate"], PARAMETERS["momentum"]
     optimizers = [keras.optimizers.SGD(rate, momentum) for _ in copies]
-    arrays, entropy = synthetic_arrays(), keras.losses.SparseCategoricalCrossentropy(True, "sum")
+    entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    arrays = synthetic_arrays()
     for epoch in range(1, PARAMETERS["epochs"] + 1):
         order = order_of_epoch(PARAMETERS["seed"], epoch, TRAIN_EXAMPLES, GLOBAL_BATCH)
         for step, rows in enumerate(order):
