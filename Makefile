@@ -83,7 +83,7 @@ merge: setup ## FROM=DIR STUDY=main: take another cluster's results
 	@workflow/scripts/merge_results.py --from '$(FROM)' --study '$(or $(STUDY),main)'
 
 # each in .tools/, because their packages exclude each other and the workflow's
-tools: $(TOOLS:%=.tools/%/.installed) ## what `make clouds` needs, in .tools/
+tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed ## what tests and `make clouds` need, in .tools/
 
 # against config/platforms.yaml and the clouds' schemas; no cloud is asked
 clouds: setup tools ## check the definitions in provision/gcp and provision/aws
@@ -147,6 +147,13 @@ cluster-down: ## remove it
 .tools/%/.installed: tests/tools/%.txt | .venv/.installed
 	uv venv --quiet --clear --python .venv/bin/python .tools/$*
 	uv pip sync --quiet --require-hashes --python .tools/$*/bin/python $<
+	touch $@
+
+# the checker of accessibility for browsers: a package of npm, by its checksum
+.tools/axe-core/.installed: tests/tools/axe-core.sha256
+	rm -rf $(@D) && mkdir -p $(@D)
+	cd $(@D) && npm pack --silent $$(sed -E 's/.* (axe-core)-(.*)\.tgz/\1@\2/' $(CURDIR)/$<)
+	cd $(@D) && sha256sum --quiet --check $(CURDIR)/$< && tar --extract --gzip --file=$$(ls *.tgz)
 	touch $@
 
 # the site's packages are in an environment of their own: users do not need them
