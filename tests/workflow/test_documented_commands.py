@@ -42,6 +42,10 @@ ELSEWHERE = {
     "sacctmgr ": "what a cluster's accounting says; it needs one",
     "git clone <URL": "the repository's address is the reader's",
     "cd scaling": "the folder that git makes",
+    **dict.fromkeys(
+        ("scp wheelhouse.tar", "tar -xf wheelhouse.tar", "git clone wheelhouse/", "cd project"),
+        "on the machines of a reader; test_closed_network.py goes this way",
+    ),
     "provision/clouds/install-environment": "tests/slurm runs it on the virtual cluster",
     "python3 -m venv .venv": "`make setup` does it",
     "pip install --require-hashes": "`make setup` does it",
