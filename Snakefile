@@ -45,6 +45,8 @@ rule all:
 onsuccess:
     if CONSOLE:
         CONSOLE.end()
+    if not OUTCOME.has_result():
+        sys.exit(1)
 
 
 onerror:

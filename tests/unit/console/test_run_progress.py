@@ -22,11 +22,11 @@ def test_phase_epoch_loss_and_expected_end_follow_the_events(tmp_path: Path) -> 
     run = RunProgress(spec, tmp_path)
     told(tmp_path, *START)
     run.update()
-    assert (run.started_s, run.phase, run.epoch) == (100.0, "data", 0)
+    assert (run.started_s, run.phase, run.epoch) == (100.0, "data_time_s", 0)
     told(tmp_path, event("data", 106.0, train_examples=10 * spec.global_batch_size))
     told(tmp_path, event("built", 107.0), event("first_step", 110.0))
     run.update()
-    assert (run.phase, run.epoch, run.end_s()) == ("train", 1, None)
+    assert (run.phase, run.epoch, run.end_s()) == ("train_time_s", 1, None)
     told(tmp_path, event("progress", 115.0, epoch=1, step=5))
     run.update()
     assert run.done == pytest.approx(0.125)
@@ -37,7 +37,7 @@ def test_phase_epoch_loss_and_expected_end_follow_the_events(tmp_path: Path) -> 
     assert run.end_s() == pytest.approx(142.0)
     told(tmp_path, event("epoch", 140.0, epoch=4, loss=0.125), event("trained", 140.5))
     run.update()
-    assert (run.epoch, run.loss, run.done, run.phase) == (4, 0.125, 1.0, "evaluation")
+    assert (run.epoch, run.loss, run.done, run.phase) == (4, 0.125, 1.0, "evaluation_time_s")
 
 
 def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:

@@ -12,11 +12,22 @@ from tfscaling.files import strict_json
 from tfscaling.records.phases import PHASES, TRAINER_PHASES
 from tfscaling.study.run_spec import RunSpec
 
-#: Event → the phase that it begins, as that which it ends is followed by the next.
+#: Event → the key of the phase that it begins, as that which it ends is followed by the next.
 _PHASE_AFTER = {
-    PHASES[name].event: PHASES[after].label
+    PHASES[name].event: after
     for name, after in itertools.pairwise(TRAINER_PHASES)
     if PHASES[name].event
+}
+#: What a run does in a phase, where the phase's name alone does not say it.
+_DOES = {
+    "import_time_s": "importing TensorFlow",
+    "rendezvous_time_s": "rendezvous of the ranks",
+    "data_time_s": "reading the data",
+    "build_time_s": "building the model",
+    "first_step_time_s": "first step, with compilation",
+    "evaluation_time_s": "evaluation",
+    "probe_time_s": "measuring computation alone",
+    "teardown_time_s": "ranks are ending",
 }
 
 
@@ -58,7 +69,7 @@ class RunProgress:
     spec: RunSpec
     folder: Path
     started_s: float | None = None
-    #: What the first rank does, as tables and plots name the phases.
+    #: The key of the phase in which the first rank is.
     phase: str = ""
     #: The epoch that is being trained.
     epoch: int = 0
@@ -77,6 +88,13 @@ class RunProgress:
     @property
     def epochs(self) -> int:
         return self.spec.recipe.epochs
+
+    @property
+    def does(self) -> str:
+        """What the first rank does, in words."""
+        if self.phase == "train_time_s" and self.epoch:
+            return f"epoch {self.epoch}/{self.epochs}"
+        return _DOES.get(self.phase, "training")
 
     def update(self) -> None:
         """Read what the run has written since the last time."""

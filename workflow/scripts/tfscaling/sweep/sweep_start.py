@@ -49,8 +49,9 @@ class SweepStart:
             raise SystemExit(refusal)
         if self._is_on_slurm:
             self._watch_queue(logger)
-        # a run that failed for what another attempt would not change is not tried again
-        logger.addHandler(lasting_failures.NoRetries(self.jobs.to_do))
+        # a run that failed for what another attempt would not change is not tried again; first,
+        # so that other handlers know
+        logger.handlers.insert(0, lasting_failures.NoRetries(self.jobs.to_do))
 
     def beyond_budget(self) -> str:
         """Why the runs still to do exceed the budget, or a batch the prepared data, or ""."""
