@@ -105,7 +105,8 @@ class SweepStart:
         verdict = preflight.verdict(points, self.config, how)
         said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
         queue_notes.write(self._runs_dir, said)
-        print(*verdict.outlook, sep="\n", file=sys.stderr)
+        for line in verdict.outlook:
+            print(line, file=sys.stderr)
         return verdict.refusal
 
     def _watch_queue(self, logger: logging.Logger) -> None:
