@@ -50,6 +50,8 @@ onsuccess:
 
 
 onerror:
+    if CONSOLE:
+        CONSOLE.jobs_ended()
     # not in the snakemake of a job, which ends no sweep, and not after a plan
     if workflow.is_main_process and (unfinished := JOBS.outputs_to_do()):
         # the tables of an earlier sweep are not those of this one

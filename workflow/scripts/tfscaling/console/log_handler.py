@@ -103,12 +103,21 @@ class Console(logging.Handler):
         except Exception as error:
             self._give_up(error)
 
+    def jobs_ended(self) -> None:
+        """No job runs any more: no sign of life follows, and others may print."""
+        self._ended.set()
+        self.acquire()
+        try:
+            self._end_line()
+        finally:
+            self.release()
+
     def end(self, is_partial: bool = False) -> None:
         """The workflow is over: what it took, and what there is to read, of a part if it failed."""
+        self.jobs_ended()
         self.acquire()
         try:
             if self._is_printing:
-                self._ended.set()
                 self._write(self._sweep.failures)
                 self._print(self._sweep.end(time.time()))
                 self._write(self._outcome.lines(is_partial))
@@ -118,9 +127,8 @@ class Console(logging.Handler):
             self.release()
 
     def close(self) -> None:
-        """End the signs of life: Snakemake closes its handlers when all is done."""
-        self._ended.set()
-        self._end_line()
+        """Snakemake closes its handlers when all is done."""
+        self.jobs_ended()
         super().close()
 
     def _record(self, event: str, record: logging.LogRecord) -> None:
