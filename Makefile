@@ -1,16 +1,19 @@
 # `make help` lists the targets.
 SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-PYTHON ?= python3
 SNAKEMAKE = snakemake --profile profiles/local
 # the rows of a table: the headline above it has the warnings
 TABLE = grep '^|'
 # what `make sweep` takes
 SWEEP = NODES GPUS PLATFORM MODEL DATASET RECIPE EPOCHS BATCH REPEATS STUDY YES
+LOCKS = requirements.txt $(if $(CUDA),requirements-cuda.txt)
+# WHEELHOUSE=DIR: all comes from this folder, and what the site has set for pip and uv does not count
+CLOSED = $(if $(WHEELHOUSE),PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= UV_NO_CONFIG=1)
+LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 .DEFAULT_GOAL := help
 # programs that tests run in environments of their own
 TOOLS = aws-parallelcluster cfn-lint snakedeploy
-.PHONY: help setup tools clouds demo own run sweep view merge partial test test-here test-slurm lint schemas docs screenshots bench examples cluster-up cluster-down lock
+.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -38,8 +41,14 @@ run: setup ## CONFIG=own/config.yaml: a sweep on this machine, and its table
 sweep: setup ## NODES=1,2,4 GPUS=0,2 MODEL=own.mine:model PLATFORM=cpu: plan, question, sweep
 	@workflow/scripts/make_sweep.py $(foreach name,$(SWEEP),$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z)='$($(name))'))
 
+# the recipe is chosen on examples held out of the training data, then reported on the test data
+large-batch: setup ## accuracy of large batches on MNIST and CIFAR-10; 6 hours
+	@$(SNAKEMAKE) --configfile config/large-batch-choice.yaml
+	@$(SNAKEMAKE) --configfile config/large-batch.yaml
+	@$(TABLE) results/large-batch/tables/comparison.md
+
 view: ## open the newest page, or that of STUDY=demo
-	@$(PYTHON) workflow/scripts/view_page.py --study '$(STUDY)'
+	@python3 workflow/scripts/view_page.py --study '$(STUDY)'
 
 test: setup tools ## all tests, on a virtual Slurm cluster too; 16 minutes on 2 cores
 	provision/virtual/install --accounting
@@ -53,14 +62,28 @@ test-here:
 test-slurm:
 	pytest tests/scheduler tests/slurm
 
+# as on a machine without internet: set-up from a wheelhouse, the demo, tests of the trainer
+test-closed: setup ## set-up, demo and tests in a network without a route
+	pytest tests/closed
+
 setup: .venv/.installed$(CUDA) ## the environment in .venv; CUDA=1 adds TensorFlow's CUDA libraries
+	$(if $(WHEELHOUSE),@provision/closed/wheelhouse.py take '$(WHEELHOUSE)')
+
+# for machines without internet, where `make setup WHEELHOUSE=DIR` takes all from it
+wheelhouse: setup ## wheelhouse.tar: packages and data of CONFIG for machines without internet
+	@provision/closed/wheelhouse.py make wheelhouse --locks $(LOCKS) \
+	    --config $(or $(CONFIG),config/config.yaml config/demo.yaml) \
+	    $(if $(TARGET_PYTHON),--python $(TARGET_PYTHON)) $(if $(TARGET_GLIBC),--glibc $(TARGET_GLIBC)) \
+	    $(if $(TARGET_MACHINE),--machine $(TARGET_MACHINE))
+	@tar --create --file wheelhouse.tar wheelhouse
+	@echo "all of it: wheelhouse.tar; next: docs/closed-network.md"
 
 # records of other parameters, data or code are refused, and nothing is overwritten
 merge: setup ## FROM=DIR STUDY=main: take another cluster's results
 	@workflow/scripts/merge_results.py --from '$(FROM)' --study '$(or $(STUDY),main)'
 
 # each in .tools/, because their packages exclude each other and the workflow's
-tools: $(TOOLS:%=.tools/%/.installed) ## what `make clouds` needs, in .tools/
+tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed ## what tests and `make clouds` need, in .tools/
 
 # against config/platforms.yaml and the clouds' schemas; no cloud is asked
 clouds: setup tools ## check the definitions in provision/gcp and provision/aws
@@ -109,13 +132,16 @@ cluster-down: ## remove it
 
 # the environment; CUDA=1 adds TensorFlow's CUDA libraries. uv comes first, from the same lock;
 # bytecode is compiled here once and not by every rank of every job; a dot every 5 s says that it works
-.venv/.installed$(CUDA): requirements.txt $(if $(CUDA),requirements-cuda.txt)
+.venv/.installed$(CUDA): $(LOCKS)
 	@echo "the environment: the packages of requirements.txt into .venv"
-	@set -e; (while sleep 5 && kill -0 $$$$; do printf .; done) 2>/dev/null & trap "kill $$!; echo" EXIT; \
-	$(PYTHON) -m venv .venv; \
+	@set -e; python=$$(provision/find-python $(PYTHON)); \
+	$(if $(WHEELHOUSE),$$python provision/closed/wheelhouse.py check '$(WHEELHOUSE)' --locks $^;) \
+	(while sleep 5 && kill -0 $$$$; do printf .; done) 2>/dev/null & trap "kill $$!; echo" EXIT; \
+	$$python -m venv .venv; \
 	awk '/^uv==/ {on = 1} on; on && !/\\$$/ {exit}' requirements.txt >.venv/uv.txt; \
-	pip install --quiet --disable-pip-version-check --require-hashes --requirement .venv/uv.txt; \
-	uv pip sync --quiet --compile-bytecode --python .venv/bin/python $^; \
+	$(CLOSED) pip install --quiet --disable-pip-version-check $(LINKS) --require-hashes --requirement .venv/uv.txt; \
+	$(CLOSED) uv pip sync --quiet $(LINKS) --build-constraints requirements.txt --compile-bytecode \
+	    --python .venv/bin/python $^; \
 	touch $@
 
 .tools/%/.installed: tests/tools/%.txt | .venv/.installed
@@ -123,9 +149,16 @@ cluster-down: ## remove it
 	uv pip sync --quiet --require-hashes --python .tools/$*/bin/python $<
 	touch $@
 
+# the checker of accessibility for browsers: a package of npm, by its checksum
+.tools/axe-core/.installed: tests/tools/axe-core.sha256
+	rm -rf $(@D) && mkdir -p $(@D)
+	cd $(@D) && npm pack --silent $$(sed -E 's/.* (axe-core)-(.*)\.tgz/\1@\2/' $(CURDIR)/$<)
+	cd $(@D) && sha256sum --quiet --check $(CURDIR)/$< && tar --extract --gzip --file=$$(ls *.tgz)
+	touch $@
+
 # the site's packages are in an environment of their own: users do not need them
 .venv-docs/.installed: docs/requirements.txt .venv/.installed
-	$(PYTHON) -m venv .venv-docs
+	python -m venv .venv-docs
 	uv pip sync --quiet --require-hashes --python .venv-docs/bin/python docs/requirements.txt
 	touch $@
 

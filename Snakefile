@@ -27,6 +27,7 @@ include: "workflow/rules/conclusions.smk"
 include: "workflow/rules/plot.smk"
 include: "workflow/rules/page.smk"
 include: "workflow/rules/partial.smk"
+include: "workflow/rules/tensorboard.smk"
 include: "workflow/rules/budget.smk"
 include: "workflow/rules/console.smk"
 

@@ -37,3 +37,10 @@ rule prepare_dataset:
             --provenance {output.provenance:q} \
             >{log:q} 2>&1
         """
+
+
+rule prepare_datasets:
+    """Prepare all datasets of the configuration, as before a move to nodes without internet."""
+    input:
+        expand("results/datasets/{dataset}.npz", dataset=PREPARED),
+    localrule: True

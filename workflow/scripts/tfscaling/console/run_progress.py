@@ -10,6 +10,7 @@ from typing import Any
 
 from tfscaling.files import strict_json
 from tfscaling.records.phases import PHASES, TRAINER_PHASES
+from tfscaling.records.program_results import ENDED, STARTED
 from tfscaling.study.run_spec import RunSpec
 
 #: Event → the key of the phase that it begins, as that which it ends is followed by the next.
@@ -18,6 +19,12 @@ _PHASE_AFTER = {
     for name, after in itertools.pairwise(TRAINER_PHASES)
     if PHASES[name].event
 }
+#: The same of a user's program, of which a rank sees the start, and its steps if it tells them.
+_PHASE_OF_PROGRAM_AFTER = {
+    STARTED: "program_time_s",
+    "steps": "train_time_s",
+    ENDED: "teardown_time_s",
+}
 #: What a run does in a phase, where the phase's name alone does not say it.
 _DOES = {
     "import_time_s": "importing TensorFlow",
@@ -25,6 +32,8 @@ _DOES = {
     "data_time_s": "reading the data",
     "build_time_s": "building the model",
     "first_step_time_s": "first step, with compilation",
+    "program_time_s": "the program runs",
+    "train_time_s": "training",
     "evaluation_time_s": "evaluation",
     "probe_time_s": "measuring computation alone",
     "teardown_time_s": "ranks are ending",
@@ -94,7 +103,7 @@ class RunProgress:
         """What the first rank does, in words."""
         if self.phase == "train_time_s" and self.epoch:
             return f"epoch {self.epoch}/{self.epochs}"
-        return _DOES.get(self.phase, "training")
+        return _DOES.get(self.phase, "starting")
 
     def update(self) -> None:
         """Read what the run has written since the last time."""
@@ -116,7 +125,8 @@ class RunProgress:
         kind, time_s = event["event"], float(event["time_s"])
         if self.started_s is None:
             self.started_s = time_s
-        self.phase = _PHASE_AFTER.get(kind, self.phase)
+        phase_after = _PHASE_OF_PROGRAM_AFTER if self.spec.recipe.program else _PHASE_AFTER
+        self.phase = phase_after.get(kind, self.phase)
         if kind == "data" and event.get("train_examples"):
             examples = event["train_examples"]
             self._steps_per_epoch = math.ceil(examples / self.spec.global_batch_size)

@@ -8,6 +8,7 @@ __all__ = [
     "benchmark_record",
     "checks",
     "clock",
+    "earlier",
     "events",
     "failure_report",
     "metrics",
@@ -26,4 +27,6 @@ __all__ = [
     "run_results",
     "run_states",
     "staleness",
+    "tensorboard_scalars",
+    "tracebacks",
 ]

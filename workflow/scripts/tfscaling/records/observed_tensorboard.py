@@ -53,13 +53,13 @@ def read(folder: Path) -> Observed:
     of the tag or of its file's folder. If there are tags `epoch_…`, as Keras writes them, they
     alone count. Raises ObservationError if there are no files, no scalars, or a file is broken.
     """
-    scalars = list(_all_scalars(folder))
-    if of_epochs := [s for s in scalars if _OF_EPOCH.search(s.tag)]:
-        scalars = of_epochs
-    if not scalars:
+    found = list(scalars(folder))
+    if of_epochs := [s for s in found if _OF_EPOCH.search(s.tag)]:
+        found = of_epochs
+    if not found:
         raise ObservationError(folder, "event files of TensorBoard, but no scalar in them")
     values: dict[bool, dict[int, tuple[float, dict[str, float | None]]]] = {False: {}, True: {}}
-    for scalar in scalars:
+    for scalar in found:
         name, held_out = _metric(scalar)
         by_step = values[held_out]
         time_s, metrics = by_step.setdefault(scalar.step, (scalar.time_s, {}))
@@ -91,7 +91,7 @@ def _metric(scalar: Scalar) -> tuple[str, bool]:
     return name, bool(said & _HELD_OUT)
 
 
-def _all_scalars(folder: Path) -> Iterator[Scalar]:
+def scalars(folder: Path) -> Iterator[Scalar]:
     """The scalars of all event files below a folder, in the order of their files and records."""
     paths = sorted(folder.rglob("*tfevents*"))
     if not paths:

@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""A folder with what set-up and sweeps fetch from the internet, for machines that have none.
+
+`make` fills it where there is internet. `check` and `take` run where there is none, before and
+after the environment exists: they need nothing but Python. See docs/closed-network.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import hashlib
+import json
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+WHEELS = "wheels"
+DATASETS = "datasets"
+#: The project itself, for `git clone`.
+BUNDLE = "project.bundle"
+#: Where ranks read prepared data.
+PREPARED = Path("results/datasets")
+#: The glibc of RHEL 8 and its like, where this machine has none to go by.
+OLD_GLIBC = "2.28"
+#: What the older names of wheels for Linux need of glibc.
+MANYLINUX = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
+
+
+class WheelhouseError(Exception):
+    """What is missing or wrong, and the command that makes it right: one line."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The machine that the wheels are for; `glibc` is the oldest on which they run."""
+
+    python: str
+    machine: str
+    glibc: str
+
+    def environment(self) -> dict[str, str]:
+        """What the markers of a lock may ask for."""
+        own = platform.python_version()
+        full = own if own.startswith(f"{self.python}.") else f"{self.python}.99"
+        return {
+            "implementation_name": "cpython", "os_name": "posix", "platform_machine": self.machine,
+            "platform_python_implementation": "CPython", "platform_system": "Linux",
+            "python_full_version": full, "python_version": self.python, "sys_platform": "linux",
+        }  # fmt: skip
+
+    def platforms(self) -> list[str]:
+        """The platforms whose wheels run there, the newest first, as pip names them."""
+        newest = version(self.glibc)[1]
+        tags = [f"manylinux_2_{minor}" for minor in range(newest, 4, -1)]
+        tags += [tag for tag, glibc in reversed(MANYLINUX.items()) if glibc[1] <= newest]
+        return [f"{tag}_{self.machine}" for tag in (*tags, "linux")]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a wheelhouse is for, and the SHA-256 of each lock and file by its name."""
+
+    target: Target
+    locks: Mapping[str, str]
+    files: Mapping[str, str]
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Raises WheelhouseError if the folder is none that `make wheelhouse` has finished."""
+        try:
+            content = json.loads((folder / MANIFEST).read_text())
+        except (OSError, ValueError) as error:
+            raise WheelhouseError(
+                f"{folder / MANIFEST} cannot be read ({error}): WHEELHOUSE is the folder that "
+                "`make wheelhouse` makes on a machine with internet"
+            ) from None
+        return cls(Target(**content["target"]), content["locks"], content["files"])
+
+    def write(self, folder: Path) -> None:
+        (folder / MANIFEST).write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+
+
+def version(text: str) -> tuple[int, int]:
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
+
+
+def own_target() -> Target:
+    """This machine and this Python."""
+    machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
+    library, glibc = platform.libc_ver()
+    python = "{}.{}".format(*sys.version_info)
+    return Target(python, machine, glibc if library == "glibc" else OLD_GLIBC)
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# --- make -------------------------------------------------------------------------------------
+
+
+def make(folder: Path, locks: Sequence[Path], target: Target, configs: Sequence[Path]) -> Manifest:
+    """Fill the folder anew; it is finished once it has its manifest."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / MANIFEST).exists():
+        raise WheelhouseError(f"{folder} has other files and no {MANIFEST}: name another FOLDER")
+    datasets = dict.fromkeys(file for config in configs for file in prepared(config))
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / DATASETS).mkdir(parents=True)
+    glibc = download(locks, target, folder / WHEELS)
+    for file in datasets:
+        copy = shutil.copytree if file.is_dir() else shutil.copy2
+        copy(file, folder / DATASETS / file.name)
+    if Path(".git").exists():  # a project that came by snakedeploy is carried as it came
+        run(["git", "bundle", "create", str(folder / BUNDLE), "HEAD", *branch()], "no bundle")
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    manifest = Manifest(
+        dataclasses.replace(target, glibc=glibc),
+        {lock.name: sha256(lock) for lock in locks},
+        {str(path.relative_to(folder)): sha256(path) for path in files},
+    )
+    manifest.write(folder)
+    return manifest
+
+
+def download(locks: Sequence[Path], target: Target, wheels: Path) -> str:
+    """All packages of the locks for the target, hashes checked; returns the glibc they need."""
+    locked = [package for lock in locks for package in packages(lock.read_text(), target)]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as chosen:
+        chosen.write("\n".join(dict.fromkeys(package.requirement for package in locked)))
+        chosen.flush()
+        command = [
+            *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+            *("--no-deps", "--require-hashes", "--prefer-binary", "--requirement", chosen.name),
+            *("--dest", str(wheels), "--implementation", "cp", "--python-version", target.python),
+            *(f"--platform={tag}" for tag in target.platforms()),
+        ]
+        run(command, "the packages cannot be downloaded")
+    with_wheels = {package.name for package in locked if package.files > 1}
+    needed = (0, 0)
+    for path in wheels.iterdir():
+        if path.suffix == ".whl":
+            needed = max(needed, glibc_of(path.name))
+        elif (name := re.split(r"-\d", path.name)[0].replace("_", "-")) in with_wheels:
+            raise WheelhouseError(
+                f"there is no wheel of {name} for Python {target.python} on {target.machine} with "
+                f"glibc {target.glibc}, only its source: take another TARGET_PYTHON or TARGET_GLIBC"
+            )
+    return "{}.{}".format(*needed)
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package of a lock, as pip reads it, and how many files the lock knows of it."""
+
+    name: str
+    requirement: str
+    files: int
+
+
+def packages(lock: str, target: Target) -> Iterator[Package]:
+    """The packages that a lock has for the target."""
+    from packaging.markers import Marker
+
+    for entry in re.split(r"\n(?=[a-z0-9])", lock):
+        if not (head := re.match(r"([a-z0-9._-]+)(\[\S+\])?==([^\s;]+)(?: ; (.*?))? \\\n", entry)):
+            continue
+        name, _, pinned, marker = head.groups()
+        if not marker or Marker(marker).evaluate(target.environment()):
+            hashes = re.findall(r"--hash=\S+", entry)
+            yield Package(name, " ".join([f"{name}=={pinned}", *hashes]), len(hashes))
+
+
+def glibc_of(wheel: str) -> tuple[int, int]:
+    """The oldest glibc on which a wheel runs, by its name; (0, 0) if it needs none."""
+    tags = wheel.removesuffix(".whl").split("-")[-1].split(".")
+    found = [re.match(r"manylinux(?:_(\d+)_(\d+)|\d+)", tag) for tag in tags]
+    versions = [(int(tag[1]), int(tag[2])) if tag[1] else MANYLINUX[tag[0]] for tag in found if tag]
+    return min(versions, default=(0, 0))
+
+
+def prepared(config: Path) -> list[Path]:
+    """The prepared data that a configuration uses, made by the workflow's own rule if need be."""
+    words = ["snakemake", "--profile", "profiles/local", "--configfile", str(config)]
+    target = "prepare_datasets"
+    summary = run([*words, "--summary", "--", target], f"{config} has no plan").splitlines()
+    start = next((n for n, line in enumerate(summary) if line.startswith("output_file\t")), None)
+    rows = [] if start is None else list(csv.DictReader(summary[start:], delimiter="\t"))
+    files = [Path(row["output_file"]) for row in rows if row["output_file"] != "-"]
+    if any(row["plan"] != "no update" for row in rows):
+        run([*words, "--", target], f"the data of {config} cannot be prepared")
+    beside = [file.with_suffix(".files") for file in files]
+    return [*files, *(folder for folder in dict.fromkeys(beside) if folder.is_dir())]
+
+
+def branch() -> list[str]:
+    """The branch that is checked out, so that a clone has it too."""
+    shown = subprocess.run(["git", "branch", "--show-current"], capture_output=True, text=True)
+    return shown.stdout.split()
+
+
+def run(command: Sequence[str], complaint: str) -> str:
+    """A program's output; WheelhouseError with its last words if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-8:]
+        raise WheelhouseError(
+            "\n  ".join([f"{complaint}: {shlex.join(command[:4])} … said", *said])
+        )
+    return done.stdout
+
+
+# --- check and take ---------------------------------------------------------------------------
+
+
+def check(folder: Path, locks: Sequence[Path]) -> None:
+    """Raise WheelhouseError unless the wheels of these locks are there, and are for this Python."""
+    manifest, own = Manifest.read(folder), own_target()
+    target = manifest.target
+    if own.python != target.python:
+        raise WheelhouseError(
+            f"{folder} is for Python {target.python}, and this is {own.python}: "
+            f"make setup WHEELHOUSE={folder} PYTHON=python{target.python}, or, with internet, "
+            f"make wheelhouse TARGET_PYTHON={own.python}"
+        )
+    if own.machine != target.machine or version(own.glibc) < version(target.glibc):
+        raise WheelhouseError(
+            f"{folder} is for {target.machine} with glibc {target.glibc} or later, and this is "
+            f"{own.machine} with {own.glibc}: with internet, make wheelhouse "
+            f"TARGET_PYTHON={own.python} TARGET_MACHINE={own.machine} TARGET_GLIBC={own.glibc}"
+        )
+    for lock in locks:
+        cuda = " CUDA=1" if "cuda" in lock.name else ""
+        if manifest.locks.get(lock.name) != sha256(lock):
+            raise WheelhouseError(
+                f"{folder} was made {'of another' if lock.name in manifest.locks else 'without'} "
+                f"{lock.name}: with internet, in this version of the project, make wheelhouse{cuda}"
+            )
+    check_files(folder, manifest, WHEELS)
+
+
+def check_files(folder: Path, manifest: Manifest, part: str) -> list[Path]:
+    """The files of one part; WheelhouseError with the first that is not as it was made."""
+    paths = [folder / name for name in manifest.files if name.startswith(f"{part}/")]
+    for path in paths:
+        what = None if path.is_file() else "is missing"
+        what = what or (sha256(path) != manifest.files[str(path.relative_to(folder))] and "changed")
+        if what:
+            raise WheelhouseError(
+                f"{path} {what}: copy the wheelhouse again, or make it again with internet: "
+                "make wheelhouse"
+            )
+    return paths
+
+
+def take(folder: Path) -> list[Path]:
+    """Put the datasets where ranks read them; what is there stays. Returns what was put there."""
+    manifest, taken = Manifest.read(folder), []
+    for path in check_files(folder, manifest, DATASETS):
+        own = PREPARED / path.relative_to(folder / DATASETS)
+        if own.exists():
+            continue
+        own.parent.mkdir(parents=True, exist_ok=True)
+        partial = own.with_name(f".{own.name}.partial")
+        shutil.copyfile(path, partial)
+        partial.replace(own)
+        taken.append(own)
+    return taken
+
+
+# --- the command ------------------------------------------------------------------------------
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    own = own_target()
+    maker = verbs.add_parser("make", help="download all of it; needs internet")
+    maker.add_argument("--python", default=own.python, help="3.12, say; default: this one")
+    maker.add_argument("--machine", default=own.machine, help="x86_64 or aarch64")
+    maker.add_argument("--glibc", default=own.glibc, help="of the target; default: this machine's")
+    maker.add_argument("--config", type=Path, nargs="*", default=[], help="whose data is wanted")
+    checker = verbs.add_parser("check", help="whether set-up can use it, before it begins")
+    for verb in (maker, checker):
+        verb.add_argument("--locks", type=Path, nargs="+", required=True)
+    taker = verbs.add_parser("take", help="put its datasets in results/datasets")
+    for verb in (maker, checker, taker):
+        verb.add_argument("folder", type=Path)
+    args = parser.parse_args()
+    try:
+        if args.verb == "make":
+            target = Target(args.python, args.machine, args.glibc)
+            print(described(args.folder, make(args.folder, args.locks, target, args.config)))
+        elif args.verb == "check":
+            check(args.folder, args.locks)
+        else:
+            for path in take(args.folder):
+                print(f"{path}: from {args.folder}")
+    except WheelhouseError as error:
+        sys.exit(f"ERROR: {error}")
+
+
+def described(folder: Path, manifest: Manifest) -> str:
+    """How much there is of each part, and for which machines."""
+    sizes: dict[str, int] = {}
+    for name in manifest.files:
+        part = name.split("/")[0]
+        sizes[part] = sizes.get(part, 0) + (folder / name).stat().st_size
+    target = manifest.target
+    runs_on = f"Python {target.python} on {target.machine} with glibc {target.glibc} or later"
+    lines = [f"  {part}: {size / 1e6:.0f} MB" for part, size in sizes.items()]
+    return "\n".join([f"{folder}, for {runs_on}:", *lines])
+
+
+if __name__ == "__main__":
+    main()

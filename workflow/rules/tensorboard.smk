@@ -1,0 +1,28 @@
+"""TensorBoard: the epochs of the runs that have finished, from their records.
+
+INPUTS   results/{study}/manifest.json, results/runs/** as it is now; no run is started or waited for
+OUTPUTS  results/{study}/tensorboard/platform=.../.../repeat=.../events.out.tfevents.*, of each run
+         not declared, because they are made anew each time
+"""
+
+
+rule tensorboard:
+    """Write the scalars of each finished run for TensorBoard."""
+    input:
+        manifest=f"{RESULTS}/manifest.json",
+    log:
+        f"{RESULTS}/logs/tensorboard.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        runs_dir=f"{ROOT}/runs",
+        output_dir=f"{STUDY}/tensorboard",
+    shell:
+        r"""
+        python3 "$SCRIPTS/write_tensorboard.py" \
+            --manifest {input.manifest:q} \
+            --runs-dir {params.runs_dir:q} \
+            --output-dir {params.output_dir:q} \
+            2>{log:q}
+        """

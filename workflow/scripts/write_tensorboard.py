@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Write the scalars of finished runs as TensorBoard reads them; starts no training.
+
+INPUTS   manifest.json (--manifest), the run records below --runs-dir with the files beside them
+OUTPUTS  one event file per finished run, in the run's folder below --output-dir; what was there
+         before is removed
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfscaling.console import text_lines
+from tfscaling.records import run_record, staleness, tensorboard_scalars
+from tfscaling.records.observed_tensorboard import Scalar
+from tfscaling.study.manifest import Manifest
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--manifest", type=Path, required=True)
+    parser.add_argument("--runs-dir", type=Path, required=True)
+    parser.add_argument("--output-dir", type=Path, required=True)
+    args = parser.parse_args()
+    shutil.rmtree(args.output_dir, ignore_errors=True)
+    written = 0
+    for run, scalars in finished(Manifest.read(args.manifest), args.runs_dir):
+        if scalars:
+            write(args.output_dir / run, scalars)
+            written += 1
+    print(f"{text_lines.count(written, 'run')}: tensorboard --logdir {args.output_dir}")
+
+
+def finished(manifest: Manifest, runs_dir: Path) -> Iterator[tuple[str, list[Scalar]]]:
+    """Folder and scalars of each planned run that has a record; of stale and broken ones none."""
+    specs = [run.spec for run in manifest.runs]
+    stale = staleness.stale(specs, runs_dir)
+    for path in (spec.path for spec in specs if spec.path not in stale):
+        with contextlib.suppress(run_record.RecordError):
+            if record := run_record.read(runs_dir / path / run_record.RECORD):
+                yield path, list(tensorboard_scalars.of_run(path, runs_dir / path, record))
+
+
+def write(folder: Path, scalars: list[Scalar]) -> None:
+    """Write one event file, each scalar with its own time."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import tensorflow as tf
+
+    summary, start_s = tf.compat.v1.Summary, scalars[0].time_s
+    folder.mkdir(parents=True)
+    with tf.io.TFRecordWriter(str(folder / f"events.out.tfevents.{int(start_s)}.run")) as file:
+        head = tf.compat.v1.Event(wall_time=start_s, file_version="brain.Event:2")
+        file.write(head.SerializeToString())
+        for scalar in scalars:
+            value = summary.Value(tag=scalar.tag, simple_value=scalar.value)
+            event = tf.compat.v1.Event(
+                wall_time=scalar.time_s, step=scalar.step, summary=summary(value=[value])
+            )
+            file.write(event.SerializeToString())
+
+
+if __name__ == "__main__":
+    main()
