@@ -64,6 +64,8 @@ def test_a_definition_has_what_the_platforms_say(name: str) -> None:
         (PARALLELCLUSTER, "Name: c4-2xlarge", "Name: m4-large", "m4-large is defined 2 times"),
         (PCS, "!GetAtt M4LargeNodes.Id", "!GetAtt M5LargeNodes.Id", "are missing"),
         (GCP, "suspend_time", "suspend_tim", "setting suspend_tim is unknown"),
+        (GCP, "is_default: true", "enable_smt: true", "setting enable_smt is unknown"),
+        (GCP, "enable_slurm_auth", "enable_slurm_aut", "enable_slurm_aut is no module's setting"),
         (GCP, "modules/network/vpc", "modules/network/vpcs", "its source"),
         (GCP, "use: [cpu_nodes]", "use: [nodes]", "uses nodes, which is not above it"),
         (GCP, ", v100x4_nodes]", "]", "module v100x4_nodes is used 0 times"),

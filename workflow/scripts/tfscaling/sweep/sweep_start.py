@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import logging
 import shlex
 import sys
@@ -48,6 +49,10 @@ class SweepStart:
         if refusal or (refusal := self._refused_by_slurm()):
             raise SystemExit(refusal)
         if self._is_on_slurm:
+            from tfscaling.sweep import slurm_status
+
+            plugin = importlib.import_module("snakemake_executor_plugin_slurm")
+            slurm_status.install(plugin, logger.warning)
             self._watch_queue(logger)
         # a run that failed for what another attempt would not change is not tried again
         logger.addHandler(lasting_failures.NoRetries(self.jobs.to_do))
