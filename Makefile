@@ -13,7 +13,7 @@ LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 .DEFAULT_GOAL := help
 # programs that tests run in environments of their own
 TOOLS = aws-parallelcluster cfn-lint snakedeploy
-.PHONY: help setup wheelhouse tools clouds demo own run sweep view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench examples cluster-up cluster-down lock
+.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -40,6 +40,12 @@ run: setup ## CONFIG=own/config.yaml: a sweep on this machine, and its table
 # an overlay in sweeps/, its plan, a question, the sweep
 sweep: setup ## NODES=1,2,4 GPUS=0,2 MODEL=own.mine:model PLATFORM=cpu: plan, question, sweep
 	@workflow/scripts/make_sweep.py $(foreach name,$(SWEEP),$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z)='$($(name))'))
+
+# the recipe is chosen on examples held out of the training data, then reported on the test data
+large-batch: setup ## accuracy of large batches on MNIST and CIFAR-10; 6 hours
+	@$(SNAKEMAKE) --configfile config/large-batch-choice.yaml
+	@$(SNAKEMAKE) --configfile config/large-batch.yaml
+	@$(TABLE) results/large-batch/tables/comparison.md
 
 view: ## open the newest page, or that of STUDY=demo
 	@python3 workflow/scripts/view_page.py --study '$(STUDY)'
@@ -77,7 +83,7 @@ merge: setup ## FROM=DIR STUDY=main: take another cluster's results
 	@workflow/scripts/merge_results.py --from '$(FROM)' --study '$(or $(STUDY),main)'
 
 # each in .tools/, because their packages exclude each other and the workflow's
-tools: $(TOOLS:%=.tools/%/.installed) ## what `make clouds` needs, in .tools/
+tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed ## what tests and `make clouds` need, in .tools/
 
 # against config/platforms.yaml and the clouds' schemas; no cloud is asked
 clouds: setup tools ## check the definitions in provision/gcp and provision/aws
@@ -141,6 +147,13 @@ cluster-down: ## remove it
 .tools/%/.installed: tests/tools/%.txt | .venv/.installed
 	uv venv --quiet --clear --python .venv/bin/python .tools/$*
 	uv pip sync --quiet --require-hashes --python .tools/$*/bin/python $<
+	touch $@
+
+# the checker of accessibility for browsers: a package of npm, by its checksum
+.tools/axe-core/.installed: tests/tools/axe-core.sha256
+	rm -rf $(@D) && mkdir -p $(@D)
+	cd $(@D) && npm pack --silent $$(sed -E 's/.* (axe-core)-(.*)\.tgz/\1@\2/' $(CURDIR)/$<)
+	cd $(@D) && sha256sum --quiet --check $(CURDIR)/$< && tar --extract --gzip --file=$$(ls *.tgz)
 	touch $@
 
 # the site's packages are in an environment of their own: users do not need them

@@ -114,10 +114,11 @@ def test_a_sweep_outlives_a_controller_that_is_away(project: Project, cloud: Clu
     [
         ({"account": "nosuch"}, "Invalid account or account/partition combination specified"),
         ({"qos": "nosuch"}, "Invalid qos specification"),
+        ({"cluster": "virtual", "multi_cluster": True}, "needs --slurm-status-command sacct"),
     ],
 )
 def test_what_accounting_refuses_is_not_submitted(
-    project: Project, cloud: Cluster, asked: dict[str, str], said: str
+    project: Project, cloud: Cluster, asked: dict[str, Any], said: str
 ) -> None:
     project.overlay(configuration(SMALL_MODEL, **asked))
     done = project.snakemake(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +18,15 @@ from project import REPOSITORY
 from tfscaling.study.config import Config
 from tfscaling.study.schemas import of, structs
 
+#: Files of the configuration, and the folder in which each is used if it is another one.
+CONFIGURATIONS: dict[str, str | None] = dict.fromkeys(
+    str(path.relative_to(REPOSITORY))
+    for pattern in (
+        *("config/*.yaml", "examples/*/config.yaml", ".test/config/*.yaml"),
+        "docs/screenshots/*/config.yaml",
+    )
+    for path in sorted(REPOSITORY.glob(pattern))
+) | {"resources/own/config.yaml": "own"}
 SCHEMAS = sorted((REPOSITORY / "workflow/schemas").glob("*.schema.yaml"))
 
 
@@ -41,7 +53,7 @@ def test_a_new_key_reaches_schema_and_readme(tmp_path: Path) -> None:
 
     checked = generate(tmp_path, "--check")
     assert checked.returncode == 1
-    assert checked.stderr.strip().endswith(": config.schema.yaml, README.md")
+    assert checked.stderr.strip().endswith(": config.schema.yaml, overlay.schema.yaml, README.md")
     assert generate(tmp_path).returncode == 0
     assert generate(tmp_path, "--check").returncode == 0
     schema = yaml.safe_load((tmp_path / "workflow/schemas/config.schema.yaml").read_text())
@@ -65,3 +77,29 @@ def test_every_key_is_described_by_sentences(kind: type[msgspec.Struct]) -> None
         text = rules["description"]
         assert text[0] in "`12345" or text[0].isupper() or text.startswith("sbatch "), key
         assert text.endswith("."), key
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_each_configuration_passes_the_schema_that_it_names(name: str) -> None:
+    path = REPOSITORY / name
+    (named,) = re.findall(
+        r"^# yaml-language-server: \$schema=(.+)$", path.read_text(), re.MULTILINE
+    )
+    schema = os.path.normpath(REPOSITORY / (CONFIGURATIONS[name] or Path(name).parent) / named)
+    validator = Draft202012Validator(yaml.safe_load(Path(schema).read_text()))
+    assert list(validator.iter_errors(yaml.safe_load(path.read_text()))) == []
+
+
+@pytest.mark.parametrize(
+    ("overlay", "is_right"),
+    [
+        ({"platforms": {"laptop": {"nodes_max": 2}}}, True),
+        ({"recipes": {"own": {"quality": {"unit": "min"}}}, "plots": {"epochs": None}}, True),
+        ({"platforms": {"laptop": {"node_max": 2}}}, False),
+        ({"grid": [{"platform": "laptop", "recipe": "own"}]}, False),
+        ({"grids": []}, False),
+    ],
+)
+def test_an_overlay_may_be_partial_but_not_wrong(overlay: dict[str, Any], is_right: bool) -> None:
+    schema = yaml.safe_load((REPOSITORY / "workflow/schemas/overlay.schema.yaml").read_text())
+    assert Draft202012Validator(schema).is_valid(overlay) is is_right

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import make_sweep
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 from make_sweep import DEFAULTS, SweepError
 
 
@@ -38,6 +40,13 @@ def test_the_grid_is_what_was_asked_for() -> None:
         }
     ]  # fmt: skip
     assert overlay["recipes"]["epochs-2-batch-64"]["learning_rate"] > 0
+
+
+def test_editors_find_the_schema_that_the_overlay_passes() -> None:
+    path = make_sweep.write(make_sweep.read({**DEFAULTS, "nodes": "1"}))
+    (named,) = re.findall(r"\$schema=(.+)", path.read_text())
+    schema = yaml.safe_load((path.parent / named).read_text())
+    assert Draft202012Validator(schema).is_valid(yaml.safe_load(path.read_text()))
 
 
 def test_a_model_of_the_users_keeps_its_optimizer() -> None:

@@ -355,6 +355,7 @@ def test_what_the_files_of_resnet50_cannot_do_names_them(changes: dict[str, Any]
         ({"strategy": "parameter_server"}, 'dataset: "piped:data"', "multi_worker_mirrored"),
         ({"strategy": "parameter_server"}, 'dataset: "piped:data"', "a dataset of arrays (mnist, "),
         ({"test_examples_max": 5}, "test_examples_max: 5", "allowed: `parameters` (size), or"),
+        ({"validation_examples": 5}, "validation_examples: 5", "gives its own examples"),
         ({"warmup_epochs": 0.5}, "warmup_epochs: 0.5", "give steps_per_epoch"),
         ({"decay": "linear"}, 'decay: "linear"', "give steps_per_epoch"),
         ({"steps_per_epoch": 3, "decay": "linear"}, None, None),

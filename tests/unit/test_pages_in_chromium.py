@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,19 @@ import make as screenshots
 
 pytestmark = pytest.mark.skipif(screenshots.CHROMIUM is None, reason="there is no chromium")
 
-#: What the page looks like: of text in plots the height on the screen counts.
+#: The checker of accessibility, from the package axe-core of npm.
+AXE = REPOSITORY / ".tools" / "axe-core" / "package" / "axe.min.js"
+#: Width of a screen → its colours: together they show each rule of the style.
+SCHEMES = {1300: "light", 400: "dark"}
+#: What the page looks like with everything unfolded: of text in plots the height on the screen
+#: counts. Then which rules of accessibility its elements violate.
 PROBE = """<script type="module">
 const root = document.documentElement;
-const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+const box = (selector) => document.querySelector(selector)?.getBoundingClientRect().bottom;
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 for (const details of document.querySelectorAll("details")) details.open = true;
+const isActive = () => root.dataset.tables === "active" || !document.querySelector(".interactive");
+for (let i = 0; i < 200 && !isActive(); i++) await sleep(50);
 const heights = [];
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (walker.nextNode()) {
@@ -34,17 +43,22 @@ while (walker.nextNode()) {
   heights.push(scale * parseFloat(getComputedStyle(element).fontSize));
 }
 const found = {
-  width: root.clientWidth, needed: root.scrollWidth, smallest: Math.min(...heights),
-  headline: box(".headline").bottom, plot: box(".hero .plot").bottom,
+  name: window.name, width: root.clientWidth, needed: root.scrollWidth,
+  smallest: Math.min(...heights), headline: box(".headline"), plot: box(".hero .plot"),
   tips: document.querySelectorAll("svg .tip title").length,
+  tables: [...document.querySelectorAll("#comparison ~ .table .dt-layout-table")].map(
+    (scroller) => scroller.scrollWidth - scroller.clientWidth),
+  isDark: matchMedia("(prefers-color-scheme: dark)").matches,
 };
-if (parent === window) document.title = JSON.stringify(found);
-else parent.postMessage(found, "*");
+const { violations } = await axe.run({ resultTypes: ["violations"] });
+found.violations = violations.map(
+  ({ id, nodes }) => [id, ...nodes.map((node) => node.target.join(" "))]);
+parent.postMessage(found, "*");
 </script>"""
-LISTEN = """<script>
-addEventListener("message", (event) => { document.title = JSON.stringify(event.data); });
-</script>"""
-
+#: A page with two violations: a picture without words, and pale text.
+BROKEN = """<!DOCTYPE html><html lang="en"><head><title>Broken</title></head><body>
+<main><h1>Broken</h1><img src="data:,"><p style="color: #999; background: #fff">Pale</p></main>
+</body></html>"""
 
 #: Pairs of pictures, one of which shows the whole page twice.
 TRIES = 5
@@ -55,47 +69,79 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pages")
 
 
-def page_of(folder: Path, name: str) -> Path:
-    """The page of a kept study, made once."""
-    page = folder / name / "report.html"
-    return page if page.exists() else screenshots.make(name, page.parent)
+@pytest.fixture(scope="module")
+def pages(folder: Path) -> dict[str, Path]:
+    """The pages of the kept studies; no library warns of what they are made with."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return {name: screenshots.make(name, folder / name) for name in screenshots.PAGES}
+
+
+@pytest.fixture(scope="module")
+def seen(folder: Path, pages: dict[str, Path]) -> dict[str, dict[str, Any]]:
+    """What the probe finds in each page on each screen, by `<page>-<width>`: one start for all."""
+    assert AXE.exists(), f"{AXE} is missing: `make tools`"
+    probe = f"<script>{AXE.read_text()}</script>{PROBE}</body>"
+    texts = {name: page.read_text() for name, page in pages.items()} | {"broken": BROKEN}
+    frames = []
+    for name, text in texts.items():
+        (folder / f"{name}.html").write_text(text.replace("</body>", probe))
+        frames += [
+            f'<iframe name="{name}-{width}" src="{name}.html" style="width: {width}px; border: 0; '
+            f'height: {height}px; color-scheme: {SCHEMES[width]}"></iframe>'
+            for width, height in screenshots.SCREENS.items()
+        ]
+    listen = f"""<script>
+    const found = [];
+    addEventListener("message", ({{ data }}) => {{
+      if (found.push(data) === {len(frames)}) document.title = JSON.stringify(found);
+    }});
+    </script>"""
+    (folder / "frames.html").write_text(f"<!DOCTYPE html><title></title>{listen}{''.join(frames)}")
+    command = [str(screenshots.CHROMIUM), *screenshots.FLAGS, f"--user-data-dir={folder}/profile"]
+    command += ["--virtual-time-budget=60000", "--window-size=1400,8000"]
+    command += ["--dump-dom", (folder / "frames.html").as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
+    assert title and title[1].startswith("["), done.stderr
+    return {found["name"]: found for found in json.loads(html.unescape(title[1]))}
 
 
 @pytest.mark.parametrize("name", screenshots.PAGES)
 @pytest.mark.parametrize(("width", "height"), screenshots.SCREENS.items())
 def test_the_answer_is_on_the_first_screen_and_readable(
-    folder: Path, name: str, width: int, height: int, tmp_path: Path
+    seen: dict[str, dict[str, Any]], name: str, width: int, height: int
 ) -> None:
-    found = seen(page_of(folder, name), width, height, tmp_path)
+    found = seen[f"{name}-{width}"]
     assert found["needed"] <= found["width"] <= width  # never sideways, with everything unfolded
     assert found["smallest"] >= 9
     assert found["headline"] < found["plot"] <= height
     assert found["tips"] > 0
 
 
-def test_the_first_screen_is_the_same_without_javascript(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", screenshots.PAGES)
+@pytest.mark.parametrize("width", screenshots.SCREENS)
+def test_no_rule_of_accessibility_is_violated(
+    seen: dict[str, dict[str, Any]], name: str, width: int
+) -> None:
+    found = seen[f"{name}-{width}"]
+    assert found["isDark"] == (SCHEMES[width] == "dark")
+    assert found["violations"] == []
+
+
+def test_violations_are_found(seen: dict[str, dict[str, Any]]) -> None:
+    for width in screenshots.SCREENS:
+        found = seen[f"broken-{width}"]["violations"]
+        assert sorted(found) == [["color-contrast", "p"], ["image-alt", "img"]]
+
+
+def test_the_first_screen_is_the_same_without_javascript(
+    pages: dict[str, Path], tmp_path: Path
+) -> None:
     def picture(has_scripts: bool) -> bytes:
         file = tmp_path / "picture.png"
-        screenshots.take(page_of(folder, "sweep"), file, 1300, 700, has_scripts)
+        screenshots.take(pages["sweep"], file, 1300, 700, has_scripts)
         return file.read_bytes()
 
     # on a busy machine Chromium takes some pictures before all of the page is there
     assert any(picture(True) == picture(False) for _ in range(TRIES))
-
-
-def seen(page: Path, width: int, height: int, folder: Path) -> dict[str, Any]:
-    """What the probe finds in a frame of this size."""
-    probed = folder / "page.html"
-    probed.write_text(page.read_text().replace("</body>", PROBE + "</body>"))
-    style = f"width: {width}px; height: {height}px; border: 0"
-    frame = (
-        f'<!DOCTYPE html><title></title>{LISTEN}<iframe src="page.html" style="{style}"></iframe>'
-    )
-    (folder / "frame.html").write_text(frame)
-    command = [str(screenshots.CHROMIUM), *screenshots.FLAGS, f"--user-data-dir={folder}/profile"]
-    command += ["--dump-dom", (folder / "frame.html").as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
-    assert title and title[1].startswith("{"), done.stderr
-    found: dict[str, Any] = json.loads(html.unescape(title[1]))
-    return found

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from typing import Any
 
 import pytest
+import yaml
 from project import REPOSITORY, Project, axis
 
 with (REPOSITORY / "resources/published_results.csv").open() as file:
@@ -49,6 +51,41 @@ def test_the_accuracy_study_has_a_recipe_for_each_number_of_workers(project: Pro
     assert planned(project, "accuracy-study") == {
         ("single", "one-worker", 1, 0, f"batch-{64 * number}"): 6 for number in workers
     }
+
+
+def test_the_large_batch_study_reports_a_recipe_that_was_a_candidate(project: Project) -> None:
+    batches = (64, 320, 640, 1280)
+    assert planned(project, "large-batch") == {
+        ("single", "one-worker", 1, 0, f"{name}-{batch}"): 6 * 2  # models
+        for name in ("published", "large-batch")
+        for batch in batches
+    }
+    reported = recipes("large-batch")
+    chosen = {**reported["large-batch-1280"], "validation_examples": 5000}
+    assert chosen in recipes("large-batch-choice").values()
+    # the schedule is the same for every batch; the rate follows the root of the batch
+    rate = reported["large-batch-64"]["learning_rate"]
+    for batch in batches:
+        recipe = reported[f"large-batch-{batch}"]
+        assert recipe.pop("learning_rate") == pytest.approx(rate * (batch / 64) ** 0.5, rel=5e-3)
+        assert recipe.pop("global_batch_size") == batch
+    same = [reported[f"large-batch-{batch}"] for batch in batches]
+    assert all(recipe == same[0] for recipe in same)
+
+
+def test_the_candidates_for_large_batches_do_not_see_the_test_data(project: Project) -> None:
+    candidates = recipes("large-batch-choice")
+    assert planned(project, "large-batch-choice") == {
+        ("single", "one-worker", 1, 0, name): 3 * 2 for name in candidates
+    }
+    assert {recipe["validation_examples"] for recipe in candidates.values()} == {5000}
+
+
+def recipes(name: str) -> dict[str, dict[str, Any]]:
+    """Those of a study, by name."""
+    content = yaml.safe_load((REPOSITORY / f"config/{name}.yaml").read_text())
+    found: dict[str, dict[str, Any]] = content["recipes"]
+    return found
 
 
 def test_the_first_steps_have_enough_runs_for_intervals(project: Project) -> None:

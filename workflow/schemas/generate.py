@@ -2,7 +2,8 @@
 """Write the schemas in this folder and the tables of the reference from the types.
 
 The tables are between the markers `<!-- table of NAME -->` and `<!-- end of table -->` of
-config/README.md (keys), docs/reference-tables.md (columns) and docs/reference-record.md (records).
+config/README.md (keys), docs/reference-tables.md (columns), docs/reference-record.md (records) and
+docs/glossary.md (the words of the page).
 
 `make schemas` runs it, and `make lint` runs it with --check.
 """
@@ -22,6 +23,7 @@ PROJECT = FOLDER.parents[1]
 README = PROJECT / "config/README.md"
 COLUMNS = PROJECT / "docs/reference-tables.md"
 RECORD = PROJECT / "docs/reference-record.md"
+WORDS = PROJECT / "docs/glossary.md"
 sys.path.insert(0, str(FOLDER.parent / "scripts"))
 
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
@@ -29,9 +31,11 @@ from tfscaling.plots.plot_registry import PLOTS, titles  # noqa: E402
 from tfscaling.records import record_schemas  # noqa: E402
 from tfscaling.records.metrics import METRICS  # noqa: E402
 from tfscaling.records.run_record import RunRecord  # noqa: E402
+from tfscaling.report.glossary import GLOSSARY  # noqa: E402
 from tfscaling.study import config, schemas  # noqa: E402
 from tfscaling.study.schemas import Schema  # noqa: E402
-from tfscaling.tables import comparison_schema  # noqa: E402
+from tfscaling.tables import comparison_schema, data_dictionary  # noqa: E402
+from tfscaling.tables.comparison_schema import Column  # noqa: E402
 from tfscaling.training.models import MODELS  # noqa: E402
 from tfscaling.training.strategies import STRATEGIES  # noqa: E402
 
@@ -60,6 +64,7 @@ def main() -> None:
 def schema_files() -> dict[str, str]:
     """Name of each schema → the text of its file."""
     found = {name: _of_configuration(kind) for name, kind in CONFIGURATION.items()}
+    found["overlay"] = schemas.of_overlay()
     found |= record_schemas.of_records()
     found["comparison"] = comparison_schema.schema()
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
@@ -92,7 +97,13 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
     keys |= {"MODELS": table_of_models(), "DATASETS": table_of_datasets()}
     keys |= {"STRATEGIES": table_of_strategies()}
     records = {kind.__name__: table_of_record(kind) for kind in schemas.structs(RunRecord)}
-    return {README: keys, COLUMNS: {"COLUMNS": table_of_columns()}, RECORD: records}
+    columns = {
+        "COLUMNS": table_of_columns(data_dictionary.of_comparison()),
+        "RUN_COLUMNS": table_of_columns(data_dictionary.of_runs()),
+        "EPOCH_COLUMNS": table_of_columns(data_dictionary.of_epochs()),
+    }
+    words = {"GLOSSARY": table_of_words()}
+    return {README: keys, COLUMNS: columns, RECORD: records, WORDS: words}
 
 
 def with_tables(page: Path, tables: Mapping[str, str]) -> str:
@@ -145,14 +156,19 @@ def table_of_strategies() -> str:
     return _table(("strategy", "how replicas work together"), rows)
 
 
-def table_of_columns() -> str:
-    """The columns of comparison.csv."""
-    properties = comparison_schema.schema()["properties"].items()
+def table_of_columns(columns: Mapping[str, Column]) -> str:
+    """The columns of a table."""
     rows = [
-        (f"`{name}`", _kind(rules), rules["unit"], rules["description"])
-        for name, rules in properties
+        (f"`{name}`", _kind(each.rules), each.unit, each.description)
+        for name, each in columns.items()
     ]
     return _table(("column", "value", "unit", "meaning"), rows)
+
+
+def table_of_words() -> str:
+    """The words of the page, each meaning as a sentence."""
+    rows = [(f"**{word}**", f"{text[0].upper()}{text[1:]}") for word, text in GLOSSARY.items()]
+    return _table(("word", "meaning"), rows)
 
 
 def table_of_record(kind: type[msgspec.Struct]) -> str:

@@ -9,6 +9,7 @@ OUTPUTS  sweeps/<study>.yaml, an overlay of the configuration; then what `snakem
 """
 
 import argparse
+import os
 import re
 import shlex
 import subprocess
@@ -24,6 +25,8 @@ PLATFORMS = Path("config/platforms.yaml")
 SWEEPS = Path("sweeps")
 #: How a file of this program begins: it may be written over.
 HEAD = "# Written by `make sweep`, which writes over it: copy it to keep changes.\n"
+#: By it editors check and complete the keys.
+SCHEMA = PROJECT / "workflow/schemas/overlay.schema.yaml"
 #: A study's name is that of its file here and of its folder of results.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: What trains a built-in model unless RECIPE is given; a model of the user's brings its own.
@@ -146,7 +149,8 @@ def write(wanted: Wanted) -> Path:
     if path.exists() and not path.read_text().startswith(HEAD):
         raise SweepError(problem("study", wanted.study, f"{path} is a file of yours"))
     path.parent.mkdir(exist_ok=True)
-    path.write_text(HEAD + text_of(wanted))
+    schema = f"# yaml-language-server: $schema={os.path.relpath(SCHEMA, path.parent)}\n"
+    path.write_text(HEAD + schema + text_of(wanted))
     return path
 
 

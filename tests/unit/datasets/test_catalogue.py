@@ -166,6 +166,19 @@ def test_loading_takes_the_first_examples_asked_for(
     np.testing.assert_array_equal(arrays.x_test, ARRAYS["x_test"][: expected[1]])
 
 
+def test_validation_examples_are_the_last_training_examples_and_are_not_trained(
+    fetch: Callable[..., str], tmp_path: Path
+) -> None:
+    fetch(a="genuine")
+    arrays = catalogue.load(tmp_path / "small.npz", 3, None, 2)
+    np.testing.assert_array_equal(arrays.x_train, ARRAYS["x_train"][:3])
+    np.testing.assert_array_equal(arrays.x_test, ARRAYS["x_train"][4:])
+    np.testing.assert_array_equal(arrays.y_test, ARRAYS["y_train"][4:])
+    assert len(catalogue.load(tmp_path / "small.npz", None, 1, 2).x_train) == 4
+    with pytest.raises(ValueError, match="validation_examples 6"):
+        catalogue.load(tmp_path / "small.npz", validation_examples=6)
+
+
 def test_the_prepared_file_carries_the_checksum_of_its_whole_arrays(
     fetch: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -49,6 +49,9 @@ def test_a_recipe_that_cuts_its_data_uses_no_more_than_there_are(tmp_path: Path)
     cut = msgspec.structs.replace(ALL, train_examples_max=5, test_examples_max=100)
     data = prepared_data.describe(prepared(tmp_path), cut)
     assert (data.train_examples, data.test_examples) == (5, 4)
+    held_out = msgspec.structs.replace(ALL, validation_examples=1)
+    data = prepared_data.describe(prepared(tmp_path), held_out)
+    assert (data.train_examples, data.test_examples) == (5, 1)
 
 
 @pytest.mark.parametrize(

@@ -362,6 +362,9 @@ BATCHES = {
     "recipes_own_dataset": (
         {"mnist": 1, "cifar10": 64}, {"dataset": "cifar10"}, [1],
         ["the training examples of cifar10, 64"] * 3),
+    "validation_examples_are_not_trained": (
+        {"mnist": 150}, {"validation_examples": 30}, [1],
+        ["the training examples of mnist less validation_examples, 120"] * 3),
     "nothing_known": ({}, {}, [1, 2, 3, 4], []),
 }  # fmt: skip
 

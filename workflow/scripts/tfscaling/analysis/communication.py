@@ -111,9 +111,9 @@ def _path(spec: BenchmarkSpec, folder: Path) -> Path:
     return folder / spec.path / benchmark_record.RECORD
 
 
-def read(spec: BenchmarkSpec, folder: Path) -> Benchmark:
-    """What there is of a planned benchmark below `folder`."""
-    path = _path(spec, folder)
+def read(spec: BenchmarkSpec, folder: Path, name: str = benchmark_record.RECORD) -> Benchmark:
+    """What there is of a planned benchmark below `folder`; its record is the file `name`."""
+    path = folder / spec.path / name
     try:
         record = benchmark_record.read(path)
     except run_record.RecordError as error:

@@ -128,7 +128,8 @@ def _subsets(data: Data) -> Iterator[Part]:
     excluded = data.comparison.loc[data.comparison["status"] == "excluded", columns]
     left_out = pd.concat([failed, excluded])
     said = ~left_out["reason"].isin(["", "excluded by the grid"])
-    whole = [spec.recipe.train_examples_max is None for spec in data.planned]
+    recipes = [spec.recipe for spec in data.planned]
+    whole = [r.train_examples_max is None and r.validation_examples is None for r in recipes]
     yield data.share(left_out, said, "runs and points left out say why", "do not")
     yield data.share(data.valid, whole, "runs train on all examples", "do not and do not say why")
 

@@ -19,6 +19,7 @@ import numpy as np
 from tfscaling.datasets import cifar10, downloads, idx, npz, pipelines, synthetic
 from tfscaling.datasets.npz import Nest as Nest
 from tfscaling.files import atomic
+from tfscaling.records import tracebacks
 from tfscaling.records.prepared_data import SHA256, DatasetFacts, Examples
 from tfscaling.records.run_record import write_json
 from tfscaling.study import user_code, user_source
@@ -262,7 +263,7 @@ def fetch(
                     f"the arrays have the SHA-256 {checksum}, the published ones {dataset.sha256}"
                 )
         except Exception as error:
-            failures.append(f"{source}: {type(error).__name__}: {error}")
+            failures.append(f"{source}: {tracebacks.sentence(error, Path.cwd())}")
             continue
         facts = DatasetFacts(
             dataset=output.stem,
@@ -284,7 +285,8 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Giv
         facts = pipelines.prepare(name, output.stem, output, parameters)
     except Exception as error:
         traceback.print_exc()
-        raise DatasetError(f"files of {name}: {type(error).__name__}: {error}") from error
+        words = tracebacks.sentence(error, Path.cwd())
+        raise DatasetError(f"files of {name}: {words}") from error
     write_json(provenance, msgspec.structs.replace(facts, user_code=code))
     _write(output, {}, facts.sha256)
     return facts.source
@@ -309,16 +311,25 @@ def _readers(dataset: Dataset, path: Path | None) -> dict[str, Callable[[], dict
 
 
 def load(
-    path: Path, train_examples_max: int | None = None, test_examples_max: int | None = None
+    path: Path,
+    train_examples_max: int | None = None,
+    test_examples_max: int | None = None,
+    validation_examples: int | None = None,
 ) -> Arrays:
-    """The prepared file, cut to the numbers of examples that the recipe asks for (None: all)."""
+    """The prepared file, cut to the numbers of examples that the recipe asks for (None: all).
+
+    The last `validation_examples` of the training examples, if given, take the place of the test
+    data and are not trained. Raises ValueError if they are all there are.
+    """
     with np.load(path) as stored:
-        arrays = {
-            name: stored[name][: test_examples_max if _is_test(name) else train_examples_max]
-            for name in stored.files
-            if name != SHA256
-        }
+        arrays = {name: stored[name] for name in stored.files if name != SHA256}
         checksum = str(stored[SHA256]) if SHA256 in stored.files else None
+    if validation_examples is not None:
+        arrays = _held_out(arrays, validation_examples)
+    arrays = {
+        name: array[: test_examples_max if _is_test(name) else train_examples_max]
+        for name, array in arrays.items()
+    }
     for name in [name for name in arrays if name.startswith("x_train")]:
         both = [name, name.replace("x_train", "x_test", 1)]
         is_bytes = {part: arrays[part].dtype == np.uint8 for part in both}
@@ -335,6 +346,15 @@ def load(
         _weights("weights_test", arrays),
         checksum,
     )
+
+
+def _held_out(arrays: Mapping[str, np.ndarray], examples: int) -> dict[str, np.ndarray]:
+    """The training examples without the last ones, which are the test data."""
+    train = {name: array for name, array in arrays.items() if not _is_test(name)}
+    if (available := min(map(len, train.values()))) <= examples:
+        raise ValueError(f"validation_examples {examples} leaves none of {available} to train")
+    held_out = {name.replace("_train", "_test", 1): a[-examples:] for name, a in train.items()}
+    return {**{name: array[:-examples] for name, array in train.items()}, **held_out}
 
 
 def _weights(part: str, arrays: Mapping[str, np.ndarray]) -> Nest | None:

@@ -75,12 +75,16 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
             test_examples=None,
         )
     assert found.examples is not None, "prepared arrays have examples"
+    validation = recipe.validation_examples
+    held_out = found.examples.y_test if validation is None else validation
     return PreparedData(
         name=found.dataset,
         source=found.source,
         sha256=found.sha256,
-        train_examples=_at_most(found.examples.y_train, recipe.train_examples_max),
-        test_examples=_at_most(found.examples.y_test, recipe.test_examples_max),
+        train_examples=_at_most(
+            found.examples.y_train - (validation or 0), recipe.train_examples_max
+        ),
+        test_examples=_at_most(held_out, recipe.test_examples_max),
         user_code=found.user_code,
     )
 

@@ -19,7 +19,7 @@ from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import SUPPORTED
-from tfscaling.tables.table_rows import NOT_MEASURED, Row, rows_of
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, is_known, rows_of
 
 #: Topic of findings → its heading; the name of the quality follows what ends so.
 TOPICS = {
@@ -168,8 +168,8 @@ def warnings(found: Sequence[DataWarning]) -> Warnings:
 def headlines(table: pd.DataFrame) -> list[Statement]:
     """The headline of each work."""
     return [
-        Statement(row["work"] or "", row["text"], row["badge"], TONES.get(row["badge"], "doubt"))
-        for row in rows_of(table.fillna({"work": ""}))
+        _statement(row | {"support": row["badge"]}, row["work"] if is_known(row["work"]) else "")
+        for row in rows_of(table)
     ]
 
 

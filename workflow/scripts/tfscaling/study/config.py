@@ -484,6 +484,15 @@ class Recipe(Keys, frozen=True, kw_only=True):
             "examples",
         ),
     ] = None
+    validation_examples: Annotated[
+        Examples | None,
+        about(
+            "The run trains without the last so many training examples and evaluates on them "
+            "instead of the test data: a recipe is chosen by them, and then reported on the test "
+            "data by a recipe with null.",
+            "examples",
+        ),
+    ] = None
     evaluation_interval_epochs: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000)] | None,
         about(
@@ -695,7 +704,8 @@ class Platform(Measured, frozen=True, kw_only=True):
     multi_cluster: Annotated[
         bool,
         about(
-            "If true, jobs are submitted with `--clusters` (several clusters under one slurmdbd)."
+            "If true, jobs are submitted with `--clusters` (several clusters under one slurmdbd); "
+            "it needs `--slurm-status-command sacct`."
         ),
     ] = False
     nodes_max: Annotated[

@@ -142,11 +142,14 @@ def beyond_dataset(
 
     `examples` is the number of the dataset's training examples, None if it is not known.
     """
-    limit = recipe.train_examples_max
+    limit, source_of_all = recipe.train_examples_max, f"the training examples of {dataset}"
+    if recipe.validation_examples is not None and examples is not None:
+        examples = max(0, examples - recipe.validation_examples)
+        source_of_all += " less validation_examples"
     if limit is not None and (examples is None or limit < examples):
         available, source = limit, "train_examples_max"
     elif examples is not None:
-        available, source = examples, f"the training examples of {dataset}"
+        available, source = examples, source_of_all
     else:
         return None
     if global_batch <= available:

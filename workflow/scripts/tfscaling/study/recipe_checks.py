@@ -149,7 +149,7 @@ def check_pipeline(
     arguments = user_code.arguments(data.dataset)
     taken = sorted(set(arguments.names if arguments else ()) - set(user_code.PROVIDED))
     fewer = f"`parameters` ({', '.join(taken)})" if taken else "let its function take fewer"
-    for key in ("train_examples_max", "test_examples_max"):
+    for key in ("train_examples_max", "test_examples_max", "validation_examples"):
         if getattr(recipe, key) is not None:
             refuse(
                 key,

@@ -46,6 +46,29 @@ def of(kind: type[msgspec.Struct]) -> Schema:
     return {**root, "$defs": parts} if parts else root
 
 
+def of_overlay() -> Schema:
+    """The schema of one file of the configuration, which others complete: it requires no key.
+
+    Mappings of several files are merged, so that none need be whole; a list is that of one file.
+    """
+    schema = copy.deepcopy(of(config.Config))
+    parts = schema["$defs"]
+    ahead: list[Any] = [{key: part for key, part in schema.items() if key != "$defs"}]
+    schema.pop("required", None)
+    merged: set[str] = set()
+    while ahead:
+        part = ahead.pop()
+        name = str(part.get("$ref", "")).removeprefix(_REFERENCE)
+        if name and name not in merged:
+            merged.add(name)
+            parts[name].pop("required", None)
+            ahead.append(parts[name])
+        inner = [*part.get("properties", {}).values(), *part.get("anyOf", ())]
+        ahead += [each for each in (*inner, part.get("additionalProperties")) if each]
+    said = "One file of the configuration: Snakemake merges all that it is given."
+    return {**schema, "title": "Overlay", "description": said}
+
+
 def structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
     """The types of mappings that a type is made of, itself among them."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):

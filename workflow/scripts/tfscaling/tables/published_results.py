@@ -60,6 +60,7 @@ class Training(NamedTuple):
     warmup_epochs: float = 0.0
     decay: str = "none"
     label_smoothing: float = 0.0
+    validation_examples: int | None = None
 
     @classmethod
     def of(cls, spec: RunSpec) -> Training:
@@ -80,6 +81,7 @@ class Training(NamedTuple):
             recipe.warmup_epochs,
             recipe.decay,
             recipe.label_smoothing,
+            recipe.validation_examples,
         )
 
 

@@ -167,7 +167,12 @@ def _data_of(
     """The prepared arrays, or this worker's part of a pipeline; with its checksum."""
     recipe, dataset = spec.recipe, spec.dataset
     if dataset is None or not user_code.is_pipeline(dataset):
-        arrays = catalogue.load(dataset_file, recipe.train_examples_max, recipe.test_examples_max)
+        arrays = catalogue.load(
+            dataset_file,
+            recipe.train_examples_max,
+            recipe.test_examples_max,
+            recipe.validation_examples,
+        )
         return arrays, arrays.sha256
     import keras
 
