@@ -9,7 +9,6 @@ __all__ = [
     "partial_tables",
     "preflight",
     "reruns",
-    "slurm_status",
     "submission",
     "sweep_jobs",
     "sweep_start",
