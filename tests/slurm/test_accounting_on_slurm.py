@@ -101,7 +101,7 @@ def test_a_sweep_outlives_a_controller_that_is_away(project: Project, cloud: Clu
         wait_for(lambda: "Slurm does not answer" in log_of(project), "a look without an answer")
         cloud.tool("start-node", "controller")
 
-    helper = threading.Thread(target=bring_back)
+    helper = threading.Thread(target=bring_back, daemon=True)
     helper.start()
     project.snakemake("--until", "train", "--retries", "0", profile="slurm", environ=cloud.environ)
     helper.join()
