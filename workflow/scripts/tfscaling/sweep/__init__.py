@@ -6,6 +6,7 @@ __all__ = [
     "extra_repeats",
     "gpu_libraries",
     "merging",
+    "model_checks",
     "partial_tables",
     "preflight",
     "reruns",
