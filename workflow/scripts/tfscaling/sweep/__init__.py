@@ -6,7 +6,6 @@ __all__ = [
     "extra_repeats",
     "gpu_libraries",
     "merging",
-    "model_checks",
     "partial_tables",
     "preflight",
     "reruns",
