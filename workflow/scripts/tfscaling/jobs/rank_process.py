@@ -139,9 +139,9 @@ def process(
     write_json(rank_files.report_path(folder, cluster.rank), report)
     events.add("end")
     sys.stdout.flush()
-    if len(spec.jobs) > 1:
-        # TensorFlow's servers and coordinator have no shutdown; their threads outlive main
-        os._exit(0)
+    # TensorFlow's servers and coordinator have no shutdown, and iterators that are being freed may
+    # wait for a minute; their threads outlive main
+    os._exit(0)
 
 
 def _end_alone(events: EventLog) -> None:
