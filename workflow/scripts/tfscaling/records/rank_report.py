@@ -41,10 +41,15 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     gpu_driver: str | None = None
     kernel: str | None = None
     python: str | None = None
+    modules: Annotated[
+        tuple[str, ...], Meta(description="Environment modules that the rank had loaded.")
+    ] = ()
 
 
 #: Facts that should be the same on all hosts of a comparison; the others may differ.
-COMPARED = ("cpu_model", "memory_gb", "network_mbit_per_s", "gpus", "gpu_driver", "kernel")
+COMPARED = (
+    *("cpu_model", "memory_gb", "network_mbit_per_s", "gpus", "gpu_driver", "kernel", "modules"),
+)
 
 
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +170,9 @@ class Epoch(
 
 class Execution(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive steps of an epoch in one call of a compiled function.
+
+    Where replicas average their weights every few steps, all steps up to and with an average; only
+    the very first call stands alone.
 
     `duration_s` includes `input_wait_s`, how long this rank waited for a pipeline's batch.
     """
