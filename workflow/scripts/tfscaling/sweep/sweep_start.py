@@ -55,8 +55,9 @@ class SweepStart:
             plugin = importlib.import_module("snakemake_executor_plugin_slurm")
             slurm_status.install(plugin, logger.warning)
             self._watch_queue(logger)
-        # a run that failed for what another attempt would not change is not tried again
-        logger.addHandler(lasting_failures.NoRetries(self.jobs.to_do))
+        # a run that failed for what another attempt would not change is not tried again; first,
+        # so that other handlers know
+        logger.handlers.insert(0, lasting_failures.NoRetries(self.jobs.to_do))
 
     def keep_earlier(self) -> None:
         """Keep the records that jobs to do replace, which Snakemake is about to remove."""
@@ -128,7 +129,8 @@ class SweepStart:
         verdict = preflight.verdict(points, self.config, how)
         said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
         queue_notes.write(self._runs_dir, said)
-        print(*verdict.outlook, sep="\n", file=sys.stderr)
+        for line in verdict.outlook:
+            print(line, file=sys.stderr)
         return verdict.refusal
 
     def _unbuildable(self) -> str:
