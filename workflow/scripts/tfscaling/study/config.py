@@ -1044,6 +1044,14 @@ class Config(Keys, frozen=True, kw_only=True):
             "code or of other data. Give it on the command line: `--config rerun=stale`."
         ),
     ] = "none"
+    check_models: Annotated[
+        bool,
+        about(
+            "Models of your own are built once, on the CPU of the machine where snakemake runs, "
+            "before runs start: one that cannot be built starts none. `false` where that machine "
+            "must not import TensorFlow."
+        ),
+    ] = True
     budget: Annotated[
         Budget,
         about(
