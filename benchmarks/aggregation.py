@@ -93,6 +93,7 @@ def measure(folder: Path) -> dict[str, Usage]:
         "collect.py": (
             *("--manifest=manifest.json", "--runs-dir=runs", "--csv=runs.csv"),
             *("--parquet=runs.parquet", "--epochs=epochs.csv"),
+            "--data-package=datapackage.json",
         ),
         "compare.py": (
             *(*common, "--runs=runs.csv", "--title=Many runs", "--columns", *COLUMNS),

@@ -19,7 +19,11 @@ def mnist_dataset(batch_size):
         images, labels = arrays["x_train"], arrays["y_train"]
     images = images.astype(np.float32) / 255.0 if images.dtype == np.uint8 else images
     examples = tf.data.Dataset.from_tensor_slices((images, labels.astype(np.int64)))
-    return examples.shuffle(len(labels)).repeat().batch(batch_size), len(labels)
+    # TensorFlow 2.21 may wait for a minute when an iterator with an autotuner is freed
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    dataset = examples.shuffle(len(labels)).repeat().batch(batch_size).with_options(options)
+    return dataset, len(labels)
 
 
 def build_and_compile_cnn_model():

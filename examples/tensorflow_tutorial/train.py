@@ -31,7 +31,10 @@ def dataset_fn(input_context):
     batch_size = input_context.get_per_replica_batch_size(global_batch_size)
     dataset = mnist_dataset("train", examples)
     dataset = dataset.shard(input_context.num_input_pipelines, input_context.input_pipeline_id)
-    return dataset.shuffle(examples).repeat().batch(batch_size)
+    # TensorFlow 2.21 may wait for a minute when an iterator with an autotuner is freed
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.shuffle(examples).repeat().batch(batch_size).with_options(options)
 
 
 def build_cnn_model():

@@ -107,7 +107,7 @@ def clouds() -> pd.DataFrame:
     usual = {
         "platform_a": "big", "cloud_a": "gcp", "platform_b": "small", "cloud_b": "aws",
         "model": "mnist_cnn", "strategy": "single", "recipe": "weak", "nodes": 1,
-        "gpus_per_node": 0, "tasks_per_node": "1", "source": "measured",
+        "gpus_per_node": 0, "tasks_per_node": "1", "devices": "CPU", "source": "measured",
         "margin_kind": "ratio", "comparisons": 2,
     }  # fmt: skip
     time = {

@@ -28,6 +28,8 @@ from tfscaling.training.strategies import STRATEGIES
 
 #: Five steps of 16 and one of 7; held-out examples that fill no evaluation batch exactly.
 TRAIN_EXAMPLES, TEST_EXAMPLES, GLOBAL_BATCH = 87, 1203, 16
+#: Steps between two averages of the replicas' weights: no divisor of an epoch's.
+LOCAL_STEPS = 4
 PARAMETERS = {
     "seed": 3,
     "epochs": 3,
@@ -139,10 +141,46 @@ def main() -> None:
         ],
         "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
     }
+    if name == "multi_worker_mirrored" and not count:
+        found["exchanging_less"] = exchanging_less(strategy, batch)
     output.write_text(json.dumps(found))
     events.add("end")
     sys.stdout.flush()
     os._exit(0)  # TensorFlow's coordinator has no shutdown
+
+
+#: Name → what a recipe says of how often replicas exchange.
+EXCHANGES: dict[str, dict[str, Any]] = {
+    "accumulated": {"accumulate_steps": 4},
+    "averaged_in_each_step": {"average_every": 1},
+    "averaged": {"average_every": LOCAL_STEPS},
+}
+
+
+def exchanging_less(strategy: Any, batch: int) -> dict[str, dict[str, Any]]:
+    """What trainings gave whose replicas exchange less often, and the all-reduces of a step."""
+    found = {}
+    for name, changes in EXCHANGES.items():
+        changes |= {"steps_per_execution": 1, "evaluation_interval_epochs": None}
+        spec = training_spec(batch, **changes)
+        trainer = Trainer(strategy, small_model, synthetic_arrays(), spec)
+        result = trainer.train(EventLog(Path(os.devnull), 0), lambda _: None)
+        found[name] = {
+            "epochs": [[epoch.loss, epoch.accuracy] for epoch in result.epochs],
+            "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
+            "all_reduces": all_reduces_in_a_step(trainer),
+        }
+    return found
+
+
+def all_reduces_in_a_step(trainer: Trainer) -> int:
+    import tensorflow as tf
+
+    order = tf.constant(trainer.order.of_epoch(1, 1))
+    step = trainer._execute.get_concrete_function(
+        order, tf.constant(0), tf.constant(1), *trainer.train_data
+    )
+    return sum("CollectiveReduce" in operation.type for operation in step.graph.get_operations())
 
 
 def devices_of(strategy: Any) -> list[str]:

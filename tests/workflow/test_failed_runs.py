@@ -54,7 +54,7 @@ def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Pr
     done = copied.snakemake(check=False)
     assert done.returncode != 0
     (line,) = [line for line in done.stdout.splitlines() if " FAILED " in line]
-    assert "nodes=2" in line and TEXT in line
+    assert "nodes=2" in line and f"broken.py:10 in model: {TEXT}" in line
     assert "page: results/main/partial/report.html" in done.stdout
     assert "Traceback" not in done.stdout and "CalledProcessError" not in done.stdout
 
@@ -62,6 +62,9 @@ def test_a_failed_point_is_a_row_with_its_reason_and_runs_again_alone(copied: Pr
     assert failure["axes"]["nodes"] == 2
     assert failure["cause"]["kind"] == "rank_failed"
     assert failure["cause"]["message"] == TEXT
+    assert failure["cause"]["error"] == "ValueError"
+    assert failure["cause"]["place"] == {"file": "broken.py", "line": 10, "function": "model"}
+    assert "ValueError" in (copied.folder / failure["cause"]["log"]).read_text()
     assert any(TEXT in line for line in failure["cause"]["last_lines"])
 
     # the tables of what has finished are there, and none of the sweep before
@@ -121,7 +124,8 @@ def test_the_cause_of_a_failed_dataset_is_told_at_once_and_at_the_end(project: P
     told = [line for line in done.stdout.splitlines() if "FAILED dataset nodata:data" in line]
     assert len(told) == 2
     for line in told:
-        assert missing in line and "results/logs/prepare_dataset/nodata:data.log" in line
+        assert f"nodata.py:2 in data: FileNotFoundError: {missing}" in line
+        assert "results/logs/prepare_dataset/nodata:data.log" in line
     assert "2 runs missing: not run yet" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 200
 

@@ -31,6 +31,7 @@ OTHER: dict[str, Any] = {
     "published": {"path": "resources/published_results.csv"},
     "plots": {"execution_time": {}},
 }  # fmt: skip
+TABLES = ("runs.csv", "comparison.csv", "comparison.md", "decision.csv", "findings.csv")
 MODULE = """
 import yaml
 
@@ -137,6 +138,26 @@ def test_everything_of_the_module_is_below_its_prefix(swept: Both) -> None:
         "main/plots/execution_time.svg",
     } <= made
     assert {path.name for path in (swept.folder / "other").iterdir()} == {"results"}
+
+
+def test_the_repository_itself_makes_the_same_tables(
+    swept: Both, new_project: Callable[[str], Project]
+) -> None:
+    itself = new_project("itself")
+    platforms = {"platforms": OTHER["platforms"]}
+    (itself.folder / "config/platforms.yaml").write_text(yaml.safe_dump(platforms))
+    shutil.copy(swept.folder / "other.yaml", itself.folder / "config/config.yaml")
+    for name in ("runs", "datasets"):
+        folder = itself.folder / "results" / name
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(swept.other / name, folder)
+    tables = [f"main/tables/{name}" for name in TABLES]
+    made = [f"results/{table}" for table in tables]
+    itself.snakemake(*made, config=["config/config.yaml"])
+    assert len(list(itself.folder.glob("results/runs/**/launch.log"))) == 1  # none is trained here
+    for table in tables:
+        of_module = (swept.other / table).read_text().replace("other/results/", "results/")
+        assert (itself.folder / "results" / table).read_text() == of_module
 
 
 @pytest.mark.parametrize("target", ["all", "tfs_all"])

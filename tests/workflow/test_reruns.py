@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import shutil
@@ -287,3 +288,41 @@ def test_a_broken_record_is_a_failed_row(copied: Project) -> None:
     (row,) = [row for row in rows if row["status"] != "ok"]
     assert (row["recipe"], row["repeat"], row["status"]) == ("other", "2", "failed")
     assert "metrics.loss: missing" in row["reason"]
+
+
+def mark_incomplete(project: Project, file: Path) -> None:
+    """Leave Snakemake's mark of a job under way, as a snakemake that is killed does."""
+    name = str(file.relative_to(project.folder))
+    code = base64.urlsafe_b64encode(name.encode()).decode()
+    *folders, last = (code[start : start + 254] for start in range(0, len(code), 254))
+    mark = project.folder.joinpath(".snakemake/incomplete", *(f"@{each}" for each in folders), last)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.write_text('{"external_jobid": null}')
+
+
+def test_new_code_that_is_broken_costs_no_finished_run(copied: Project) -> None:
+    """Not if the next sweep runs with the code as it was, nor if the snakemake was killed."""
+    block = {**SWEEP["grid"][1], "repeats": 1}
+    copied.overlay(changed(grid=[block]))
+    (record,) = copied.folder.glob("results/runs/**/recipe=other/**/repeat=1/run.json")
+    content, made = record.read_bytes(), copied.made()
+    model = copied.folder / "small.py"
+    good = model.read_text()
+    model.write_text(good.replace("import keras", "raise ValueError('new and broken')"))
+    rerun = ("--config", "rerun=stale")
+    assert copied.snakemake(*rerun, check=False).returncode != 0
+    assert not record.exists()
+    assert record.with_name("earlier.run.json").read_bytes() == content
+    (row,) = copied.table("results/main/partial/tables/runs.csv")
+    assert row["status"] == "stale"
+    assert "new and broken" in row["reason"] and "attempt 1, kept" in row["reason"]
+    assert len(copied.planned(*rerun)) == 1  # it is still to be made again
+
+    model.write_text(good)
+    mark_incomplete(copied, record)
+    assert copied.planned() == set()
+    copied.snakemake()
+    assert (record.read_bytes(), copied.made()) == (content, made)
+    assert not record.with_name("earlier.run.json").exists()
+    (row,) = copied.table("results/main/tables/runs.csv")
+    assert row["status"] == "ok"

@@ -17,3 +17,5 @@ if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
 onstart:
     if JOBS.starts_runs():
         START.begin(logger)
+    if workflow.is_main_process:
+        START.keep_earlier()

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 from snakemake.exceptions import WorkflowError
+from snakemake.io import IOFile
 
 
 def workflow_folder():
@@ -187,6 +188,15 @@ def force_if_changed(wildcards):
     return force_if(RERUNS.is_changed_data(wildcards.dataset), file)
 
 
+def look_for_earlier(path, file):
+    """Let Snakemake forget the job that was to make a file again, if the earlier one counts again.
+
+    Such a file speaks for itself: its parameters are in it.
+    """
+    if path in RERUNS.bring_back():
+        workflow.persistence.cleanup_metadata(IOFile(file))
+
+
 @platforms.with_signature
 def force_if_stale(wildcards):
     """The same for a run whose record is stale, where `rerun: stale` asks for it."""
@@ -198,7 +208,9 @@ def force_if_stale(wildcards):
 def force_if_stale_benchmark(wildcards):
     """The same for a benchmark."""
     path = POINT.format(**wildcards)
-    return force_if(RERUNS.is_stale_benchmark(path), f"{ROOT}/all_reduce/{path}/all_reduce.json")
+    file = f"{ROOT}/all_reduce/{path}/all_reduce.json"
+    look_for_earlier(path, file)
+    return force_if(RERUNS.is_stale_benchmark(path), file)
 
 
 def run_of(wildcards):
@@ -234,6 +246,7 @@ def prepared_dataset(wildcards):
     That it is made again is a reason to run only for runs that are to be made of it.
     """
     spec = run_of(wildcards).spec
+    look_for_earlier(spec.path, JOBS.record(spec.path))
     if spec.dataset is None:
         return []
     file = f"results/datasets/{variants.data_of(spec)}.npz"

@@ -5,6 +5,7 @@ INPUTS   results/{study}/{config,manifest}.json, results/runs/**/run.json (and f
 OUTPUTS  below results/{study}/tables:
          runs.{csv,parquet}              one row per run, failed ones included
          epochs.csv                      one row per epoch of each valid run
+         datapackage.json                what the columns of runs, epochs and comparison mean
          comparison.{csv,md,tex,html}    one row per point
          platforms/{platform}.md         nodes, time, loss, accuracy; a folder of their own, so that
                                          a platform may have the name of a table; those of platforms
@@ -24,6 +25,7 @@ rule collect:
         csv=f"{RESULTS}/tables/runs.csv",
         parquet=f"{RESULTS}/tables/runs.parquet",
         epochs=f"{RESULTS}/tables/epochs.csv",
+        data_package=f"{RESULTS}/tables/datapackage.json",
     log:
         f"{RESULTS}/logs/collect.log",
     localrule: True
@@ -41,6 +43,7 @@ rule collect:
             --csv {output.csv:q} \
             --parquet {output.parquet:q} \
             --epochs {output.epochs:q} \
+            --data-package {output.data_package:q} \
             >{log:q} 2>&1
         """
 

@@ -6,7 +6,7 @@ OUTPUTS  results/runs/platform={platform}/.../repeat={repeat}/
          and in the same folder, not declared because grids have thousands of runs and the files of
          a failed attempt must stay: steps.csv (raw step times of every rank), events.jsonl (phases
          of every rank with their times), attempt=<n>/ (the ranks' logs), failure.json (a failure's
-         cause)
+         cause), earlier.run.json (the record that the run replaces, until run.json is there again)
 """
 
 

@@ -36,7 +36,8 @@ from tfscaling.records.run_record import RunRecord  # noqa: E402
 from tfscaling.report.glossary import GLOSSARY  # noqa: E402
 from tfscaling.study import config, schemas  # noqa: E402
 from tfscaling.study.schemas import Schema  # noqa: E402
-from tfscaling.tables import comparison_schema  # noqa: E402
+from tfscaling.tables import comparison_schema, data_dictionary  # noqa: E402
+from tfscaling.tables.comparison_schema import Column  # noqa: E402
 from tfscaling.training.models import MODELS  # noqa: E402
 from tfscaling.training.strategies import STRATEGIES  # noqa: E402
 
@@ -99,7 +100,12 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
     keys |= {"MODELS": table_of_models(), "DATASETS": table_of_datasets()}
     keys |= {"STRATEGIES": table_of_strategies()}
     records = {kind.__name__: table_of_record(kind) for kind in schemas.structs(RunRecord)}
-    columns, words = {"COLUMNS": table_of_columns()}, {"GLOSSARY": table_of_words()}
+    columns = {
+        "COLUMNS": table_of_columns(data_dictionary.of_comparison()),
+        "RUN_COLUMNS": table_of_columns(data_dictionary.of_runs()),
+        "EPOCH_COLUMNS": table_of_columns(data_dictionary.of_epochs()),
+    }
+    words = {"GLOSSARY": table_of_words()}
     return {README: keys, COLUMNS: columns, RECORD: records, WORDS: words}
 
 
@@ -153,12 +159,11 @@ def table_of_strategies() -> str:
     return _table(("strategy", "how replicas work together"), rows)
 
 
-def table_of_columns() -> str:
-    """The columns of comparison.csv."""
-    properties = comparison_schema.schema()["properties"].items()
+def table_of_columns(columns: Mapping[str, Column]) -> str:
+    """The columns of a table."""
     rows = [
-        (f"`{name}`", _kind(rules), rules["unit"], rules["description"])
-        for name, rules in properties
+        (f"`{name}`", _kind(each.rules), each.unit, each.description)
+        for name, each in columns.items()
     ]
     return _table(("column", "value", "unit", "meaning"), rows)
 

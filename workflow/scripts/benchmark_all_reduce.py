@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from tfscaling.jobs import attempt as launching
 from tfscaling.jobs import provenance, rank_files, slurm_job
 from tfscaling.jobs.attempt import Attempt
-from tfscaling.records import benchmark_record, checks, clock, run_record
+from tfscaling.records import benchmark_record, checks, clock, earlier, run_record
 from tfscaling.records.benchmark_record import BenchmarkEnvironment
 from tfscaling.records.failure_report import Cause
 from tfscaling.study import user_source
@@ -53,6 +53,7 @@ def finish(path: Path, spec: BenchmarkSpec, attempt: Attempt) -> Cause | None:
     record = benchmark_record.build(spec, attempt.number, reports, wall_time_s, environment)
     benchmark_record.write_durations(path.parent, reports)
     run_record.write_json(path, record)
+    earlier.drop(path)
     gradient = record.all_reduces[0]
     print(f"done: {gradient.bytes} bytes of gradient, slowest rank {list(gradient.slowest_s)} s")
     return None

@@ -2,7 +2,8 @@
 """Collect every planned run into one row: valid, failed, stale and missing ones too.
 
 INPUTS   manifest.json (--manifest), the run records below --runs-dir
-OUTPUTS  runs.csv (--csv), runs.parquet (--parquet), epochs.csv (--epochs)
+OUTPUTS  runs.csv (--csv), runs.parquet (--parquet), epochs.csv (--epochs); what the columns of the
+         tables mean, for other programs (--data-package)
 """
 
 import argparse
@@ -13,7 +14,7 @@ import pandas as pd
 from tfscaling.console import text_lines
 from tfscaling.records.run_states import RunState
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import runs_table
+from tfscaling.tables import data_dictionary, runs_table
 
 
 def main() -> None:
@@ -23,17 +24,27 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, required=True)
     parser.add_argument("--parquet", type=Path, required=True)
     parser.add_argument("--epochs", type=Path, required=True)
+    parser.add_argument("--data-package", type=Path, required=True, help="datapackage.json")
     args = parser.parse_args()
     manifest = Manifest.read(args.manifest)
-    collect(manifest, args.runs_dir, args.csv, args.parquet, args.epochs)
+    files = (args.csv, args.parquet, args.epochs, args.data_package)
+    collect(manifest, args.runs_dir, *files)
 
 
-def collect(manifest: Manifest, runs_dir: Path, csv: Path, parquet: Path, epochs_csv: Path) -> None:
-    """Write the tables of runs and epochs and say what is not valid."""
+def collect(
+    manifest: Manifest,
+    runs_dir: Path,
+    csv: Path,
+    parquet: Path,
+    epochs_csv: Path,
+    data_package: Path,
+) -> None:
+    """Write the tables of runs and epochs, what they mean, and say what is not valid."""
     runs, epochs = runs_table.run_tables(manifest.runs, runs_dir, manifest.targets)
     runs.to_csv(csv, index=False)
-    runs.to_parquet(parquet, index=False)
+    data_dictionary.write_parquet(runs, parquet)
     epochs.to_csv(epochs_csv, index=False)
+    data_dictionary.write_data_package(data_package, epochs.columns)
     print("\n".join(told(runs)))
 
 

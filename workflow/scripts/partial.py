@@ -47,8 +47,8 @@ def main() -> None:
 def tabulate(config: Config, manifest: Manifest, runs_dir: Path, folder: Path) -> None:
     """All tables, as the rules collect, compare and analyse make them."""
     folder.mkdir(parents=True, exist_ok=True)
-    csv = folder / "runs.csv"
-    collect(manifest, runs_dir, csv, csv.with_suffix(".parquet"), folder / "epochs.csv")
+    names = ("runs.csv", "runs.parquet", "epochs.csv", "datapackage.json")
+    collect(manifest, runs_dir, *(folder / name for name in names))
     conclude(config, manifest, folder, benchmark_record.folder_beside(runs_dir))
 
 

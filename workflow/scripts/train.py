@@ -12,12 +12,14 @@ import os
 from pathlib import Path
 
 from msgspec.structs import asdict
+from tfscaling.files import atomic
 from tfscaling.jobs import attempt as launching
 from tfscaling.jobs import provenance, rank_files, slurm_job
 from tfscaling.jobs.attempt import Attempt
 from tfscaling.records import (
     checks,
     clock,
+    earlier,
     events,
     prepared_data,
     program_results,
@@ -89,8 +91,9 @@ def finish(
         data = run_results.counted(data, reports)
     environment = Environment(**asdict(origin), dataset=data, unchecked=unchecked)
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
-    events.write(path.with_name(run_record.EVENTS), merged)
-    run_results.write_steps(path.parent, reports)
+    # beside the reports: what belongs to an earlier record stays as long as that does
+    events.write(attempt.scratch / run_record.EVENTS, merged)
+    run_results.write_steps(attempt.scratch, reports)
     # the wall time ends here: what is left is to check the record and to write it
     end_s = clock.now()
     if spec.recipe.program:
@@ -101,7 +104,10 @@ def finish(
         return Cause(kind="invalid", message="; ".join(wrong))
     validity = run_results.validity(passed, divergence)
     record = run_results.build(spec, attempt.number, reports, durations, environment, validity)
+    for name in (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS):
+        atomic.link(attempt.scratch / name, path.with_name(name))
     run_record.write_json(path, record)
+    earlier.drop(path)
     if divergence:
         print(f"{divergence}: the run takes part in no median")
         return None

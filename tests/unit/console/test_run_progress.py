@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from builders import local_spec
 from tfscaling.console.run_progress import RunProgress
@@ -66,13 +67,16 @@ def test_an_earlier_attempt_is_none_of_this_job(tmp_path: Path) -> None:
 
 
 def test_a_program_is_known_by_what_it_says_of_itself(tmp_path: Path) -> None:
-    run = RunProgress(local_spec(epochs=2), tmp_path)
-    told(tmp_path, event("start", 100.0))
-    told(
-        tmp_path,
-        event("steps", 105.0, steps=3),
-        event("epoch", 110.0, epoch=1, steps=5, metrics={"loss": 0.5}),
-        name="observed",
-    )
+    spec = local_spec(epochs=2)
+    recipe = msgspec.structs.replace(spec.recipe, program=["./train"])
+    run = RunProgress(msgspec.structs.replace(spec, recipe=recipe), tmp_path)
+    told(tmp_path, event("start", 100.0), event("program_start", 100.5))
+    told(tmp_path, event("imported", 103.0), name="observed")
+    run.update()
+    assert run.phase == "program"
+    told(tmp_path, event("steps", 105.0, steps=3), name="observed")
+    run.update()
+    assert (run.phase, run.epoch) == ("train", 0)
+    told(tmp_path, event("epoch", 110.0, epoch=1, steps=5, metrics={"loss": 0.5}), name="observed")
     run.update()
     assert (run.epoch, run.loss, run.end_s()) == (2, 0.5, pytest.approx(120.0))

@@ -202,7 +202,7 @@ def test_patterns_are_read_from_the_output(tmp_path: Path) -> None:
 LOG = "run/attempt=1/rank-0.log"
 FAILURES = {
     "raises": (
-        RAISES, "the program ended with exit code 1, user.py line 3 in fit: ValueError: no data; "
+        RAISES, "the program ended with exit code 1, user.py:3 in fit: ValueError: no data; "
         f"log: {LOG}"),
     "exits": (
         "import sys; print('so far'); sys.exit(3)",
@@ -240,7 +240,7 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
     cause = cause_of(tmp_path, code, nodes=2, stall_timeout_s=8)
     assert (cause["kind"], cause["reached"]) == ("stalled", "program_start")
     assert cause["message"] == (
-        "no rank made progress for 8 s; ranks 0, 1 hung at user.py line 5 in wait; "
+        "no rank made progress for 8 s; ranks 0, 1 hung at user.py:5 in wait; "
         f"log: run/attempt=1/rank-{cause['rank']}.log"
     )
     assert "waiting" in cause["last_lines"]

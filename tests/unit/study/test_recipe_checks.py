@@ -16,6 +16,17 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "nesterov_without_momentum": ({"nesterov": True}, "nesterov", "true", "momentum above 0"),
     "nesterov_of_adam": (
         {"nesterov": True, "optimizer": "adam", "momentum": 0.9}, "nesterov", "true", "sgd"),
+    "averages_inside_of_an_execution": (
+        {"average_every": 10, "steps_per_execution": 4}, "average_every", "10", "multiple of"),
+    "skipped_updates_of_one_replica": (
+        {"average_every": 2, "precision": "mixed_float16"}, "precision", '"mixed_float16"',
+        "float32"),
+    "attribution_of_steps_without_exchange": (
+        {"average_every": 2, "attribution": True}, "attribution", "true", "false"),
+    "accumulation_on_workers_without_weights": (
+        {"accumulate_steps": 2, "strategy": "parameter_server"}, "accumulate_steps", "2", "leave"),
+    "averages_of_workers_without_weights": (
+        {"average_every": 2, "strategy": "parameter_server"}, "average_every", "2", "leave it out"),
 }  # fmt: skip
 
 
@@ -40,8 +51,20 @@ def test_keys_that_contradict_each_other_are_refused(
     assert "\n" not in message
 
 
+def test_a_batch_that_cannot_be_computed_in_equal_parts_excludes_the_point() -> None:
+    config = valid_config((("recipes", "weak", "global_batch_size"), 96),
+                          (("recipes", "weak", "per_replica_batch_size"), None),
+                          (("recipes", "weak", "accumulate_steps"), 32))  # fmt: skip
+    expanded = grid.expand(config, REGISTRIES)
+    assert [run.spec.per_replica_batch_size for run in expanded.runs] == [96]
+    (excluded,) = expanded.excluded
+    assert excluded.point.nodes == 2
+    assert "48 is not divisible by accumulate_steps 32" in excluded.reason
+
+
 def test_what_changes_nothing_is_no_parameter() -> None:
-    nothing = {"nesterov": False, "weight_decay": 0.0, "warmup_epochs": 0, "decay": "none"}
+    nothing = {"nesterov": False, "weight_decay": 0.0, "warmup_epochs": 0, "decay": "none",
+               "accumulate_steps": 1, "average_every": None}  # fmt: skip
     assert spec_of(**nothing) == spec_of()
     changed = spec_of(momentum=0.9, nesterov=True, warmup_epochs=1, label_smoothing=0.1)
     assert changed.parameters.keys() - spec_of().parameters == {

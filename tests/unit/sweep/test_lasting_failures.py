@@ -21,17 +21,21 @@ class FailedJob:
 
 
 @pytest.mark.parametrize(
-    ("message", "event", "attempt"),
+    ("error", "in_user_code", "event", "attempt"),
     [
-        ("DeviceError: GPUs requested for this task: 2", "job_error", 3),
-        ("UnavailableError: connection lost", "job_error", 1),
-        ("DeviceError: GPUs requested for this task: 2", "job_info", 1),
+        ("DeviceError", False, "job_error", 3),
+        ("UnavailableError", False, "job_error", 1),
+        ("DeviceError", False, "job_info", 1),
+        ("ValueError", True, "job_error", 3),
+        ("ValueError", False, "job_error", 1),
+        ("OSError", True, "job_error", 1),
     ],
 )
-def test_a_run_without_its_gpus_has_used_up_its_attempts(
-    message: str, event: str, attempt: int, tmp_path: Path
+def test_a_run_that_would_fail_again_has_used_up_its_attempts(
+    error: str, in_user_code: bool, event: str, attempt: int, tmp_path: Path
 ) -> None:
-    write_failure(tmp_path, RUN, kind="rank_failed", message=message)
+    place = {"place": {"file": "own/training.py", "line": 42}} if in_user_code else {}
+    write_failure(tmp_path, RUN, kind="rank_failed", error=error, **place)
     jobs = [FailedJob((str(tmp_path / run.spec.path / "run.json"),)) for run in (RUN, OTHER)]
     for job in jobs:
         record = logging.makeLogRecord({"event": event, "output": list(job.output)})

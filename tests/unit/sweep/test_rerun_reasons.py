@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import all_reduce_records
 import pytest
-from builders import manifest_of, valid_config, write_record
+from builders import manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
-from tfscaling.records import staleness
+from tfscaling.records import earlier, staleness
 from tfscaling.study import user_source
 from tfscaling.study.manifest import PlannedRun
+from tfscaling.sweep import costed_plan
 from tfscaling.sweep.reruns import Reruns, is_outdated
+from tfscaling.tables import runs_table
 
 CONFIG = [
     (("grid", 0, "model"), "net:model"),
@@ -108,6 +111,13 @@ def test_a_stale_benchmark_is_made_again_only_where_that_is_asked_for() -> None:
     assert not reruns(enabled).is_stale_benchmark(of_two.point.path)
     assert not reruns(enabled, STALE).is_stale_benchmark("another point")
 
+    reruns(enabled).keep_earlier({str(path)})
+    path.unlink()
+    assert reruns(enabled).bring_back() == frozenset()  # it is of other code
+    Path("net.py").write_text("def model(): ...\n")
+    assert reruns(enabled).bring_back() == {of_two.point.path}
+    assert json.loads(path.read_text()) == record
+
 
 def test_a_file_is_outdated_if_it_is_there_with_another_content() -> None:
     file = Path("config.json")
@@ -115,3 +125,74 @@ def test_a_file_is_outdated_if_it_is_there_with_another_content() -> None:
     file.write_text("old")
     assert is_outdated(file, b"new")
     assert not is_outdated(file, b"old")
+
+
+def record_path(run: PlannedRun) -> Path:
+    return Path("results/runs", run.spec.path, "run.json")
+
+
+def made_again(*runs: PlannedRun) -> None:
+    """A start that is to make these runs again, and its end before a new one is whole."""
+    reruns().keep_earlier({str(record_path(run)) for run in runs})
+    for run in runs:
+        record_path(run).unlink()  # as Snakemake does
+
+
+def row_of(runs: list[PlannedRun], run: PlannedRun) -> dict[str, Any]:
+    staleness.now.cache_clear()
+    table, _ = runs_table.run_tables(runs, Path("results/runs"))
+    return dict(table.iloc[runs.index(run)])
+
+
+def test_the_record_of_a_run_made_again_is_kept_until_the_new_one_is_whole(
+    runs: list[PlannedRun],
+) -> None:
+    one, extra, two, _ = runs
+    content, made_ns = record_path(one).read_bytes(), record_path(one).stat().st_mtime_ns
+    Path("net.py").write_text("def model(): return 1\n")
+    made_again(one)
+    assert earlier.beside(record_path(extra)).exists()  # rounds may have it made again
+    assert not earlier.beside(record_path(two)).exists()
+    assert reruns(STALE).bring_back() == frozenset()  # it is of other code
+    write_failure(Path("results/runs"), one, message="ValueError: no")
+    row = row_of(runs, one)
+    assert row["status"] == "stale"
+    for text in ("ValueError: no", "attempt 1, kept as earlier.run.json", "net.py"):
+        assert text in row["reason"]
+    config = valid_config(*CONFIG)
+    (planned, *_) = costed_plan.make(config, manifest_of(config), Path("results/runs")).runs
+    assert (planned.nodes, planned.repeat) == (1, 1)
+
+    Path("net.py").write_text("def model(): ...\n")
+    assert row_of(runs, one)["status"] == "ok"
+    assert "ValueError: no" in row_of(runs, one)["warnings"]
+    assert reruns().bring_back() == {one.spec.path}
+    found = record_path(one)
+    assert (found.read_bytes(), found.stat().st_mtime_ns) == (content, made_ns)
+    reruns().keep_earlier(set())
+    assert not earlier.beside(found).exists()
+    found.unlink()  # by the user
+    assert reruns().bring_back() == frozenset()
+
+
+def test_an_earlier_record_of_other_parameters_or_a_broken_one_does_not_come_back(
+    runs: list[PlannedRun],
+) -> None:
+    one, _, two, _ = runs
+    made_again(one, two)
+    changed = (("recipes", "weak", "epochs"), 7)
+    assert reruns(changed).bring_back() == frozenset()
+    earlier.beside(record_path(two)).write_text("{")
+    assert reruns().bring_back() == {one.spec.path}
+
+
+def test_where_links_cannot_be_made_the_record_is_copied(
+    runs: list[PlannedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError("no hard links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    made_again(runs[0])
+    assert reruns().bring_back() == {runs[0].spec.path}
+    assert record_path(runs[0]).stat().st_nlink == 1

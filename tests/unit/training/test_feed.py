@@ -97,6 +97,55 @@ def test_what_a_pipeline_raises_is_raised_where_its_batch_is_asked_for() -> None
             next(feed)
 
 
+class SlowToEnd:
+    """Batches whose iterator takes until `release` to be freed, as TensorFlow's may."""
+
+    def __init__(self, batches: int, error: Exception | None = None) -> None:
+        self.release, self.freed = threading.Event(), threading.Event()
+        self._left, self._error = batches, error
+
+    def __iter__(self) -> Iterator[Any]:
+        return _Batches(self)
+
+    def next(self) -> Any:
+        if not self._left:
+            raise self._error or StopIteration
+        self._left -= 1
+        return tf.ones([2])
+
+
+class _Batches(Iterator[Any]):
+    def __init__(self, owner: SlowToEnd) -> None:
+        self._owner = owner
+
+    def __next__(self) -> Any:
+        return self._owner.next()
+
+    def __del__(self) -> None:
+        self._owner.release.wait(60)
+        self._owner.freed.set()
+
+
+@pytest.mark.parametrize(("batches", "read"), [(3, 3), (50, 3)], ids=["whole", "in part"])
+def test_nobody_waits_for_an_iterator_that_is_freed(batches: int, read: int) -> None:
+    data = SlowToEnd(batches)
+    with closing(Feed(data, 2, [CPU])) as feed:
+        more = [float(next(feed)[0].more) for _ in range(read)]
+    assert more[-1] == (0 if read == batches else 1)
+    assert not data.freed.is_set()
+    data.release.set()
+    assert data.freed.wait(60)
+
+
+def test_nobody_waits_for_the_iterator_of_a_pipeline_that_fails() -> None:
+    data = SlowToEnd(1, ValueError("no file"))
+    with pytest.raises(ValueError, match="no file"), closing(Feed(data, 2, [CPU])) as feed:
+        next(feed)
+    assert not data.freed.is_set()
+    data.release.set()
+    assert data.freed.wait(60)
+
+
 def test_no_more_is_read_than_is_soon_needed() -> None:
     """An endless pipeline: what a step has taken, a few batches ahead, and no more."""
     read, waits = [], threading.Event()

@@ -32,14 +32,16 @@ OK, STALE, EXCLUDED = "ok", "stale", "excluded"
 _ENDS = ("min", "max", "low", "high")
 COLUMNS = (
     *POINT_AXES,
-    *("devices", "status", "reason", "runs", "replicas", "gradient_bytes", "repetitions"),
+    *("devices", "status", "reason", "runs", "replicas", "steps_per_synchronisation"),
+    *("gradient_bytes", "repetitions"),
     *("all_reduce_time_s", *(f"all_reduce_time_s_{end}" for end in _ENDS)),
     *(f"latency_s{end}" for end in ("", "_min", "_max")),
     *(f"bandwidth_mb_per_s{end}" for end in ("", "_min", "_max")),
     *("fit_misfit_max", "fit_reason"),
     *("step_time_s", "compute_time_s", "step_bound_s", "step_time_over_bound", "record"),
 )
-WHOLE = ("runs", "replicas", "gradient_bytes", "repetitions")
+EXCHANGE = "steps_per_synchronisation"
+WHOLE = ("runs", "replicas", EXCHANGE, "gradient_bytes", "repetitions")
 REASONS = {
     SINGLE: "nothing to communicate: the bound is the computation alone",
     NO_ALL_REDUCE: "the strategy updates parameter servers: an all-reduce is no bound of it",
@@ -55,7 +57,8 @@ NOTES = (
     "by relative errors (loss soft-l1). Both are of the whole operation, not of a link. In "
     "brackets the range of the fits that each leave one size out; fit_misfit_max is the largest "
     "factor between a size's time and the fit's.",
-    "step_bound_s = compute_time_s + all_reduce_time_s: a benchmark without overlap, each part "
+    "step_bound_s = compute_time_s + all_reduce_time_s (over steps_per_synchronisation, where "
+    "replicas exchange less often than in each step): a benchmark without overlap, each part "
     "measured alone. A step below it (step_time_over_bound < 1) overlaps communication with "
     "computation; what a step takes above it is something else: the update of the variables (and "
     "nothing else with a single replica), waiting for the slowest rank of the step, ranks that "
@@ -79,13 +82,18 @@ class Benchmark(NamedTuple):
 def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per point of the comparison; no rows if benchmarks are not enabled."""
     planned = {each.point: each for each in study.manifest.all_reduce_benchmarks}
-    points = study.points if planned else ()
-    rows = [_row(row, planned.get(point_of(row)), study.benchmarks_dir) for row in points]
+    points, folder = study.points if planned else (), study.benchmarks_dir
+    recipes = {run.spec.point: run.spec.recipe for run in study.manifest.runs}
+    steps = {point: recipe.steps_per_synchronisation for point, recipe in recipes.items()}
+    rows = [
+        _row({**row, EXCHANGE: steps.get(point_of(row))}, planned.get(point_of(row)), folder)
+        for row in points
+    ]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(WHOLE, "Int64"))
 
 
 def _row(point: Row, planned: PlannedBenchmark | None, folder: Path) -> Row:
-    names = (*POINT_AXES, "devices", "runs", "replicas", "step_time_s", "compute_time_s")
+    names = (*POINT_AXES, "devices", "runs", "replicas", EXCHANGE, "step_time_s", "compute_time_s")
     row: Row = {name: point[name] if is_known(point[name]) else None for name in names}
     if planned is None:
         return row | {"status": EXCLUDED, "reason": point["reason"]}
@@ -104,16 +112,16 @@ def _row(point: Row, planned: PlannedBenchmark | None, folder: Path) -> Row:
     row |= {"all_reduce_time_s": median(times), "record": str(_path(planned.spec, folder))}
     for end, value in zip(_ENDS, (min(times), max(times), low, high), strict=True):
         row[f"all_reduce_time_s_{end}"] = value
-    return row | _fit(record) | _bound(row, median(times))
+    return row | _fit(record) | _bound(row, median(times) / row[EXCHANGE])
 
 
 def _path(spec: BenchmarkSpec, folder: Path) -> Path:
     return folder / spec.path / benchmark_record.RECORD
 
 
-def read(spec: BenchmarkSpec, folder: Path) -> Benchmark:
-    """What there is of a planned benchmark below `folder`."""
-    path = _path(spec, folder)
+def read(spec: BenchmarkSpec, folder: Path, name: str = benchmark_record.RECORD) -> Benchmark:
+    """What there is of a planned benchmark below `folder`; its record is the file `name`."""
+    path = folder / spec.path / name
     try:
         record = benchmark_record.read(path)
     except run_record.RecordError as error:
@@ -173,14 +181,16 @@ def as_text(table: pd.DataFrame) -> TextTable:
         note = "Not measured: `all_reduce_benchmark.enabled` is false in the configuration."
         return TextTable("Communication", pd.DataFrame(), (note,))
     axes, fixed = naming(table)
-    cells = pd.DataFrame([_cells(row, axes) for row in rows_of(table)], dtype=object)
+    less = bool((table[EXCHANGE] > 1).any())
+    cells = pd.DataFrame([_cells(row, axes, less) for row in rows_of(table)], dtype=object)
     above = f"All points: {fixed}." if fixed else ""
     return TextTable("Communication", cells, NOTES, above)
 
 
-def _cells(row: Row, axes: Sequence[str]) -> dict[str, str]:
+def _cells(row: Row, axes: Sequence[str], exchanges_less: bool) -> dict[str, str]:
     cells = {axis: cell(axis, row) for axis in axes} | {"status": row["status"]}
-    cells |= {name: rounded(row[name], 0) for name in ("replicas", "gradient_bytes")}
+    sizes = ["replicas", *[EXCHANGE] * exchanges_less, "gradient_bytes"]
+    cells |= {name: rounded(row[name], 0) for name in sizes}
     is_interval = is_known(row["all_reduce_time_s_low"])
     ends: tuple[str, str] = ("low", "high") if is_interval else ("min", "max")
     cells["all_reduce_time_s"] = rounded(

@@ -10,6 +10,7 @@ from typing import Any
 
 from tfscaling.files import strict_json
 from tfscaling.records.phases import PHASES, TRAINER_PHASES
+from tfscaling.records.program_results import ENDED, STARTED
 from tfscaling.study.run_spec import RunSpec
 
 #: Event → the phase that it begins, as that which it ends is followed by the next.
@@ -17,6 +18,12 @@ _PHASE_AFTER = {
     PHASES[name].event: PHASES[after].label
     for name, after in itertools.pairwise(TRAINER_PHASES)
     if PHASES[name].event
+}
+#: The same of a user's program, of which a rank sees the start, and its steps if it tells them.
+_PHASE_OF_PROGRAM_AFTER = {
+    STARTED: PHASES["program_time_s"].label,
+    "steps": PHASES["train_time_s"].label,
+    ENDED: PHASES["teardown_time_s"].label,
 }
 
 
@@ -98,7 +105,8 @@ class RunProgress:
         kind, time_s = event["event"], float(event["time_s"])
         if self.started_s is None:
             self.started_s = time_s
-        self.phase = _PHASE_AFTER.get(kind, self.phase)
+        phase_after = _PHASE_OF_PROGRAM_AFTER if self.spec.recipe.program else _PHASE_AFTER
+        self.phase = phase_after.get(kind, self.phase)
         if kind == "data" and event.get("train_examples"):
             examples = event["train_examples"]
             self._steps_per_epoch = math.ceil(examples / self.spec.global_batch_size)

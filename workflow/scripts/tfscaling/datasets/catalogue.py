@@ -19,6 +19,7 @@ import numpy as np
 from tfscaling.datasets import cifar10, downloads, idx, npz, pipelines, synthetic
 from tfscaling.datasets.npz import Nest as Nest
 from tfscaling.files import atomic
+from tfscaling.records import tracebacks
 from tfscaling.records.prepared_data import SHA256, DatasetFacts, Examples
 from tfscaling.records.run_record import write_json
 from tfscaling.study import user_code, user_source
@@ -262,7 +263,7 @@ def fetch(
                     f"the arrays have the SHA-256 {checksum}, the published ones {dataset.sha256}"
                 )
         except Exception as error:
-            failures.append(f"{source}: {type(error).__name__}: {error}")
+            failures.append(f"{source}: {tracebacks.sentence(error, Path.cwd())}")
             continue
         facts = DatasetFacts(
             dataset=output.stem,
@@ -284,7 +285,8 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Giv
         facts = pipelines.prepare(name, output.stem, output, parameters)
     except Exception as error:
         traceback.print_exc()
-        raise DatasetError(f"files of {name}: {type(error).__name__}: {error}") from error
+        words = tracebacks.sentence(error, Path.cwd())
+        raise DatasetError(f"files of {name}: {words}") from error
     write_json(provenance, msgspec.structs.replace(facts, user_code=code))
     _write(output, {}, facts.sha256)
     return facts.source

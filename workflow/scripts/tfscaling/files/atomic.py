@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,20 @@ def whole(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def link(source: Path, path: Path) -> None:
+    """Give the file a second name, whole or not at all; its time of change is the same.
+
+    A copy where the file system has no hard links. Raises FileNotFoundError if there is no file.
+    """
+    with whole(path) as temporary:
+        try:
+            os.link(source, temporary)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            shutil.copy2(source, temporary)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -112,7 +112,7 @@ class Attempt:
 
     def fail(self, spec: JobSpec, cause: Cause) -> NoReturn:
         """Say the cause, leave failure.json with it, and end with exit status 1."""
-        print(f"FAILED: {cause.kind}: {cause.message}", file=sys.stderr)
+        print(f"FAILED: {cause.sentence}", file=sys.stderr)
         print("\n".join(f"    {line}" for line in cause.last_lines), file=sys.stderr)
         failure = FailureReport(
             axes=spec.axes,

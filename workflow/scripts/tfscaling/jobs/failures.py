@@ -14,10 +14,12 @@ import traceback
 from collections.abc import Mapping, Set
 from pathlib import Path
 
+import msgspec
+
 from tfscaling.jobs.launchers import rank_log
 from tfscaling.records import events
 from tfscaling.records.events import Event
-from tfscaling.records.failure_report import Cause, Kind
+from tfscaling.records.failure_report import Cause, Kind, UserLine
 
 _LAST_LINES = 30
 #: Errors of a rank whose peer is gone: of TensorFlow's collectives, coordinator and servers, and of
@@ -83,10 +85,18 @@ def find_cause(
     if complaint is not None:
         text = _words(failed[complaint])
         kind: Kind = "program_failed" if failed[complaint].get("of_program") else "rank_failed"
-        return _details(folder, kind, complaint, exits, text, seen)
+        cause = _details(folder, kind, complaint, exits, text, seen)
+        return _blaming(cause, failed[complaint])
     lines = last_lines(folder / "srun.log")
     text = lines[-1] if lines else "the launcher's command failed without a message"
     return Cause(kind="launch_failed", message=text, last_lines=lines)
+
+
+def _blaming(cause: Cause, failed: Event) -> Cause:
+    """The cause with the rank's exception, and the line of the user's code if it raised it."""
+    place = failed.get("place") if not _is_about_a_peer(failed) else None
+    line = None if place is None else msgspec.convert(place, UserLine)
+    return msgspec.structs.replace(cause, error=failed["error"], place=line)
 
 
 def _is_about_a_peer(failed: Event) -> bool:
@@ -146,6 +156,7 @@ def _details(
         rank=rank,
         host=lines[0].get("host"),
         exit_code=exits.get(rank),
+        log=str(rank_log(folder, rank)),
         reached=lines[-1].get("event"),
         last_lines=last_lines(rank_log(folder, rank)),
     )

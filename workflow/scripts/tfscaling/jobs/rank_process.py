@@ -21,7 +21,7 @@ from tfscaling.cluster.resolver import Cluster
 from tfscaling.cluster.slurm_environment import gpus_given
 from tfscaling.jobs import heartbeat, host_facts, rank_files
 from tfscaling.jobs.heartbeat import Usage
-from tfscaling.records import clock
+from tfscaling.records import clock, tracebacks
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Rank
 from tfscaling.records.run_record import write_json
@@ -128,14 +128,20 @@ def process(
         print(error, file=sys.stderr)
         sys.exit(error.status)
     except Exception as error:
-        events.add("failed", error=type(error).__name__, message=str(error)[:2000])
+        blamed = tracebacks.of_exception(error, Path.cwd())
+        if blamed is None:
+            events.add("failed", error=type(error).__name__, message=str(error)[:2000])
+        else:
+            words = blamed.error.removeprefix(f"{blamed.name}: ")
+            place = msgspec.to_builtins(blamed.place)
+            events.add("failed", error=blamed.name, message=words, place=place)
         raise
     write_json(rank_files.report_path(folder, cluster.rank), report)
     events.add("end")
     sys.stdout.flush()
-    if len(spec.jobs) > 1:
-        # TensorFlow's servers and coordinator have no shutdown; their threads outlive main
-        os._exit(0)
+    # TensorFlow's servers and coordinator have no shutdown, and iterators that are being freed may
+    # wait for a minute; their threads outlive main
+    os._exit(0)
 
 
 def _end_alone(events: EventLog) -> None:

@@ -26,7 +26,6 @@ from tfscaling.jobs import (
     heartbeat,
     program_environment,
     rank_files,
-    tracebacks,
 )
 from tfscaling.jobs.heartbeat import Usage
 from tfscaling.jobs.launchers import rank_log
@@ -39,6 +38,7 @@ from tfscaling.records import (
     observed_tensorboard,
     prepared_data,
     program_results,
+    tracebacks,
 )
 from tfscaling.records.events import EventLog
 from tfscaling.records.observations import ObservationError, Observed
@@ -213,10 +213,10 @@ class UserProgram:
         text = f"the program was {ended}" if code < 0 else f"the program ended with {ended}"
         name, blamed = ended, tracebacks.last(lines, Path.cwd())
         if self._hung:
-            place = blamed.where if blamed and blamed.error.startswith("Fatal") else ""
+            place = str(blamed.place) if blamed and blamed.error.startswith("Fatal") else ""
             return WorkFailedError(hangs.HUNG, place, 1)
         if blamed is not None:
-            name, text = blamed.name, f"{text}, {blamed.where}: {blamed.error}"
+            name, text = blamed.name, f"{text}, {blamed.place}: {blamed.error}"
         elif said := next((line for line in reversed(lines) if line), ""):
             text = f"{text}; its last line: {said[:300]}"
         return WorkFailedError(name, f"{text}; log: {log}", code if code > 0 else 128 - code)

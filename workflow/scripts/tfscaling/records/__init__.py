@@ -8,6 +8,7 @@ __all__ = [
     "benchmark_record",
     "checks",
     "clock",
+    "earlier",
     "events",
     "failure_report",
     "metrics",
@@ -27,4 +28,5 @@ __all__ = [
     "run_states",
     "staleness",
     "tensorboard_scalars",
+    "tracebacks",
 ]

@@ -23,6 +23,17 @@ Kind = Literal[
 ]
 
 
+class UserLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of the user's code; `file` is relative to the project folder if it lies there."""
+
+    file: str
+    line: int
+    function: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
+
+
 class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a job failed."""
 
@@ -31,6 +42,11 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rank: Annotated[int | None, Meta(description="The first rank that failed, if one did.")] = None
     host: str | None = None
     exit_code: Annotated[int | None, Meta(description="Negative: the signal.")] = None
+    error: Annotated[str | None, Meta(description="The exception's class.")] = None
+    place: Annotated[
+        UserLine | None, Meta(description="Where in the user's code it was raised, if it was.")
+    ] = None
+    log: Annotated[str | None, Meta(description="The rank's log, which has the traceback.")] = None
     reached: Annotated[str | None, Meta(description="The rank's last event.")] = None
     last_lines: Annotated[tuple[str, ...], Meta(description="The end of the rank's log.")] = ()
 
@@ -38,7 +54,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def sentence(self) -> str:
         """The cause as tables and the console have it."""
         where = "" if self.rank is None else f"rank {self.rank} on {self.host}: "
-        return f"{self.kind}: {where}{self.message}"
+        line = "" if self.place is None else f"{self.place}: "
+        log = f"; log: {self.log}" if self.log and self.log not in self.message else ""
+        return f"{self.kind}: {where}{line}{self.message}{log}"
 
 
 class FailureReport(msgspec.Struct, frozen=True, kw_only=True):

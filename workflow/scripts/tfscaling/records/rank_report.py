@@ -166,6 +166,9 @@ class Epoch(
 class Execution(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive steps of an epoch in one call of a compiled function.
 
+    Where replicas average their weights every few steps, all steps up to and with an average; only
+    the very first call stands alone.
+
     `duration_s` includes `input_wait_s`, how long this rank waited for a pipeline's batch.
     """
 

@@ -72,6 +72,13 @@ class Derived(Place, frozen=True, kw_only=True):
     steps_per_epoch: Annotated[
         Positive | None, Meta(description="Null if a user's program does not tell.")
     ]
+    synchronisations_per_epoch: Annotated[
+        int | None,
+        Meta(
+            description="How often the replicas exchange gradients or weights in an epoch; null "
+            "with parameter servers, of a user's program, and in records of before."
+        ),
+    ] = None
 
 
 class Computation(Part, frozen=True, kw_only=True):

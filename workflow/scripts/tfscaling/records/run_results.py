@@ -243,6 +243,7 @@ def build(
             per_replica_batch_size=spec.per_replica_batch_size,
             global_batch_size=spec.global_batch_size,
             steps_per_epoch=steps,
+            synchronisations_per_epoch=_synchronisations(spec, steps),
         ),
         parameters=spec.parameters,
         parameters_hash=spec.parameters_hash,
@@ -256,6 +257,13 @@ def build(
         validity=validity,
     )
     return run_record.checked(record, run_record.RECORD)
+
+
+def _synchronisations(spec: RunSpec, steps: int | None) -> int | None:
+    """Exchanges between the replicas in an epoch of so many steps."""
+    if spec.recipe.program or steps is None or len(spec.jobs) > 1:
+        return None
+    return -(-steps // spec.recipe.steps_per_synchronisation) if spec.replicas > 1 else 0
 
 
 #: What of a report is in the record.

@@ -7,15 +7,18 @@ folder now; a change of it reruns nothing by itself.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tfscaling.records import prepared_data, run_record
+from tfscaling.records import earlier, prepared_data, run_record
 from tfscaling.records.run_record import PreparedData, RunRecord
 from tfscaling.records.run_states import RERUN_STALE
 from tfscaling.study import run_spec, user_source
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.study.user_source import Checksums, Code
+
+_EARLIER = f"{earlier.PREFIX}{run_record.RECORD}"
 
 
 def other_parameters(spec: RunSpec, record: RunRecord) -> str:
@@ -57,11 +60,11 @@ def now(code: Code, folder: Path) -> Checksums:
     return code.checksums()
 
 
-def stale(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
-    """The folders below `runs_dir` of the runs whose record is stale."""
+def stale(specs: Iterable[RunSpec], runs_dir: Path, name: str = run_record.RECORD) -> set[str]:
+    """The folders below `runs_dir` of the runs whose record, the file `name`, is stale."""
     found, paths = set(), []
     data: list[PreparedData | None] = []
-    for spec, record in _records(specs, runs_dir):
+    for spec, record in _records(specs, runs_dir, name):
         paths.append(spec.path)
         if record and (other_parameters(spec, record) or other_code(spec, record)):
             found.add(spec.path)
@@ -70,6 +73,24 @@ def stale(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
             data.append(record.environment.dataset if record else None)
     others = prepared_data.other_data(data, prepared_data.folder_beside(runs_dir))
     return found | {path for path, other in zip(paths, others, strict=True) if other}
+
+
+def to_bring_back(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
+    """The folders of the runs that have no record, and an earlier one which is not stale.
+
+    They were to be made again, and no new run is whole.
+    """
+    lost = [
+        spec
+        for spec in specs
+        # thousands of runs: no more than a look at the file system for each
+        if os.path.exists(f"{runs_dir}/{spec.path}/{_EARLIER}")
+        and not os.path.exists(f"{runs_dir}/{spec.path}/{run_record.RECORD}")
+    ]
+    if not lost:
+        return set()
+    readable = {spec.path for spec, record in _records(lost, runs_dir, _EARLIER) if record}
+    return readable - stale(lost, runs_dir, _EARLIER)
 
 
 def to_make(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
@@ -82,10 +103,10 @@ def to_make(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
 
 
 def _records(
-    specs: Iterable[RunSpec], runs_dir: Path
+    specs: Iterable[RunSpec], runs_dir: Path, name: str = run_record.RECORD
 ) -> Iterator[tuple[RunSpec, RunRecord | None]]:
     for spec in specs:
         try:
-            yield spec, run_record.read(runs_dir / spec.path / run_record.RECORD)
+            yield spec, run_record.read(runs_dir / spec.path / name)
         except run_record.RecordError:
             yield spec, None

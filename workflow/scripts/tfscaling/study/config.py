@@ -456,6 +456,25 @@ class Recipe(Keys, frozen=True, kw_only=True):
             "the loss of held-out examples has their labels as they are."
         ),
     ] = 0.0
+    accumulate_steps: Annotated[
+        int,
+        Meta(ge=1, le=1000),
+        about(
+            "A replica computes its batch of a step in so many equal parts, one after the other, "
+            "and sums their gradients before the replicas exchange them: one update and one "
+            "synchronisation per step, in the memory of a part.",
+            "parts",
+        ),
+    ] = 1
+    average_every: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
+        about(
+            "Local SGD: each replica updates weights of its own by its own gradients, and after "
+            "every so many steps and at the end of each epoch the replicas take the mean of their "
+            "weights. null exchanges gradients in every step.",
+            "steps",
+        ),
+    ] = None
     epochs: Annotated[
         int,
         Meta(ge=1, le=1_000_000),
@@ -623,6 +642,11 @@ class Recipe(Keys, frozen=True, kw_only=True):
             nesterov=self.nesterov or None,
             weight_decay=self.weight_decay or None,
         )
+
+    @property
+    def steps_per_synchronisation(self) -> int:
+        """Steps from one exchange between the replicas to the next."""
+        return self.average_every or 1
 
     @property
     def has_schedule(self) -> bool:

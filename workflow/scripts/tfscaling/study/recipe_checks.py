@@ -5,7 +5,7 @@ Raises ConfigError with the key and what is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -30,6 +30,9 @@ def check(config: Config, sources: Sources = ()) -> None:
             rule = f"allowed: less than epochs, {recipe.epochs}"
             where = ["recipes", name, "warmup_epochs"]
             raise ConfigError(problem(where, recipe.warmup_epochs, rule, sources))
+        for key, allowed in _wrong_averaging(recipe):
+            where = ["recipes", name, key]
+            raise ConfigError(problem(where, getattr(recipe, key), allowed, sources))
         for key, values in recipe.parameter_axes.items():
             path = ["recipes", name, "parameters", key]
             if unnameable := [value for value in values if not variants.is_nameable(value)]:
@@ -39,6 +42,21 @@ def check(config: Config, sources: Sources = ()) -> None:
                 rule = "allowed: each value once, as it is written in names"
                 raise ConfigError(problem(path, values, rule, sources))
     _check_qualities(config, sources)
+
+
+def _wrong_averaging(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """(key, what is allowed) of what cannot be where each replica has weights of its own."""
+    every, steps = recipe.average_every, recipe.steps_per_execution
+    if every is None:
+        return
+    if every % steps:
+        yield "average_every", f"allowed: a multiple of steps_per_execution, {steps}"
+    if recipe.precision == "mixed_float16":
+        rule = "replicas would skip different updates with average_every"
+        yield "precision", f"{rule}; allowed: float32, mixed_bfloat16"
+    if recipe.attribution:
+        rule = "most steps have no communication with average_every"
+        yield "attribution", f"{rule}; allowed: false"
 
 
 def _check_qualities(config: Config, sources: Sources) -> None:
@@ -126,6 +144,13 @@ def check_pipeline(
             f"strategy {coordinated[0]} has parameter servers, without which no step can be made; "
             "allowed: single, mirrored, multi_worker_mirrored",
         )
+    for key in ("accumulate_steps", "average_every"):
+        if getattr(recipe, key) not in (None, 1) and coordinated:
+            refuse(
+                key,
+                f"strategy {coordinated[0]} has parameter servers, with which workers hold no "
+                "weights; allowed: leave it out",
+            )
     if not user_code.is_pipeline(data.dataset):
         if recipe.steps_per_epoch is not None:
             refuse("steps_per_epoch", "only of a dataset whose function has an argument `context`")
@@ -143,6 +168,12 @@ def check_pipeline(
             "warmup_epochs" if recipe.warmup_epochs else "decay",
             f"the pipeline {data.dataset} does not tell how many steps an epoch has; give "
             "steps_per_epoch, or leave it out",
+        )
+    if recipe.average_every is not None:
+        refuse(
+            "average_every",
+            f"workers tell each other in every step whether the pipeline {data.dataset} has more; "
+            f"allowed: null, or {of_arrays}",
         )
     if recipe.steps_per_execution > 1:
         refuse("steps_per_execution", "allowed: 1, because each step's wait for input is measured")

@@ -9,6 +9,18 @@ from pathlib import Path
 from tfscaling.records import failure_report, run_record
 from tfscaling.sweep.sweep_jobs import Job
 
+#: Exceptions that another attempt may not meet, also in a user's code.
+_MAY_PASS = {
+    *("OSError", "IOError", "PermissionError", "FileNotFoundError", "BlockingIOError"),
+    *(
+        "InterruptedError",
+        "MemoryError",
+        "ResourceExhaustedError",
+        "NotFoundError",
+        "DataLossError",
+    ),
+}
+
 
 class NoRetries(logging.Handler):
     """Hears of failed jobs in Snakemake's log before these are tried again; `jobs` gives all."""
@@ -27,11 +39,19 @@ class NoRetries(logging.Handler):
 
 
 def is_lasting(record: Path) -> bool:
-    """Whether the run that was to leave this record failed for missing GPUs."""
+    """Whether the run that was to leave this record failed for missing GPUs, or in user code.
+
+    A user's function that raises does so again; not so for what a file or a connection may do.
+    """
     if record.name != run_record.RECORD:
         return False
     try:
         failure = failure_report.read(record.parent)
     except run_record.RecordError:
         return False
-    return failure is not None and failure.cause.message.startswith("DeviceError: ")
+    if failure is None:
+        return False
+    cause = failure.cause
+    return cause.error == "DeviceError" or (
+        cause.place is not None and cause.error not in _MAY_PASS
+    )

@@ -1,13 +1,16 @@
-"""What is made again although it is there: stale runs and benchmarks, data of changed code."""
+"""What is made again although it is there: stale runs and benchmarks, data of changed code.
+
+And what is there again without being made: records of runs that were to be made again, and failed.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfscaling.records import prepared_data, staleness
+from tfscaling.records import earlier, prepared_data, run_record, staleness
 from tfscaling.study import user_source, variants
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import PlannedRun
@@ -31,6 +34,59 @@ class Reruns:
     benchmarks: Mapping[str, BenchmarkSpec]
     results: Path
 
+    def bring_back(self) -> frozenset[str]:
+        """Put earlier records that count again in their places, once; their folders.
+
+        What was to replace them failed or was cut off, and parameters, code and data are those that
+        they are of.
+        """
+        return self._brought_back
+
+    def keep_earlier(self, to_do: Collection[str]) -> None:
+        """Keep the records that the jobs to do, by these outputs, replace; and no others.
+
+        With them those of extra repeats: whether they are to do is known when the others are made.
+        """
+        for path, run in self.runs.items():
+            may_be_to_do = run.extra_repeat and bool(to_do)
+            self._keep(self.results / "runs" / path / run_record.RECORD, to_do, may_be_to_do)
+        for path in self.benchmarks:
+            self._keep(self._benchmark(path), to_do)
+
+    @staticmethod
+    def _keep(record: Path, to_do: Collection[str], may_be_to_do: bool = False) -> None:
+        if may_be_to_do or str(record) in to_do:
+            earlier.keep(record)
+        elif record.exists():
+            earlier.drop(record)
+
+    @functools.cached_property
+    def _brought_back(self) -> frozenset[str]:
+        specs = [run.spec for run in self.runs.values()]
+        runs = staleness.to_bring_back(specs, self.results / "runs")
+        for path in runs:
+            earlier.bring_back(self.results / "runs" / path / run_record.RECORD)
+        benchmarks = set(filter(self._is_benchmark_to_bring_back, self.benchmarks))
+        for path in benchmarks:
+            earlier.bring_back(self._benchmark(path))
+        return frozenset(runs | benchmarks)
+
+    def _benchmark(self, path: str) -> Path:
+        from tfscaling.records import benchmark_record  # not for each dry-run
+
+        return self.results / "all_reduce" / path / benchmark_record.RECORD
+
+    def _is_benchmark_to_bring_back(self, path: str) -> bool:
+        record = self._benchmark(path)
+        if record.exists() or not earlier.beside(record).exists():
+            return False
+        from tfscaling.analysis import communication  # loads pandas
+
+        found = communication.read(
+            self.benchmarks[path], self.results / "all_reduce", earlier.beside(record).name
+        )
+        return found.status == communication.OK
+
     def is_stale(self, path: str) -> bool:
         """Whether the run is to be made again because its record is stale, by `rerun: stale`."""
         return self._makes_stale and path in self._stale_runs
@@ -53,6 +109,7 @@ class Reruns:
     @functools.cached_property
     def runs_of_changed_data(self) -> frozenset[str]:
         """Folders of the runs to make whose prepared data is of earlier code of the user's."""
+        self.bring_back()
         due = list(self._due_on_changed_data())
         made = self._stale_runs if self._makes_stale else frozenset()
         made |= staleness.to_make(due, self.results / "runs")
@@ -64,6 +121,7 @@ class Reruns:
 
     @functools.cached_property
     def _stale_runs(self) -> frozenset[str]:
+        self.bring_back()
         specs = [run.spec for run in self.runs.values()]
         return frozenset(staleness.stale(specs, self.results / "runs"))
 

@@ -52,6 +52,10 @@ class SweepStart:
         # a run that failed for what another attempt would not change is not tried again
         logger.addHandler(lasting_failures.NoRetries(self.jobs.to_do))
 
+    def keep_earlier(self) -> None:
+        """Keep the records that jobs to do replace, which Snakemake is about to remove."""
+        self.reruns.keep_earlier(self.jobs.specs.keys() & set(self.jobs.outputs_to_do()))
+
     def beyond_budget(self) -> str:
         """Why the runs still to do exceed the budget, or a batch the prepared data, or ""."""
         from tfscaling.sweep import costed_plan

@@ -246,7 +246,7 @@ DESCRIPTION = (
 
 def schema() -> Schema:
     """The schema, with a property for each column of comparison.csv in its order."""
-    properties = {name: _property(column(name)) for name in comparison.COLUMNS}
+    properties = {name: property_of(column(name)) for name in names()}
     return {
         "title": "comparison",
         "description": DESCRIPTION,
@@ -255,6 +255,11 @@ def schema() -> Schema:
         "required": list(properties),
         "properties": properties,
     }
+
+
+def names() -> tuple[str, ...]:
+    """The columns of comparison.csv, in their order."""
+    return tuple(comparison.COLUMNS)
 
 
 def column(name: str) -> Column:
@@ -278,5 +283,6 @@ def _rules(name: str, metric: Metric) -> Schema:
     return {**NUMBER, "minimum": 0}
 
 
-def _property(described: Column) -> Schema:
+def property_of(described: Column) -> Schema:
+    """The rules of a column's values, with what it says."""
     return {"description": described.description, "unit": described.unit, **described.rules}

@@ -145,11 +145,9 @@ def _said(name: str, row: pd.Series) -> str:
     """What a column of names says of a row, such as "recipe small" or "1 task per node"."""
     if name in NAMING:
         return "recipe " * (name == "recipe") + axis_text(_axis(name), row)
-    return (
-        f"{row[name]} scaling"
-        if name == "batch_scaling"
-        else f"{name.replace('_', ' ')} {row[name]}"
-    )
+    if name == "batch_scaling":
+        return f"{row[name]} scaling"
+    return f"{name.replace('_', ' ')} {row[name]}"
 
 
 def _axis(name: str) -> str:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from tfscaling.records import (
+    earlier,
     failure_report,
     prepared_data,
     quality,
@@ -169,13 +170,42 @@ def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> 
     except run_record.RecordError as error:
         return _Run({**row, "status": RunState.FAILED, "reason": str(error)})
     if record is None:
-        return _Run(row | why_no_record(path.parent)._asdict())
+        return _without_record(run, path, targets)
     if reason := staleness.other_parameters(run.spec, record):
         return _Run({**row, "status": RunState.STALE, "reason": reason})
     if reason := staleness.other_code(run.spec, record):
         return _Run({**row, "status": RunState.STALE, "reason": reason, "record": str(path)})
+    return _with_record(run, record, path, targets)
+
+
+def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -> _Run:
+    """Why there is no record; what of an earlier one counts until the run is made again."""
+    row, kept, why = _planned_row(run), earlier.beside(path), why_no_record(path.parent)
+    try:
+        record = run_record.read(kept)
+    except run_record.RecordError:
+        record = None
+    if record is None:
+        return _Run(row | why._asdict())
+    attempts = f"to replace attempt {record.attempt}, kept as {kept.name}: {why.reason}"
+    of_other = staleness.other_parameters(run.spec, record)
+    if reason := of_other or staleness.other_code(run.spec, record):
+        reason = f"{attempts}; attempt {record.attempt} was {reason}"
+        return _Run({**row, "status": RunState.STALE, "reason": reason})
+    return _with_record(run, record, kept, targets, (f"it was made again, {attempts}",))
+
+
+def _with_record(
+    run: PlannedRun,
+    record: RunRecord,
+    path: Path,
+    targets: Mapping[str, float],
+    notes: Sequence[str] = (),
+) -> _Run:
+    """The row of a run whose record is of what is planned; `notes` are warnings besides its own."""
+    row = _planned_row(run)
     row |= {"status": record.validity.status, "reason": record.validity.reason}
-    warnings = list(record.warnings)
+    warnings = [*notes, *record.warnings]
     row |= {"attempt": record.attempt, **environments.of(record), "record": str(path)}
     row["wall_time_s"] = record.phases.wall_time_s
     row["examples_trained"] = record.metrics.examples_trained

@@ -114,15 +114,21 @@ class Trainer(AllReduceLoop):
         tf = self.tf
         steps, chunk = len(order), self.recipe.steps_per_execution
         indices = tf.constant(order)
+        begun, duration_s = 0, 0.0
         for start in range(0, steps, chunk):
             end = min(start + chunk, steps)
             start_s = time.perf_counter()
             self._fetch(
                 self._execute(indices, tf.constant(start), tf.constant(end), *self.train_data)
             )
-            duration_s = time.perf_counter() - start_s
-            result.steps.append(Execution(epoch, start, end - start, duration_s))
-            self._note(events, result, epoch, end)
+            is_whole = self._exchanged(end, steps) or not result.steps
+            duration_s += time.perf_counter() - start_s
+            if is_whole:
+                result.steps.append(Execution(epoch, begun, end - begun, duration_s))
+                self._note(events, result, epoch, end)
+                begun, duration_s = end, 0.0
+            else:
+                self._sign_of_life(events, epoch, end)
 
     def _batches_with_input(self) -> AbstractContextManager[Iterator[Any]]:
         return nullcontext(self._batches_without_input())

@@ -11,7 +11,12 @@ from typing import Any
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import AttributionRound
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training import attribution_rounds, replica_state, user_model
+from tfscaling.training import (
+    attribution_rounds,
+    fewer_synchronisations,
+    replica_state,
+    user_model,
+)
 from tfscaling.training.loop import (
     Measured,
     TrainingLoop,
@@ -37,6 +42,7 @@ class AllReduceLoop(TrainingLoop):
     def __init__(self, strategy: Any, spec: RunSpec) -> None:
         super().__init__(strategy, strategy.num_replicas_in_sync, spec)
         self._average_call = compiled(self._average_statistics)
+        self._average_weights_call = compiled(self._average_weights)
         self._sum_call = compiled(self._sum_totals)
         self._mean_call = compiled(self._mean)
         self._states_call = compiled(self._own_states)
@@ -61,6 +67,7 @@ class AllReduceLoop(TrainingLoop):
             self.model = build_model()
             self.own: OwnStep | None = None
             if user_model.trains_itself(self.model, self.recipe):
+                user_model.check_synchronisations(self.recipe)
                 user_model.compile_as_asked(
                     self.model, self.recipe, self.replicas, self.updates_per_epoch
                 )
@@ -70,6 +77,8 @@ class AllReduceLoop(TrainingLoop):
                 user_model.check_classifier(self.model, problem_of_labels())
                 self.optimizer = make_optimizer(self.recipe, self.replicas, self.updates_per_epoch)
                 self.optimizer.build(self.model.trainable_variables)
+                if self.recipe.average_every is not None:
+                    fewer_synchronisations.update_alone(self.optimizer)
             # loss, correct answers and examples of this replica since the start of the epoch
             self.totals = tf.Variable(
                 [0.0, 0.0, 0.0],
@@ -79,6 +88,12 @@ class AllReduceLoop(TrainingLoop):
                 aggregation=tf.VariableAggregation.SUM,
             )
         compiled(self._seed_replicas)()
+        if self._averages_weights:
+            self._average_weights_call.get_concrete_function()  # traced here, not in a step
+
+    @property
+    def _averages_weights(self) -> bool:
+        return self.recipe.average_every is not None and self.replicas > 1
 
     def _seed_replicas(self) -> None:
         """Give each replica random numbers of its own, by its number: dropout draws other masks."""
@@ -97,6 +112,22 @@ class AllReduceLoop(TrainingLoop):
 
         `examples` is the number of examples of the global batch that count.
         """
+        count = self.recipe.accumulate_steps
+        if count == 1:
+            return self._gradients_of_part(batch, weights, examples)
+        loss, done = 0.0, None
+        total: list[Any] | None = None
+        for part in fewer_synchronisations.parts_of((batch, weights), count):
+            own_batch, own_weights = part(done)
+            own_loss, gradients = self._gradients_of_part(own_batch, own_weights, examples)
+            total = fewer_synchronisations.summed(total, gradients)
+            loss += own_loss
+            # the gradient that the backward pass makes last
+            done = next(gradient for gradient in total if gradient is not None)
+        assert total is not None
+        return loss, total
+
+    def _gradients_of_part(self, batch: Any, weights: Any, examples: Any) -> tuple[Any, list[Any]]:
         x, answers = batch
         with self.tf.GradientTape() as tape:
             sums = self._forward(x, answers, weights, training=True)
@@ -137,6 +168,9 @@ class AllReduceLoop(TrainingLoop):
         if self.own is not None:
             self.own.train(batch, self._counting(weights), examples)
             return self._progress()
+        if self.recipe.average_every is not None:
+            # the mean of the replicas' weights is then that of their gradients
+            examples = self.tf.cast(examples, self.tf.float32) / self.replicas
         loss, gradients = self._gradients(batch, weights, examples)
         if self.replicas > 1 and self.recipe.precision == "mixed_float16":
             gradients = self._agreed(gradients)
@@ -189,6 +223,22 @@ class AllReduceLoop(TrainingLoop):
 
         if own:
             self.strategy.run(replica)
+
+    def _average_weights(self) -> Any:
+        return fewer_synchronisations.average(self.strategy, self.model.trainable_variables)
+
+    def _exchanged(self, done: int, steps: int) -> bool:
+        """Whether all replicas have the same weights after `done` of `steps` steps of an epoch.
+
+        Those that have weights of their own take their mean where that is due. To be called after
+        the steps of each execution.
+        """
+        if not self._averages_weights:
+            return True
+        is_due = done % self.recipe.steps_per_synchronisation == 0 or done == steps
+        if is_due:
+            self._fetch(self._average_weights_call())
+        return is_due
 
     def _sum_totals(self) -> Any:
         totals = self.strategy.run(self.totals.read_value)

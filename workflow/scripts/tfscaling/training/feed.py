@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ class Feed:
         self._dataset, self._batch, self._devices = dataset, batch, devices
         self._size = batch * len(devices)
         self._ready: queue.Queue[list[Fed] | Exception] = queue.Queue(PREFETCHED)
-        self._closed = threading.Event()
+        self._closed, self._ended = threading.Event(), threading.Event()
         self._last: list[Fed] | None = None
         self._thread = threading.Thread(target=self._fill, daemon=True)
         self._thread.start()
@@ -66,16 +67,23 @@ class Feed:
         return self._last
 
     def close(self) -> None:
-        """End the thread that fetches."""
+        """Fetch no more; returns when no batch is being made."""
         self._closed.set()
-        self._thread.join()
+        self._ended.wait()
 
     def _fill(self) -> None:
+        # TensorFlow 2.21 waits for up to a minute when an iterator is freed: a wake-up of its
+        # autotuner gets lost. So this thread frees it, when all batches are fetched.
+        iterator = None
         try:
-            for item in self._items():
+            iterator = iter(self._dataset)
+            for item in self._items(iterator):
                 self._put(item)
         except Exception as error:
+            traceback.clear_frames(error.__traceback__)  # they would keep the iterator
             self._put(error)
+        self._ended.set()
+        del iterator
 
     def _put(self, item: list[Fed] | Exception) -> None:
         while not self._closed.is_set():
@@ -83,12 +91,12 @@ class Feed:
                 self._ready.put(item, timeout=_POLL_S)
                 return
 
-    def _items(self) -> Iterator[list[Fed]]:
+    def _items(self, batches: Iterator[Any]) -> Iterator[list[Fed]]:
         import tensorflow as tf
 
         waiting: tuple[Any, int] | None = None
         is_first = True
-        for batch in self._dataset:
+        for batch in batches:
             if self._closed.is_set():
                 return
             examples = self._examples(batch)

@@ -128,6 +128,17 @@ def problem_of_labels(arrays: Arrays) -> str | None:
     return None
 
 
+def check_synchronisations(recipe: Recipe) -> None:
+    """Raise ModelError if a model that trains itself is to exchange less often."""
+    for key in ("accumulate_steps", "average_every"):
+        if getattr(recipe, key) not in (None, 1):
+            raise ModelError(
+                f"the model trains itself by its own step, which the recipe's {key} cannot "
+                "change: leave it out, or let the recipe's `loss` be "
+                "sparse_categorical_crossentropy"
+            )
+
+
 def compile_as_asked(
     model: Any, recipe: Recipe, replicas: int, updates_per_epoch: int | None = None
 ) -> None:

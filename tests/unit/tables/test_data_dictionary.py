@@ -1,0 +1,90 @@
+"""The data dictionary is true of the tables that the workflow writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import generator
+import pandas as pd
+import pyarrow.parquet
+import pytest
+from builders import write_failure
+from jsonschema import Draft202012Validator
+from rows import planned_of, tables_of
+from tfscaling.tables import comparison, data_dictionary, runs_table
+from tfscaling.tables.comparison_schema import Column, property_of
+from tfscaling.tables.table_rows import is_known
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Runs and epochs: most runs have a record, one failed, one is missing."""
+    planned = planned_of({"repeats": 3}, usd_per_node_hour=2.0, price_date="2026", price_source="x")
+    generator.write_records(planned.runs, tmp_path / "runs")
+    failed, missing = planned.runs[:2]
+    for run in (failed, missing):
+        (tmp_path / "runs" / run.spec.path / "run.json").unlink()
+    write_failure(tmp_path / "runs", failed)
+    return tables_of(planned, tmp_path / "runs")
+
+
+def check(table: pd.DataFrame, columns: Mapping[str, Column]) -> None:
+    """Each row as a file has it is one that the dictionary describes."""
+    assert list(table.columns) == list(columns)
+    validator = Draft202012Validator(
+        {"properties": {name: property_of(column) for name, column in columns.items()}}
+    )
+    rows = json.loads(table.to_json(orient="records"))
+    assert rows
+    for row in rows:
+        assert list(validator.iter_errors(row)) == []
+
+
+def test_every_row_is_one_that_the_dictionary_describes(
+    tables: tuple[pd.DataFrame, pd.DataFrame],
+) -> None:
+    runs, epochs = tables
+    assert set(runs["status"]) == {"ok", "failed", "missing"}
+    check(runs, data_dictionary.of_runs())
+    check(epochs, data_dictionary.of_epochs())
+
+
+def test_types_in_parquet_do_not_depend_on_the_values(
+    tables: tuple[pd.DataFrame, pd.DataFrame], tmp_path: Path
+) -> None:
+    runs, _ = tables
+    for name, rows in {"all": runs, "without": runs[runs["status"] == "missing"]}.items():
+        data_dictionary.write_parquet(rows, tmp_path / f"{name}.parquet")
+    found, without = (
+        pyarrow.parquet.read_table(tmp_path / f"{name}.parquet") for name in ("all", "without")
+    )
+    assert found.schema.equals(without.schema)
+    types = {field.name: str(field.type) for field in found.schema}
+    assert types["nodes"] == types["shared_with"] == types["examples_trained"] == "int64"
+    assert types["queue_time_s"] == types["cost_usd"] == "double"
+    assert types["tasks_per_node"] == types["gpu_driver"] == "string"
+    assert types["started"] == "timestamp[ms, tz=UTC]"
+    read = found.to_pandas()
+    assert read["execution_time_s"].tolist() == pytest.approx(
+        runs["execution_time_s"].tolist(), nan_ok=True
+    )
+    assert [is_known(each) for each in read["started"]] == (runs["status"] == "ok").tolist()
+
+
+def test_the_data_package_has_the_columns_of_the_files(tmp_path: Path) -> None:
+    own = [*runs_table.EPOCH_COLUMNS, "f1", "test_f1"]
+    data_dictionary.write_data_package(tmp_path / "datapackage.json", own)
+    package = json.loads((tmp_path / "datapackage.json").read_text())
+    fields = {each["path"]: each["schema"]["fields"] for each in package["resources"]}
+    assert {path: [field["name"] for field in each] for path, each in fields.items()} == {
+        "runs.csv": list(runs_table.RUN_COLUMNS),
+        "epochs.csv": own,
+        "comparison.csv": list(comparison.COLUMNS),
+    }
+    by_name = {field["name"]: field for field in fields["comparison.csv"]}
+    assert by_name["same_work"]["type"] == "boolean"
+    assert by_name["execution_time_s"]["unit"] == "s"
+    assert by_name["nodes"]["constraints"] == {"required": True}
+    assert "constraints" not in by_name["speedup"]
