@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import logging
 import shlex
 import sys
@@ -45,9 +46,13 @@ class SweepStart:
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
         refusal = self.beyond_budget() or self._missing_data() or self._missing_gpu_libraries()
-        if refusal or (refusal := self._refused_by_slurm()):
+        if refusal or (refusal := self._unseen_jobs() or self._refused_by_slurm()):
             raise SystemExit(refusal)
         if self._is_on_slurm:
+            from tfscaling.sweep import slurm_status
+
+            plugin = importlib.import_module("snakemake_executor_plugin_slurm")
+            slurm_status.install(plugin, logger.warning)
             self._watch_queue(logger)
         # a run that failed for what another attempt would not change is not tried again
         logger.addHandler(lasting_failures.NoRetries(self.jobs.to_do))
@@ -93,6 +98,20 @@ class SweepStart:
             return ""
         runs = (spec for spec in self.jobs.specs_to_do() if isinstance(spec, RunSpec))
         return gpu_libraries.problem(runs, self.config) or ""
+
+    def _unseen_jobs(self) -> str:
+        """Why nobody would see that jobs end, or ""."""
+        if not self._is_on_slurm:
+            return ""
+        used = {spec.point.platform for spec in self.jobs.specs_to_do()}
+        several = sorted(name for name in used if self.config.platforms[name].multi_cluster)
+        settings = self.jobs.workflow.executor_settings
+        if not several or settings.status_command == "sacct":
+            return ""
+        return (
+            f"{', '.join(several)}: multi_cluster needs --slurm-status-command sacct, "
+            "because squeue shows no jobs of other clusters"
+        )
 
     def _refused_by_slurm(self) -> str:
         """Why Slurm can never start what a job to do asks for, or "" and it is told when it would.
