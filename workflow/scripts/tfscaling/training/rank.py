@@ -136,6 +136,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         if spec.recipe.attribution and isinstance(trainer, AllReduceLoop):
             rounds = trainer.attribute(events)
     events.add("probed", steps=len(compute_steps))
+    kind.end()
     return TrainingReport(
         **fields_of(place_of(context, spec, used)),
         replicas=trainer.replicas if worker_devices is None else len(worker_devices),
