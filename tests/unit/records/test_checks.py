@@ -126,6 +126,9 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "model": (
         {}, {"model_parameters": 7}, ["ranks disagree on the model's size: {0: 2770634, 1: 7}"],
     ),
+    "weights": (
+        {}, {"weights_sha256": "f" * 64}, ["ranks disagree on the trained weights: ", "1: 'fff"],
+    ),
     "test_loss": (
         {}, {"test_loss": 0.9},
         ["ranks disagree on the loss on held-out examples: {0: [0.3], 1: [0.9]}"],

@@ -265,6 +265,11 @@ def _model(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> s
     return disagreement("the model's size", {r.rank: r.model_parameters for r in reports})
 
 
+def _weights(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
+    """Loss and accuracy are sums over all ranks: they would not show that models drift apart."""
+    return disagreement("the trained weights", {r.rank: r.weights_sha256 for r in reports})
+
+
 def _epochs(spec: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
     if not reports:
         return "no rank trained"
@@ -378,6 +383,9 @@ TRAINING_CHECKS: dict[str, TrainingCheck] = {
     ),
     "model": TrainingCheck(
         "All ranks that train agree on the number of the model's parameters.", _model
+    ),
+    "weights": TrainingCheck(
+        "All ranks that train have the same weights after the last epoch, bit by bit.", _weights
     ),
     "epochs": TrainingCheck("All epochs finished on every rank that trains.", _epochs),
     "learning": TrainingCheck(

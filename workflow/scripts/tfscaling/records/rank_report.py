@@ -221,6 +221,9 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     attribution: Annotated[
         tuple[AttributionRound, ...], Meta(description="Empty unless the recipe asks for it.")
     ] = ()
+    weights_sha256: Annotated[
+        str, Meta(description="Checksum of the trained weights; empty if the training diverged.")
+    ] = ""
     trained_by: str = ""
     warnings: tuple[str, ...] = ()
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import asdict as fields_of
 from msgspec.structs import replace
@@ -128,10 +130,12 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     result = trainer.train(events, report_line)
     compute_steps: list[float] = []
     rounds: list[AttributionRound] = []
+    weights = ""
     if result.diverged:
         events.add("evaluated")  # the phase is there, and empty: nothing is left to evaluate
     else:
         report_line(trainer.evaluate(result, events, "evaluated"))
+        weights = _weights_sha256(trainer.model)
         compute_steps = trainer.compute_steps()
         if spec.recipe.attribution and isinstance(trainer, AllReduceLoop):
             rounds = trainer.attribute(events)
@@ -156,6 +160,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         epochs=tuple(result.epochs),
         steps=tuple(result.steps),
         compute_steps=tuple(compute_steps),
+        weights_sha256=weights,
         attribution=tuple(rounds),
         test_loss=result.test_loss,
         test_accuracy=result.test_accuracy,
@@ -193,3 +198,11 @@ def data_of(worker: int, spec: RunSpec, dataset_file: Path) -> tuple[Arrays | Da
     given = variants.data_parameters(dataset, recipe)
     returned = user_code.call(dataset, {**given, user_code.CONTEXT: place})
     return datasets_of(dataset, returned), checksum
+
+
+def _weights_sha256(model: Any) -> str:
+    """A checksum of the trainable weights."""
+    checksum = hashlib.sha256()
+    for variable in model.trainable_variables:
+        checksum.update(variable.numpy().tobytes())
+    return checksum.hexdigest()
