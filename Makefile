@@ -64,7 +64,7 @@ test-slurm:
 
 # as on a machine without internet: set-up from a wheelhouse, the demo, tests of the trainer
 test-closed: setup ## set-up, demo and tests in a network without a route
-	pytest tests/closed
+	pytest --durations=0 tests/closed
 
 setup: .venv/.installed$(CUDA) ## the environment in .venv; CUDA=1 adds TensorFlow's CUDA libraries
 	$(if $(WHEELHOUSE),@provision/closed/wheelhouse.py take '$(WHEELHOUSE)')

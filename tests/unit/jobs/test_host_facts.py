@@ -113,3 +113,16 @@ def test_a_limit_of_cpu_time_is_found(
 ) -> None:
     tree(tmp_path, files)
     assert host_facts.cpu_quota(tmp_path / "proc", tmp_path / "sys") == quota
+
+
+@pytest.mark.parametrize(
+    ("loaded", "modules"),
+    [("gcc/12.2:cuda/12.4", ("gcc/12.2", "cuda/12.4")), ("", ()), (None, ())],
+)
+def test_modules_are_those_that_are_loaded(
+    loaded: str | None, modules: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOADEDMODULES", raising=False)
+    if loaded is not None:
+        monkeypatch.setenv("LOADEDMODULES", loaded)
+    assert host_facts.describe().modules == modules

@@ -31,6 +31,7 @@ def describe(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> HostFacts:
         kernel=platform.release(),
         python=platform.python_version(),
         packages={name: _version(name) for name in PACKAGES},
+        modules=tuple(filter(None, os.environ.get("LOADEDMODULES", "").split(":"))),
     )
 
 

@@ -41,10 +41,15 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     gpu_driver: str | None = None
     kernel: str | None = None
     python: str | None = None
+    modules: Annotated[
+        tuple[str, ...], Meta(description="Environment modules that the rank had loaded.")
+    ] = ()
 
 
 #: Facts that should be the same on all hosts of a comparison; the others may differ.
-COMPARED = ("cpu_model", "memory_gb", "network_mbit_per_s", "gpus", "gpu_driver", "kernel")
+COMPARED = (
+    *("cpu_model", "memory_gb", "network_mbit_per_s", "gpus", "gpu_driver", "kernel", "modules"),
+)
 
 
 class Rank(msgspec.Struct, frozen=True, kw_only=True):

@@ -106,6 +106,11 @@ _OF_RUN: dict[str, Column] = {
     ),
     "gpu_driver": Column(f"Version of the driver. {_RANKS}", "", _TEXT_OR_NONE),
     "kernel": Column(f"Release of the operating system's kernel. {_RANKS}", "", _TEXT_OR_NONE),
+    "modules": Column(
+        f"Environment modules that were loaded, a JSON list; null without any. {_RANKS}",
+        "",
+        _TEXT_OR_NONE,
+    ),
     "python": Column(f"Version of Python. {_RANKS}", "", _TEXT_OR_NONE),
     **{
         name: Column(f"Version of {name}; null where it is not used. {_RANKS}", "", _TEXT_OR_NONE)

@@ -20,7 +20,7 @@ COLUMNS = (
     *("hosts", "machines", "shared_with", "slowest_rank", "slowest_host"),
     *("clock_offset_max_s", "clock_uncertainty_max_s"),
     *("cpu_model", "cpu_mhz", "cpus_online", "memory_gb", "network_mbit_per_s"),
-    *("gpus", "gpu_driver", "kernel"),
+    *("gpus", "gpu_driver", "kernel", "modules"),
     *("python", *PROGRAM_PACKAGES, "git_commit", "slurm_settings", "started", "slurm_job_id"),
     *("dataset", "dataset_sha256", "unchecked"),
 )
