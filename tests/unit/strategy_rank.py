@@ -145,6 +145,7 @@ def main() -> None:
         norms = trainer.gradient_norms(PARAMETERS["epochs"])
         found["gradient_norms"] = msgspec.to_builtins(norms)
         found["exchanging_less"] = exchanging_less(strategy, batch)
+    spec.end()
     output.write_text(json.dumps(found))
     events.add("end")
     sys.stdout.flush()
