@@ -238,7 +238,7 @@ def _job(fields: Mapping[str, Any], message: str | None, now_s: float) -> Job:
     """A job from the fields of a record; `message` is that of the rule."""
     dataset = (fields.get("wildcards") or {}).get("dataset")
     return Job(
-        text=f"dataset {dataset}" if dataset else message or fields["rule_name"],
+        text=f"dataset {dataset}" if dataset else message or fields["rule_name"].replace("_", " "),
         outputs=tuple(fields["output"]),
         logs=tuple(fields["log"]),
         since_s=now_s,
