@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -79,6 +80,12 @@ def test_every_key_is_described_by_sentences(kind: type[msgspec.Struct]) -> None
         assert text.endswith("."), key
 
 
+@functools.cache
+def validator(schema: str) -> Draft202012Validator:
+    """That of the schema in a file, read once."""
+    return Draft202012Validator(yaml.safe_load(Path(schema).read_text()))
+
+
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_each_configuration_passes_the_schema_that_it_names(name: str) -> None:
     path = REPOSITORY / name
@@ -86,8 +93,7 @@ def test_each_configuration_passes_the_schema_that_it_names(name: str) -> None:
         r"^# yaml-language-server: \$schema=(.+)$", path.read_text(), re.MULTILINE
     )
     schema = os.path.normpath(REPOSITORY / (CONFIGURATIONS[name] or Path(name).parent) / named)
-    validator = Draft202012Validator(yaml.safe_load(Path(schema).read_text()))
-    assert list(validator.iter_errors(yaml.safe_load(path.read_text()))) == []
+    assert list(validator(schema).iter_errors(yaml.safe_load(path.read_text()))) == []
 
 
 @pytest.mark.parametrize(
@@ -101,5 +107,5 @@ def test_each_configuration_passes_the_schema_that_it_names(name: str) -> None:
     ],
 )
 def test_an_overlay_may_be_partial_but_not_wrong(overlay: dict[str, Any], is_right: bool) -> None:
-    schema = yaml.safe_load((REPOSITORY / "workflow/schemas/overlay.schema.yaml").read_text())
-    assert Draft202012Validator(schema).is_valid(overlay) is is_right
+    schema = str(REPOSITORY / "workflow/schemas/overlay.schema.yaml")
+    assert validator(schema).is_valid(overlay) is is_right

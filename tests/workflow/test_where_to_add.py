@@ -86,8 +86,9 @@ ADDITIONS = {
         '"train_share": Metric("share of the training", "", "higher", 4, _train_share,'
         ' "train_time_s over execution_time_s."),',
         """
-        def _train_share(record: RunRecord) -> float:
-            return record.phases.train_time_s / record.phases.execution_time_s
+        def _train_share(record: RunRecord) -> float | None:
+            train_time_s = record.phases.train_time_s
+            return None if train_time_s is None else train_time_s / record.phases.execution_time_s
         """,
     ),
     "plot": Addition(
