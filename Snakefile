@@ -46,9 +46,13 @@ rule all:
 onsuccess:
     if CONSOLE:
         CONSOLE.end()
+    if not OUTCOME.has_result():
+        sys.exit(1)
 
 
 onerror:
+    if CONSOLE:
+        CONSOLE.jobs_ended()
     # not in the snakemake of a job, which ends no sweep, and not after a plan
     if workflow.is_main_process and (unfinished := JOBS.outputs_to_do()):
         # the tables of an earlier sweep are not those of this one

@@ -20,6 +20,7 @@ from tfscaling.records.rank_report import (
     Epoch,
     Execution,
     HostFacts,
+    RankClock,
     RankReport,
     TrainingReport,
 )
@@ -211,7 +212,7 @@ def scattered(
         training_report(
             rank,
             cpus=2,
-            clock={"offset_s": 0.001 * rank, "uncertainty_s": 0.0005},
+            clock=RankClock(0.001 * rank, 0.0005),
             # no machine is shared: all runs start at the same time
             host_facts=_facts_of(f"{spec.parameters_hash}-{rank}"),
             epochs=tuple(epochs),

@@ -156,7 +156,8 @@ def blueprint(text: str) -> Definition:
         for module in modules
         if _is(module, "partition")
     ]
-    found = [*_problems_of_vars(content.get("vars", {})), *_problems_of_modules(modules)]
+    variables = content.get("vars", {})
+    found = [*_problems_of_vars(variables, modules), *_problems_of_modules(modules)]
     return Definition(tuple(partitions), tuple(found))
 
 
@@ -180,7 +181,20 @@ def _blueprint_nodes(module: Mapping[str, Any]) -> Nodes:
     )
 
 
-def _problems_of_vars(variables: Mapping[str, Any]) -> Iterator[str]:
+def _toolkit_settings() -> dict[str, list[str]]:
+    """Module of the Cluster Toolkit → the names of its settings."""
+    content = yaml.safe_load((REPOSITORY / "provision/gcp/toolkit_variables.yaml").read_text())
+    return msgspec.convert(content["modules"], dict[str, list[str]])
+
+
+def _problems_of_vars(
+    variables: Mapping[str, Any], modules: list[Mapping[str, Any]]
+) -> Iterator[str]:
+    known = _toolkit_settings()
+    settings = {name for module in modules for name in known.get(module.get("source", ""), ())}
+    yield from (
+        f"vars: {name} is no module's setting" for name in variables if name not in settings
+    )
     for name in ("project_id", "deployment_name", "region", "zone"):
         if not variables.get(name):
             yield f"vars: {name} is missing"
@@ -191,7 +205,7 @@ def _problems_of_vars(variables: Mapping[str, Any]) -> Iterator[str]:
 
 def _problems_of_modules(modules: list[Mapping[str, Any]]) -> Iterator[str]:
     """Unknown modules and settings, `use` of what is not above, nodes and partitions left out."""
-    settings_of = yaml.safe_load((HERE / "toolkit_settings.yaml").read_text())
+    settings_of = _toolkit_settings()
     above: set[str] = set()
     used: Counter[str] = Counter()
     for module in modules:
@@ -202,7 +216,7 @@ def _problems_of_modules(modules: list[Mapping[str, Any]]) -> Iterator[str]:
         if source not in settings_of:
             yield f"module {id_}: its source {source} is unknown"
         for name in module.get("settings", {}):
-            if name not in settings_of.get(source, [name]):
+            if name not in settings_of.get(str(source), [name]):
                 yield f"module {id_}: setting {name} is unknown"
         for name in module.get("use", []):
             used[name] += 1

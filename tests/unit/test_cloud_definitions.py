@@ -42,7 +42,7 @@ def test_a_definition_has_what_the_platforms_say(name: str) -> None:
         (GCP, "count_dynamic_max: 10", "count_dynamic_max: 11", "11 nodes, the platform has 10"),
         (GCP, "count_dynamic_max: 4", "count_dynamic_max: 5", "5 nodes with 2 GPUs"),
         (PARALLELCLUSTER, "MaxCount: 8", "MaxCount: 9", "9 nodes with 4 GPUs, the platform has 8"),
-        (PCS, "MaxInstanceCount: 20", "MaxInstanceCount: 19", "19 nodes with 1 GPUs"),
+        (PCS, "MaxInstanceCount: 20", "MaxInstanceCount: 21", "21 nodes with 1 GPUs"),
         # the wrong GPU, or the wrong number of them
         (GCP, "nvidia-tesla-v100", "nvidia-tesla-t4", "GPUs of type t4, gpu_type is v100"),
         (GCP, "count: 4}]", "count: 8}]", "8 GPUs on a node, gpus_per_node_max is 4"),
@@ -64,6 +64,8 @@ def test_a_definition_has_what_the_platforms_say(name: str) -> None:
         (PARALLELCLUSTER, "Name: c4-2xlarge", "Name: m4-large", "m4-large is defined 2 times"),
         (PCS, "!GetAtt M4LargeNodes.Id", "!GetAtt M5LargeNodes.Id", "are missing"),
         (GCP, "suspend_time", "suspend_tim", "setting suspend_tim is unknown"),
+        (GCP, "is_default: true", "enable_smt: true", "setting enable_smt is unknown"),
+        (GCP, "enable_slurm_auth", "enable_slurm_aut", "enable_slurm_aut is no module's setting"),
         (GCP, "modules/network/vpc", "modules/network/vpcs", "its source"),
         (GCP, "use: [cpu_nodes]", "use: [nodes]", "uses nodes, which is not above it"),
         (GCP, ", v100x4_nodes]", "]", "module v100x4_nodes is used 0 times"),

@@ -48,9 +48,9 @@ def test_the_console_has_one_line_for_each_run_and_the_answer_at_the_end(
         words |= {f"recipe={axes['recipe']}", f"repeat={axes['repeat']}:"}
         assert len([line for line in done if words <= set(line.split())]) == 1
     for line in done:
-        assert re.search(r"loss [\d.]+, .*; [\d.e-]+ node-hours spent, .*[\d.]+ left$", line)
-    left = [re.search(r"spent, (.*) left$", line)[1] for line in done]  # type: ignore[index]
-    assert left[-1] == "0"
+        measured = r"loss [\d.]+, test accuracy [\d.]+; [\d.e-]+ node-hours spent"
+        assert re.search(measured + r"(, [\d.e-]+ left)?$", line)
+    assert done[-1].endswith(" spent, 0 left")
     headline = (finished.folder / "results/main/tables/headline.md").read_text().splitlines()
     page = lines.index("page: results/main/report.html")
     assert lines[page - len(headline) : page] == headline

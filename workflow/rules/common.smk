@@ -57,6 +57,7 @@ os.environ.update(
 
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.console import console_setup
+from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.files import atomic
 from tfscaling.files.source_files import source_files

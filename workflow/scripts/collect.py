@@ -54,7 +54,7 @@ def told(runs: pd.DataFrame) -> list[str]:
     One line for each run that failed or diverged, and one for all the others of the same reason.
     """
     counts = runs["status"].value_counts()
-    lines = [", ".join(f"{number} {status}" for status, number in counts.items())]
+    lines = ["runs: " + ", ".join(f"{number} {status}" for status, number in counts.items())]
     alike: dict[str, int] = {}
     for row in runs[runs["status"] != RunState.OK].to_dict("records"):
         if row["status"] in (RunState.FAILED, RunState.DIVERGED):

@@ -9,6 +9,7 @@ OUTPUTS  sweeps/<study>.yaml, an overlay of the configuration; then what `snakem
 """
 
 import argparse
+import csv
 import os
 import re
 import shlex
@@ -71,6 +72,8 @@ def main() -> None:
     planned = subprocess.run(["snakemake", "plan", *words, "--quiet", "all"], check=False)
     if planned.returncode:
         sys.exit(planned.returncode)
+    if refused := refusals(Path("results", wanted.study, "plan.csv")):
+        sys.exit("\n".join(["Slurm refuses this sweep; nothing was run:", *refused]))
     if args.yes or is_wanted(f".venv/bin/snakemake {shlex.join(words)}"):
         sys.exit(subprocess.run(["snakemake", *words], check=False).returncode)
 
@@ -175,6 +178,19 @@ def text_of(wanted: Wanted) -> str:
         content["recipes"] = {recipe: {**trained, **({} if own else OPTIMIZER)}}
     content["comparison"] = {"title": f"{wanted.model} on {wanted.platform}"}
     return yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=100)
+
+
+def refusals(plan: Path) -> list[str]:
+    """A line for each platform and each reason by which Slurm refuses points of the plan."""
+    with plan.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["starts"] == "refused"]
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        nodes.setdefault((row["platform"], row["slurm"]), []).append(row["nodes"])
+    return [
+        f"  {platform}, nodes {', '.join(dict.fromkeys(found))}: {why}"
+        for (platform, why), found in nodes.items()
+    ]
 
 
 def is_wanted(command: str) -> bool:

@@ -75,12 +75,14 @@ def answered(
         rows = preflight.added(rows, config, how)
     except preflight.NoSlurmError as error:
         return rows, [f"Slurm was not asked: {error}."]
-    said: dict[str, list[PointRow]] = {}
+    said: dict[tuple[str, str], list[PointRow]] = {}
     for row in rows:
         if row.slurm:
             verb = "refuses" if row.starts == "refused" else "would let wait"
-            said.setdefault(f"Slurm {verb} {row.platform}, %s: {row.slurm}", []).append(row)
-    return rows, [text % preflight.shapes(group) for text, group in said.items()]
+            said.setdefault((f"Slurm {verb} {row.platform}", row.slurm), []).append(row)
+    return rows, [
+        f"{what}, {preflight.shapes(group)}: {why}" for (what, why), group in said.items()
+    ]
 
 
 def markdown(

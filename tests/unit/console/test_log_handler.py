@@ -4,38 +4,64 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from builders import manifest_of, valid_config
 from snakemake.logging import ColorizingTextHandler, DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 from tfscaling.console import log_handler, text_lines
 from tfscaling.console.log_handler import Console
 from tfscaling.console.sweep_progress import Asked, Estimate, SweepProgress
 
+RUN = manifest_of(valid_config()).runs[0].spec
+
+
+def progress() -> SweepProgress:
+    return SweepProgress(Asked("main", {"run.json": RUN}, lambda _: Estimate(None)))
+
+
+class Jobs:
+    """Of a sweep whose jobs are tried `attempts_left` times more when they have failed."""
+
+    leave_this_machine = False
+
+    def __init__(self, outputs: Sequence[str] | None, left: int = 0) -> None:
+        self.outputs, self.left = outputs, left
+
+    def outputs_to_do(self) -> Sequence[str]:
+        if self.outputs is None:
+            raise KeyError("no DAG")
+        return self.outputs
+
+    def attempts_left(self, outputs: Sequence[str]) -> int:
+        return self.left
+
+
+class Outcome:
+    """A page, of a sweep that has results or not."""
+
+    def __init__(self, has_result: bool) -> None:
+        self.has_result = lambda: has_result
+
+    def lines(self, is_partial: bool) -> list[str]:
+        return [f"page: {'partial/' if is_partial else ''}report.html"]
+
 
 class Log:
     """A logger with Snakemake's handler, and the console in its place."""
 
-    def __init__(self, stream: io.StringIO, fails: bool = False) -> None:
+    def __init__(
+        self, stream: io.StringIO, jobs: Jobs | None = None, has_result: bool = True
+    ) -> None:
         self.stream = stream
         self.logger = logging.Logger("snakemake")
         printer = ColorizingTextHandler(stream=stream)
         printer.setFormatter(DefaultFormatter())
         printer.name = "DefaultStreamHandler"
         self.logger.addHandler(printer)
-
-        def to_do() -> list[str]:
-            if fails:
-                raise KeyError("no DAG")
-            return []
-
-        def to_read(is_partial: bool) -> list[str]:
-            return [f"page: {'partial/' if is_partial else ''}report.html"]
-
-        sweep = SweepProgress(Asked("main", {}, lambda _: Estimate(1.0, False)))
-        self.console = Console(sweep, to_do, lambda: False, to_read)
+        self.console = Console(progress(), jobs or Jobs([]), Outcome(has_result))
         self.console.install(self.logger)
 
     def event(self, event: LogEvent, **fields: Any) -> None:
@@ -96,6 +122,27 @@ def test_a_finished_sweep_shows_its_page_again(log: Log) -> None:
     log.console.close()
 
 
+def test_where_nothing_valid_came_of_a_finished_sweep_the_exit_status_says_so() -> None:
+    log = Log(io.StringIO(), has_result=False)
+    log.event(LogEvent.WORKFLOW_STARTED)
+    with pytest.raises(SystemExit) as ended:
+        log.logger.info("Nothing to be done (all requested files are present and up to date).")
+    assert ended.value.code == 1
+    assert log.lines[-1] == "page: report.html"
+    log.console.close()
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_failure_that_is_followed_by_another_attempt_is_none_of_the_sweep(left: int) -> None:
+    log = Log(io.StringIO(), Jobs([], left))
+    log.event(LogEvent.WORKFLOW_STARTED)
+    log.event(LogEvent.JOB_INFO, **JOB)
+    log.event(LogEvent.JOB_ERROR, **{**JOB, "wildcards": None})
+    log.console.end(is_partial=True)
+    failed = ["FAILED dataset mnist" in line for line in log.lines[:-1]]
+    assert failed == ([False] if left else [True, True])
+
+
 def test_the_end_has_failures_and_what_to_read(log: Log) -> None:
     log.event(LogEvent.WORKFLOW_STARTED)
     log.event(LogEvent.JOB_INFO, **JOB)
@@ -106,7 +153,7 @@ def test_the_end_has_failures_and_what_to_read(log: Log) -> None:
 
 
 def test_if_it_fails_snakemake_prints_again() -> None:
-    log = Log(io.StringIO(), fails=True)
+    log = Log(io.StringIO(), Jobs(None))
     log.event(LogEvent.WORKFLOW_STARTED)
     log.event(LogEvent.RUN_INFO, stats={})
     log.logger.info("Building DAG of jobs...")
@@ -118,8 +165,7 @@ def test_a_logger_that_the_user_has_chosen_is_left_alone() -> None:
     logger = logging.Logger("snakemake")
     other = logging.StreamHandler(io.StringIO())
     logger.addHandler(other)
-    sweep = SweepProgress(Asked("main", {}, lambda _: Estimate(1.0, False)))
-    Console(sweep, list, lambda: False, lambda _: []).install(logger)
+    Console(progress(), Jobs([]), Outcome(True)).install(logger)
     assert logger.handlers == [other]
 
 
@@ -132,8 +178,8 @@ class Terminal(io.StringIO):
 def test_signs_of_life_replace_each_other_on_a_terminal_only(
     stream: Callable[[], io.StringIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_handler, "_INTERVAL_S", 0.01)
-    monkeypatch.setattr(log_handler, "_INTERVAL_TERMINAL_S", 0.01)
+    monkeypatch.setattr(log_handler, "_SIGN_S", 0.01)
+    monkeypatch.setattr(log_handler, "_SIGN_TERMINAL_S", 0.01)
     log = Log(stream())
     log.event(LogEvent.WORKFLOW_STARTED)
     log.event(LogEvent.JOB_INFO, **JOB)
@@ -148,15 +194,50 @@ def test_signs_of_life_replace_each_other_on_a_terminal_only(
         assert text.count("\n") == 1
 
 
-def test_signs_become_rarer_with_time() -> None:
+@pytest.mark.parametrize("line_s", [0.0, 1000.0])
+def test_of_a_run_a_new_line_or_a_dot_is_a_sign_of_life(
+    line_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_handler, "_SIGN_S", 0.01)
+    monkeypatch.setattr(log_handler, "_LINE_S", line_s)
+    log = Log(io.StringIO(), Jobs(["run.json"]))
+    log.event(LogEvent.WORKFLOW_STARTED)
+    log.event(LogEvent.RUN_INFO, stats={})
+    log.event(LogEvent.JOB_INFO, **{**JOB, "output": ["run.json"]})
+    sign = "..." if line_s else "starting"
+    while log.stream.getvalue().count(sign) < 2:
+        pass
+    log.console.jobs_ended()
+    log.stream.write("from elsewhere\n")
+    log.console.close()
+    assert log.lines[-1] == "from elsewhere"
+    assert (sum("starting" in line for line in log.lines) == 1) == bool(line_s)
+    assert log.stream.getvalue().endswith("\n")
+
+
+def test_a_line_takes_no_more_dots_than_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_handler, "_SIGN_S", 1000.0)
+    monkeypatch.setattr(log_handler, "_LINE_S", 1000.0)
+    log = Log(io.StringIO(), Jobs(["run.json"]))
+    log.event(LogEvent.WORKFLOW_STARTED)
+    log.event(LogEvent.RUN_INFO, stats={})
+    log.event(LogEvent.JOB_INFO, **{**JOB, "output": ["run.json"]})
+    for _ in range(2 * text_lines.WIDTH):
+        log.console._sign_of_life()
+    log.console.close()
+    signs = [line for line in log.lines if "starting" in line]
+    assert [len(line) for line in signs[:2]] == [text_lines.WIDTH] * 2
+
+
+def test_lines_that_say_how_far_it_is_become_rarer_with_time() -> None:
     elapsed_s = [0.0, 60.0, 299.0, 1000.0, 10000.0, 1e6]
-    silences_s = [log_handler.interval_s(elapsed, is_remote=False) for elapsed in elapsed_s]
-    assert max(silences_s[:3]) < 10.0
-    assert silences_s == sorted(silences_s)
+    intervals_s = [log_handler.line_interval_s(elapsed, is_remote=False) for elapsed in elapsed_s]
+    assert max(intervals_s[:3]) < 10.0
+    assert intervals_s == sorted(intervals_s)
     # lines in a night of 12 hours
     moment_s = lines = 0
     while moment_s < 12 * 3600:
-        moment_s += log_handler.interval_s(moment_s, is_remote=True)
+        moment_s += log_handler.line_interval_s(moment_s, is_remote=True)
         lines += 1
     assert lines < 150
 

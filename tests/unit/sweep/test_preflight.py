@@ -106,13 +106,16 @@ def test_shapes_name_the_nodes_once() -> None:
     ],
 )  # fmt: skip
 def test_a_node_fits_if_it_has_the_cpus_and_gpus(cpus: int, gres: str, fits: bool) -> None:
-    assert Node("n1", "idle", cpus, gres).fits(request_of(point(gpus_per_node=4))) is fits
+    node = Node("n1", "idle", cpus, gres, 4000)
+    assert node.fits(request_of(point(gpus_per_node=4))) is fits
+    assert node.fits(request_of(point(gpus_per_node=4), mem_mb=4000)) is fits
+    assert not node.fits(request_of(point(gpus_per_node=4), mem_mb=4001))
 
 
 def test_a_type_of_gpu_is_another_than_others() -> None:
     asked = request_of(point(gpus_per_node=2), gpu_gres="gpu:v100")
-    assert Node("n1", "idle", 8, "gpu:v100:2").fits(asked)
-    assert not Node("n1", "idle", 8, "gpu:t4:2").fits(asked)
+    assert Node("n1", "idle", 8, "gpu:v100:2", 1).fits(asked)
+    assert not Node("n1", "idle", 8, "gpu:t4:2", 1).fits(asked)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +127,21 @@ def test_a_type_of_gpu_is_another_than_others() -> None:
     ],
 )  # fmt: skip
 def test_nodes_that_are_out_of_service_may_come_back(states: tuple[str, ...], waits: bool) -> None:
-    nodes = [Node(f"n{n}", state, 8, "(null)") for n, state in enumerate(states)]
-    small = Node("small", "down", 2, "(null)")
+    nodes = [Node(f"n{n}", state, 8, "(null)", 1) for n, state in enumerate(states)]
+    small = Node("small", "down", 2, "(null)", 1)
     assert bool(slurm_limits.out_of_service(request_of(), [*nodes, small])) is waits
+
+
+@pytest.mark.parametrize(
+    ("platform", "named"),
+    [({}, ""), ({"cpus_per_node": 9}, "9 CPUs"), ({"mem_mb": 4001}, "4001 MB"),
+     ({"gpu_gres": "gpu:a100"}, "gpu:a100:4")],
+)  # fmt: skip
+def test_what_no_node_has_is_named(platform: dict[str, Any], named: str) -> None:
+    nodes = [Node("n1", "idle", 8, "gpu:v100:4", 2000), Node("n2", "idle", 2, "(null)", 4000)]
+    found = slurm_limits.lacking(request_of(point(gpus_per_node=4), **platform), nodes)
+    assert bool(found) == bool(named) and named in found
+    assert slurm_limits.lacking(request_of(**platform), []) == ""
 
 
 # --- limits ---
@@ -159,6 +174,45 @@ def test_limits_that_sbatch_accepts_and_no_job_meets(
     settings: dict[str, str], platform: dict[str, Any], reason: str
 ) -> None:
     found = slurm_limits.problem(request_of(**platform), [partition_of(**settings)])
+    assert found.partition(":")[0] == reason
+
+
+#: Limits of a QOS by sacctmgr's columns, what the platform asks for beside two nodes of 8 CPUs and
+#: 4 GPUs for 30 minutes, and the limit that is exceeded.
+QOS = [
+    ("long|||||", {}, ""),
+    ("low||00:30:00|||", {}, ""),
+    ("low||00:20:00|||", {}, "MaxWall=00:20:00"),
+    ("low|||node=2,cpu=16||", {}, ""),
+    ("low|||node=1||", {}, "MaxTRES=node=1"),
+    ("low|||cpu=15||", {}, "MaxTRES=cpu=15"),
+    ("low|||gres/gpu=7||", {}, "MaxTRES=gres/gpu=7"),
+    ("low|||gres/gpu:v100=7||", {"gpu_gres": "gpu:v100"}, "MaxTRES=gres/gpu:v100=7"),
+    ("low|||gres/gpu:t4=1||", {"gpu_gres": "gpu:v100"}, ""),
+    ("low||||mem=3G|", {"mem_mb": 3073}, "MaxTRESPerNode=mem=3G"),
+    ("low||||mem=3G|", {"mem_mb": 3072}, ""),
+    ("low|||||cpu=8", {}, "GrpTRES=cpu=8"),
+]
+
+
+@pytest.mark.parametrize(("line", "platform", "limit"), QOS)
+def test_limits_of_the_qos_that_no_job_meets(
+    line: str, platform: dict[str, Any], limit: str
+) -> None:
+    asked = request_of(point(gpus_per_node=4), qos="low", **platform)
+    found = slurm_limits.problem(asked, [partition_of()], slurm_limits.qos(line))
+    assert found.partition(" has ")[2].partition(", ")[0] == limit
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [("", "PartitionTimeLimit"), ("DenyOnLimit,PartitionTimeLimit", "PartitionNodeLimit"),
+     ("PartitionTimeLimit,PartitionMaxNodes", "")],
+)  # fmt: skip
+def test_a_qos_stands_above_a_partition_only_by_its_flags(flags: str, reason: str) -> None:
+    strict = partition_of(MaxTime="00:10:00", MaxNodes="1")
+    qos = slurm_limits.qos(f"low|{flags}||||")
+    found = slurm_limits.problem(request_of(qos="low"), [strict], qos)
     assert found.partition(":")[0] == reason
 
 

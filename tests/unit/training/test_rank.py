@@ -60,7 +60,7 @@ if sys.argv[3] == "before":
     step(-120)
 from tfscaling.jobs import heartbeat, rank_process
 from tfscaling.study import run_spec
-from tfscaling.records.rank_report import HostFacts, ServerReport
+from tfscaling.records.rank_report import HostFacts, RankClock, ServerReport
 spec, folder = run_spec.read(pathlib.Path(sys.argv[1]), run_spec.RunSpec), pathlib.Path(sys.argv[2])
 def work(context):
     for name in ("imported", "rendezvous", "data", "built", "first_step", "trained"):
@@ -70,7 +70,7 @@ def work(context):
     while not heartbeat.read(folder) and time.monotonic() < until:
         time.sleep(0.05)
     return ServerReport(
-        rank=0, job="worker", host="h", devices=(), cpus=1, cluster_hash="c", clock={},
+        rank=0, job="worker", host="h", devices=(), cpus=1, cluster_hash="c", clock=RankClock(),
         tensorflow_version="2", host_facts=HostFacts(machine=None, packages={}),
     )
 rank_process.process(spec, folder, started_s, work)

@@ -4,4 +4,4 @@ What is read here is only shown: nothing that is measured, planned or tabulated 
 """
 
 #: Modules that other packages may import.
-__all__ = ["console_setup", "text_lines"]
+__all__ = ["console_setup", "sweep_outcome", "text_lines"]

@@ -11,8 +11,8 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TextIO
 
 from tfscaling.console import text_lines
 from tfscaling.console.sweep_progress import Job, SweepProgress
@@ -28,41 +28,57 @@ _HIDDEN = (
     *("CalledProcessError in file", "Look above for error messages"),
     *("SLURM account", "job memory information", "wall time information"),
 )
-#: A sign of life at least so often in the first minutes, then less and less often.
-_INTERVAL_S, _INTERVAL_REMOTE_S, _INTERVAL_TERMINAL_S = 9.5, 30.0, 5.0
-_FIRST_MINUTES_S, _INTERVAL_MAX_S = 300.0, 600.0
+#: A sign of life at least so often: a line that says how far it is, or one more dot at its end.
+_SIGN_S, _SIGN_TERMINAL_S = 9.5, 5.0
+#: Such a line at least so often in the first minutes, then less and less often.
+_LINE_S, _LINE_REMOTE_S = 9.5, 60.0
+_FIRST_MINUTES_S, _LINE_MAX_S = 300.0, 600.0
+_DOT = "."
 #: Erases the line of a terminal.
 _ERASE = "\r\x1b[2K"
 
 
-def interval_s(elapsed_s: float, is_remote: bool) -> float:
-    """How long the console may be silent when a sweep has lasted so long; in seconds."""
-    least = _INTERVAL_REMOTE_S if is_remote and elapsed_s > 15.0 else _INTERVAL_S
+def line_interval_s(elapsed_s: float, is_remote: bool) -> float:
+    """After how long the next line says how far a sweep is that has lasted so long; in seconds."""
+    least = _LINE_REMOTE_S if is_remote else _LINE_S
     if elapsed_s < _FIRST_MINUTES_S:
         return least
-    return max(least, min(elapsed_s / 10.0, _INTERVAL_MAX_S))
+    return max(least, min(elapsed_s / 10.0, _LINE_MAX_S))
+
+
+class Jobs(Protocol):
+    """What Snakemake knows of the jobs of a sweep, as sweep_jobs.SweepJobs has it."""
+
+    @property
+    def leave_this_machine(self) -> bool: ...
+
+    def outputs_to_do(self) -> Sequence[str]: ...
+
+    def attempts_left(self, outputs: Sequence[str]) -> int: ...
+
+
+class Outcome(Protocol):
+    """What there is to read of a sweep that is over, as sweep_outcome.SweepOutcome has it."""
+
+    def lines(self, is_partial: bool) -> Sequence[str]: ...
+
+    def has_result(self) -> bool: ...
 
 
 class Console(logging.Handler):
     """Prints what `sweep` says of Snakemake's records, from the start of a workflow to its end.
 
-    `outputs_to_do` gives the files that the jobs to do make, `is_remote` whether jobs leave this
-    machine, `to_read` what there is to read in the study's folder, or in that of partial tables.
-    """
+    On a terminal a sign of life takes the place of the one before; elsewhere its line stays open
+    for the dots that follow."""
 
-    def __init__(
-        self,
-        sweep: SweepProgress,
-        outputs_to_do: Callable[[], Sequence[str]],
-        is_remote: Callable[[], bool],
-        to_read: Callable[[bool], Sequence[str]],
-    ) -> None:
+    def __init__(self, sweep: SweepProgress, jobs: Jobs, outcome: Outcome) -> None:
         super().__init__()
-        self._sweep, self._outputs_to_do = sweep, outputs_to_do
-        self._is_remote, self._to_read = is_remote, to_read
+        self._sweep, self._jobs, self._outcome = sweep, jobs, outcome
         self._stream: TextIO | None = None
-        self._is_printing = self._has_status = False
-        self._began_s = self._printed_s = time.monotonic()
+        self._is_printing = False
+        #: The last line is a status: to be replaced on a terminal, open for dots elsewhere.
+        self._status = ""
+        self._began_s = self._printed_s = self._line_s = time.monotonic()
         self._seen: set[str] = set()
         self._ended = threading.Event()
 
@@ -87,30 +103,40 @@ class Console(logging.Handler):
         except Exception as error:
             self._give_up(error)
 
+    def jobs_ended(self) -> None:
+        """No job runs any more: no sign of life follows, and others may print."""
+        self._ended.set()
+        self.acquire()
+        try:
+            self._end_line()
+        finally:
+            self.release()
+
     def end(self, is_partial: bool = False) -> None:
         """The workflow is over: what it took, and what there is to read, of a part if it failed."""
+        self.jobs_ended()
         self.acquire()
         try:
             if self._is_printing:
-                self._ended.set()
                 self._write(self._sweep.failures)
                 self._print(self._sweep.end(time.time()))
-                self._write(self._to_read(is_partial))
+                self._write(self._outcome.lines(is_partial))
         except Exception as error:
             self._give_up(error)
         finally:
             self.release()
 
     def close(self) -> None:
-        """End the signs of life: Snakemake closes its handlers when all is done."""
-        self._ended.set()
+        """Snakemake closes its handlers when all is done."""
+        self.jobs_ended()
         super().close()
 
     def _record(self, event: str, record: logging.LogRecord) -> None:
         now_s, fields, sweep = time.time(), record.__dict__, self._sweep
         match event:
             case "run_info":
-                self._print(sweep.begin(self._outputs_to_do(), now_s, self._is_remote()))
+                outputs, is_remote = self._jobs.outputs_to_do(), self._jobs.leave_this_machine
+                self._print(sweep.begin(outputs, now_s, is_remote))
             case "job_info":
                 sweep.start(fields["jobid"], _job(fields, fields["rule_msg"], now_s))
             case "job_finished":
@@ -119,7 +145,8 @@ class Console(logging.Handler):
                 # without the command, which the log file has
                 said = str(fields["rule_msg"] or "").partition("sbatch call:")[0].strip()
                 job = _job(fields, None, now_s)
-                self._print(sweep.fail(fields["jobid"], job, said, now_s))
+                left = self._jobs.attempts_left(job.outputs)
+                self._print(sweep.fail(fields["jobid"], job, said, left, now_s))
             case "" | "error":
                 self._other(record)
 
@@ -134,21 +161,20 @@ class Console(logging.Handler):
         self._seen.add(text)
         self._write(text_lines.wrapped(text))
         if _NOTHING in text:
-            self._write(self._to_read(False))
+            self._write(self._outcome.lines(is_partial=False))
+            if not self._outcome.has_result():
+                raise SystemExit(1)  # Snakemake calls no onsuccess here
 
     def _signs_of_life(self) -> None:
         while True:
-            now_s = time.monotonic()
-            silence_s = interval_s(now_s - self._began_s, self._is_remote())
-            if self._stream and self._stream.isatty():
-                silence_s = _INTERVAL_TERMINAL_S
-            if self._ended.wait(max(0.1, self._printed_s + silence_s - now_s)):
+            silence_s = _SIGN_TERMINAL_S if self._is_terminal else _SIGN_S
+            if self._ended.wait(max(0.1, self._printed_s + silence_s - time.monotonic())):
                 return
             self.acquire()
             try:
                 due = time.monotonic() >= self._printed_s + silence_s
                 if due and self._sweep.running and not self._ended.is_set():
-                    self._print([self._sweep.sign_of_life(time.time())], is_status=True)
+                    self._sign_of_life()
                 elif due:
                     self._printed_s = time.monotonic()
             except Exception as error:
@@ -156,22 +182,50 @@ class Console(logging.Handler):
             finally:
                 self.release()
 
-    def _print(self, lines: Sequence[str], is_status: bool = False) -> None:
-        """Lines of the sweep with the time; a status is replaced by what a terminal prints next."""
-        stamp = text_lines.clock(time.time())
-        self._write([text_lines.cut(f"{stamp} {line}") for line in lines], is_status)
+    @property
+    def _is_terminal(self) -> bool:
+        return self._stream is not None and self._stream.isatty()
 
-    def _write(self, lines: Sequence[str], is_status: bool = False) -> None:
-        if self._stream is None or not lines:
+    def _sign_of_life(self) -> None:
+        """How far the sweep is, or a dot behind what the last line says of it."""
+        now_s = time.monotonic()
+        has_room = self._status and len(self._status) < text_lines.WIDTH
+        interval_s = line_interval_s(now_s - self._began_s, self._jobs.leave_this_machine)
+        is_new = now_s < self._line_s + interval_s
+        if has_room and is_new and not self._is_terminal:
+            self._status += _DOT
+            self._put(_DOT)
             return
-        text = "".join(f"{line}\n" for line in lines)
-        is_terminal = self._stream.isatty()
-        if is_terminal and is_status:
-            text = text_lines.cut(lines[0], shutil.get_terminal_size().columns - 1)
-        self._stream.write((_ERASE if self._has_status else "") + text)
-        self._stream.flush()
-        self._has_status = is_terminal and is_status
-        self._printed_s = time.monotonic()
+        line = f"{text_lines.clock(time.time())} {self._sweep.sign_of_life(time.time())}"
+        is_terminal = self._is_terminal
+        width = shutil.get_terminal_size().columns - 1 if is_terminal else text_lines.WIDTH
+        self._end_line()
+        # where no run is made, what a rule prints may follow
+        self._status = text_lines.cut(line, width) if is_terminal or self._sweep.has_runs else ""
+        self._put(self._status or f"{text_lines.cut(line)}\n")
+        self._line_s = now_s
+
+    def _print(self, lines: Sequence[str]) -> None:
+        """Lines of the sweep with the time."""
+        stamp = text_lines.clock(time.time())
+        self._write([text_lines.cut(f"{stamp} {line}") for line in lines])
+
+    def _write(self, lines: Sequence[str]) -> None:
+        if lines:
+            self._end_line()
+            self._put("".join(f"{line}\n" for line in lines))
+
+    def _end_line(self) -> None:
+        """Nothing more is written on the line of a status."""
+        if self._status:
+            self._put(_ERASE if self._is_terminal else "\n")
+            self._status = ""
+
+    def _put(self, text: str) -> None:
+        if self._stream is not None:
+            self._stream.write(text)
+            self._stream.flush()
+            self._printed_s = time.monotonic()
 
     def _give_up(self, error: Exception) -> None:
         self._is_printing = False

@@ -13,17 +13,30 @@ from tfscaling.records.phases import PHASES, TRAINER_PHASES
 from tfscaling.records.program_results import ENDED, STARTED
 from tfscaling.study.run_spec import RunSpec
 
-#: Event → the phase that it begins, as that which it ends is followed by the next.
+#: Event → the key of the phase that it begins, as that which it ends is followed by the next.
 _PHASE_AFTER = {
-    PHASES[name].event: PHASES[after].label
+    PHASES[name].event: after
     for name, after in itertools.pairwise(TRAINER_PHASES)
     if PHASES[name].event
 }
 #: The same of a user's program, of which a rank sees the start, and its steps if it tells them.
 _PHASE_OF_PROGRAM_AFTER = {
-    STARTED: PHASES["program_time_s"].label,
-    "steps": PHASES["train_time_s"].label,
-    ENDED: PHASES["teardown_time_s"].label,
+    STARTED: "program_time_s",
+    "steps": "train_time_s",
+    ENDED: "teardown_time_s",
+}
+#: What a run does in a phase, where the phase's name alone does not say it.
+_DOES = {
+    "import_time_s": "importing TensorFlow",
+    "rendezvous_time_s": "rendezvous of the ranks",
+    "data_time_s": "reading the data",
+    "build_time_s": "building the model",
+    "first_step_time_s": "first step, with compilation",
+    "program_time_s": "the program runs",
+    "train_time_s": "training",
+    "evaluation_time_s": "evaluation",
+    "probe_time_s": "measuring computation alone",
+    "teardown_time_s": "ranks are ending",
 }
 
 
@@ -65,7 +78,7 @@ class RunProgress:
     spec: RunSpec
     folder: Path
     started_s: float | None = None
-    #: What the first rank does, as tables and plots name the phases.
+    #: The key of the phase in which the first rank is.
     phase: str = ""
     #: The epoch that is being trained.
     epoch: int = 0
@@ -84,6 +97,13 @@ class RunProgress:
     @property
     def epochs(self) -> int:
         return self.spec.recipe.epochs
+
+    @property
+    def does(self) -> str:
+        """What the first rank does, in words."""
+        if self.phase == "train_time_s" and self.epoch:
+            return f"epoch {self.epoch}/{self.epochs}"
+        return _DOES.get(self.phase, "starting")
 
     def update(self) -> None:
         """Read what the run has written since the last time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import NamedTuple
 
 from tfscaling.console import text_lines
 from tfscaling.console.run_progress import RunProgress
-from tfscaling.records import failure_report, run_record
+from tfscaling.records import failure_report, metrics, quality, run_record
+from tfscaling.records.run_record import RunRecord
+from tfscaling.study.config import Quality
 from tfscaling.study.run_spec import BenchmarkSpec, JobSpec, Point, RunSpec
 
 #: The end of a log that is read for the cause of a failure.
@@ -19,10 +22,10 @@ _ERROR = "ERROR: "
 
 
 class Estimate(NamedTuple):
-    """How long a run takes; `is_limit`: at most, as no run of the point has ended yet."""
+    """How long a run takes, None if nothing tells; `is_limit`: at most, for Slurm would end it."""
 
-    duration_s: float
-    is_limit: bool
+    duration_s: float | None
+    is_limit: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class SweepProgress:
     _due: dict[str, JobSpec] = field(default_factory=dict)
     _finished: set[str] = field(default_factory=set)
     _failed: set[str] = field(default_factory=set)
+    #: How often the jobs of these files have failed.
+    _failures_of: Counter[str] = field(default_factory=Counter)
     _jobs: dict[int, Job] = field(default_factory=dict)
     _axes: tuple[str, ...] = ()
     _estimates: dict[Point, Estimate] = field(default_factory=dict)
@@ -107,8 +112,8 @@ class SweepProgress:
         what = [text_lines.count(runs, "run")] if runs else []
         if others := len(self._due) - runs:
             what.append(text_lines.count(others, "all-reduce benchmark"))
-        left = f"{self._left(now_s)} node-hours"
-        return [f"study {self.asked.study}: {' and '.join(what)} to do, {left}"]
+        left = f", {left} node-hours" if (left := self._left(now_s)) else ""
+        return [f"study {self.asked.study}: {' and '.join(what)} to do{left}"]
 
     def start(self, number: int, job: Job) -> None:
         """A job is started or submitted, perhaps once more."""
@@ -135,20 +140,36 @@ class SweepProgress:
         run = f"{self._count()} {self._named(job.spec)}"
         return [f"{run}: {self._result(job, now_s)}; {self._hours(now_s)}"]
 
-    def fail(self, number: int, job: Job, message: str, now_s: float) -> list[str]:
-        """A job has failed; `message` is what Snakemake says of it, if anything."""
+    def fail(
+        self, number: int, job: Job, message: str, attempts_left: int, now_s: float
+    ) -> list[str]:
+        """A job has failed; `message` is what Snakemake says of it, if anything.
+
+        It is run again while there are attempts left.
+        """
         started = self._jobs.pop(number, None)
         job = started or job
-        cause = self._cause(job, message)
+        what = f"{self._failed_attempt(job, attempts_left)}: {self._cause(job, message)}"
         if job.spec is not None:
-            self._failed.add(job.outputs[0])
+            if not attempts_left:
+                self._failed.add(job.outputs[0])
             if started:
                 self._spend(started, now_s)
-            return [text_lines.cut(f"FAILED {self._named(job.spec)}: {cause}")]
+            return [text_lines.cut(what)]
         log = f" ({job.logs[0]})" if job.logs else ""
-        line = text_lines.cut(f"FAILED {job.text}: {cause}", text_lines.WIDTH - len(log)) + log
-        self.failures.append(line)
+        line = text_lines.cut(what, text_lines.WIDTH - len(log)) + log
+        self.failures += [] if attempts_left else [line]
         return [line]
+
+    def _failed_attempt(self, job: Job, attempts_left: int) -> str:
+        """`FAILED` and the job's name, with its attempts where there is more than one."""
+        name = self._named(job.spec) if job.spec else job.text
+        file = job.outputs[0] if job.outputs else ""
+        self._failures_of[file] += 1
+        attempt = self._failures_of[file]
+        if attempts_left:
+            return f"attempt {attempt} of {attempt + attempts_left} failed, next follows: {name}"
+        return f"FAILED {name}" + (f" after {attempt} attempts" if attempt > 1 else "")
 
     def sign_of_life(self, now_s: float) -> str:
         """One line about what is under way; of several runs each gets its turn."""
@@ -198,36 +219,35 @@ class SweepProgress:
         run = job.progress
         if run is None or run.started_s is None:
             return "starting"
-        words = [run.phase]
-        if run.epoch and run.phase == "train":
-            words = [f"epoch {run.epoch}/{run.epochs}"]
+        words = [run.does]
         if run.loss is not None:
             words.append(f"loss {run.loss:.3g}")
         words.append(text_lines.duration(now_s - run.started_s))
         end_s = run.end_s()
         if end_s is None:
             known = self._estimate(run.spec)
-            end_s = None if known.is_limit else run.started_s + known.duration_s
+            if known.duration_s is not None and not known.is_limit:
+                end_s = run.started_s + known.duration_s
         if end_s is not None and end_s > now_s:
             words.append(f"ends about {text_lines.clock(end_s, now_s)}")
         return ", ".join(words)
 
     def _result(self, job: Job, now_s: float) -> str:
         """How a run has ended, from its record."""
+        if not isinstance(job.spec, RunSpec):
+            return f"done in {text_lines.duration(now_s - job.since_s)}"
         try:
-            record = run_record.read(job.record) if isinstance(job.spec, RunSpec) else None
+            record = run_record.read(job.record)
         except run_record.RecordError as error:
             return str(error)
         if record is None:
             return f"done in {text_lines.duration(now_s - job.since_s)}"
         if record.validity.reason:
             return record.validity.reason
-        found = record.metrics
         words = [f"done, execution {record.phases.execution_time_s:.3g} s"]
-        words += [f"loss {found.loss:.3g}"] if found.loss is not None else []
-        if found.test_accuracy is not None:
-            words.append(f"test accuracy {found.test_accuracy:.3f}")
-        return ", ".join(words)
+        loss = record.metrics.loss
+        words += [f"loss {loss:.3g}"] if loss is not None else []
+        return ", ".join([*words, _quality(record, job.spec.recipe.quality)])
 
     def _cause(self, job: Job, message: str) -> str:
         """The cause as the job left it, else what Snakemake says, else the end of the log."""
@@ -262,11 +282,11 @@ class SweepProgress:
         self.node_hours_spent += job.spec.point.nodes * seconds / 3600.0
 
     def _hours(self, now_s: float) -> str:
-        spent = text_lines.node_hours(self.node_hours_spent)
-        return f"{spent} node-hours spent, {self._left(now_s)} left"
+        spent = f"{text_lines.node_hours(self.node_hours_spent)} node-hours spent"
+        return f"{spent}, {left} left" if (left := self._left(now_s)) else spent
 
     def _left(self, now_s: float) -> str:
-        """Node-hours of the runs that are still to do, as the plan estimates them."""
+        """Node-hours of the runs that are still to do as the plan estimates them, or ""."""
         hours, is_limit = 0.0, False
         ends = {
             job.outputs[0]: job.progress.end_s()
@@ -281,6 +301,8 @@ class SweepProgress:
                 seconds = max(0.0, end_s - now_s)
             else:
                 known = self._estimate(spec)
+                if known.duration_s is None:
+                    return ""
                 seconds, is_limit = known.duration_s, is_limit or known.is_limit
             hours += spec.point.nodes * seconds / 3600.0
         return f"{'at most ' if is_limit else ''}{text_lines.node_hours(hours)}"
@@ -289,6 +311,15 @@ class SweepProgress:
         if spec.point not in self._estimates:
             self._estimates[spec.point] = self.asked.estimate(spec)
         return self._estimates[spec.point]
+
+
+def _quality(record: RunRecord, asked: Quality) -> str:
+    """`test accuracy 0.973`: the metric by which the recipe's runs are compared."""
+    title = metrics.of_quality(asked).title
+    found = quality.of_run(record, asked)
+    if found.value is None:
+        return f"no {title}: {found.reason}"
+    return f"{title} {found.value:.3g}" + (f" {asked.unit}" if asked.unit else "")
 
 
 def _end_of(log: Path) -> str:

@@ -23,7 +23,7 @@ from tfscaling.jobs import heartbeat, host_facts, rank_files
 from tfscaling.jobs.heartbeat import Usage
 from tfscaling.records import clock, tracebacks
 from tfscaling.records.events import EventLog
-from tfscaling.records.rank_report import Rank
+from tfscaling.records.rank_report import Rank, RankClock
 from tfscaling.records.run_record import write_json
 from tfscaling.study import run_spec
 from tfscaling.study.run_spec import JobSpec
@@ -58,7 +58,7 @@ class RankContext:
             job=cluster.job,
             host=self.host,
             start_s=self.start_s,
-            clock={},
+            clock=RankClock(),
             cluster_hash=hashlib.sha256(json.dumps(cluster.jobs).encode()).hexdigest()[:16],
             cluster_source=cluster.source,
             devices=(),
@@ -121,8 +121,8 @@ def process(
     try:
         report = work(context)
         if offset is not None:
-            off = dataclasses.asdict(offset.over(clock.measure(os.environ)))
-        report = msgspec.structs.replace(report, clock=off)
+            offset = offset.over(clock.measure(os.environ))
+        report = msgspec.structs.replace(report, clock=RankClock.of(offset))
     except WorkFailedError as error:
         events.add("failed", error=error.name, message=str(error)[:2000], of_program=True)
         print(error, file=sys.stderr)

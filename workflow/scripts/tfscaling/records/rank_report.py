@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from tfscaling.records.clock import Offset
 from tfscaling.records.observations import Observed
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -52,6 +53,22 @@ COMPARED = (
 )
 
 
+class RankClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far the clock of a rank is off, as far as that is known."""
+
+    offset_s: Annotated[
+        float | UnsetType, Meta(description="Added to the rank's time it gives the launcher's.")
+    ] = UNSET
+    uncertainty_s: Annotated[
+        float | UnsetType, Meta(description="The offset is right within this.")
+    ] = UNSET
+
+    @classmethod
+    def of(cls, offset: Offset | None) -> RankClock:
+        """Of an offset that was measured, or could not be."""
+        return cls() if offset is None else cls(offset.offset_s, offset.uncertainty_s)
+
+
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """What a rank got. A server or worker of a coordinator reports no more."""
 
@@ -65,11 +82,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
         str | None, Meta(description="Null for a rank of a program, which need not use it.")
     ]
     clock: Annotated[
-        dict[str, float],
-        Meta(
-            description="offset_s and uncertainty_s against the launcher's clock; empty if it did "
-            "not answer."
-        ),
+        RankClock, Meta(description="Against the launcher's clock; empty if it did not answer.")
     ]
     host_facts: HostFacts
     start_s: Annotated[

@@ -728,7 +728,8 @@ class Platform(Measured, frozen=True, kw_only=True):
     multi_cluster: Annotated[
         bool,
         about(
-            "If true, jobs are submitted with `--clusters` (several clusters under one slurmdbd)."
+            "If true, jobs are submitted with `--clusters` (several clusters under one slurmdbd); "
+            "it needs `--slurm-status-command sacct`."
         ),
     ] = False
     nodes_max: Annotated[

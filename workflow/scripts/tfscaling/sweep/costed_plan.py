@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tfscaling.records import benchmark_record, prepared_data, run_record
 from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study import costs, grid, platforms, user_code, variants
-from tfscaling.study.config import BATCH_SIZE_KEYS, Budget, Config
+from tfscaling.study.config import BATCH_SIZE_KEYS, POINT_AXES, Budget, Config
 from tfscaling.study.configuration import Sources, problem
 from tfscaling.study.manifest import Excluded, Manifest, PlannedBenchmark, PlannedRun
 from tfscaling.study.run_spec import Point, RunSpec
@@ -31,10 +31,12 @@ TIME_LIMIT = "time limit"
 RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
 
 
-class PlanRow(Point, frozen=True, kw_only=True):
-    """A run that is still to do, or an excluded point, which has neither sizes nor a duration."""
+class CostedRow(Point, frozen=True, kw_only=True):
+    """What is still to do at a point, or an excluded point: neither sizes nor a duration.
 
-    repeat: int | None = None
+    `duration_s` is that of one run; `node_hours` and `cost_usd` are those of all runs of the row.
+    """
+
     devices: str
     feasibility: str
     reason: str
@@ -47,25 +49,20 @@ class PlanRow(Point, frozen=True, kw_only=True):
     cost_usd: float | None = None
 
 
-class PointRow(Point, frozen=True, kw_only=True):
-    """Runs of a point that are still to do and alike, or an excluded point.
+class PlanRow(CostedRow, frozen=True, kw_only=True):
+    """One run."""
 
-    `duration_s` is that of one run; `node_hours` and `cost_usd` are those of all these runs.
+    repeat: int | None = None
+
+
+class PointRow(CostedRow, frozen=True, kw_only=True):
+    """Runs of a point that are alike; None of an excluded point.
+
     `submission` says how a run is submitted, `starts` when Slurm would start one, and `slurm` what
     it says of those that it would not start.
     """
 
     runs: int | None = None
-    devices: str
-    feasibility: str
-    reason: str
-    tasks: int | None = None
-    gpus: int | None = None
-    cpus_per_task: int | None = None
-    duration_s: float | None = None
-    duration_from: str | None = None
-    node_hours: float | None = None
-    cost_usd: float | None = None
     submission: str | None = None
     starts: str | None = None
     slurm: str | None = None
@@ -90,7 +87,8 @@ class BenchmarkRow(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None
 
 
-COLUMNS = PointRow.__struct_fields__
+#: Of the file: what is to do first.
+COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PointRow.__struct_fields__)))
 
 
 @dataclass(frozen=True)

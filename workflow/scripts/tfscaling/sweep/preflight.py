@@ -71,6 +71,8 @@ def _request(point: Point, config: Config, how: Submission) -> Request:
         question=question(line) if line.startswith("sbatch ") else line,
         nodes=int(asked["nodes"]),
         cpus=tasks * int(asked["cpus_per_task"]),
+        cpus_in_all=int(asked["tasks"]) * int(asked["cpus_per_task"]),
+        mem_mb=int(asked.get("mem_mb", 0)),
         gres=str(asked.get("gres", "")),
         runtime_min=platform.runtime_min,
         partition=platform.partition,
@@ -105,10 +107,10 @@ def ask(asked: Iterable[Request]) -> dict[Request, Answer]:
         answers |= zip(others, pool.map(_answer, others), strict=True)
     clusters = {each.cluster for each in answers}
     limits = {cluster: slurm_limits.partitions_of(cluster) for cluster in clusters}
-    given = {each.account for each in answers}
-    accounts = {account: _account_problem(account) for account in given}
+    accounts = {account: _account_problem(account) for account in {r.account for r in answers}}
+    qos = {name: slurm_limits.qos_of(name) for name in {request.qos for request in answers}}
     for request, answer in answers.items():
-        problem = slurm_limits.problem(request, limits[request.cluster])
+        problem = slurm_limits.problem(request, limits[request.cluster], qos[request.qos])
         if not answer.refusal and (problem := accounts[request.account] or problem):
             answers[request] = Answer(refusal=problem)
     return answers
@@ -127,8 +129,11 @@ def _answer(request: Request) -> Answer:
     if any(words in answer.refusal for words in _NO_CONTACT):
         raise NoSlurmError(f"Slurm does not answer: {answer.refusal}")
     if _NOT_AVAILABLE in answer.refusal:
-        waits_for = slurm_limits.out_of_service(request, slurm_limits.nodes_of(request))
-        return Answer(waits_for=waits_for) if waits_for else answer
+        nodes = slurm_limits.nodes_of(request)
+        if waits_for := slurm_limits.out_of_service(request, nodes):
+            return Answer(waits_for=waits_for)
+        if lacking := slurm_limits.lacking(request, nodes):
+            return Answer(refusal=f"{answer.refusal}: {lacking}")
     return answer
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -83,6 +83,23 @@ class SweepJobs:
             job.is_checkpoint or not self.specs.keys().isdisjoint(map(str, job.output))
             for job in self.to_do()
         )
+
+    def attempts_left(self, outputs: Sequence[str]) -> int:
+        """How often Snakemake will try the job of these files again, which has just failed."""
+        made = set(outputs)
+        return max(
+            (
+                job.restart_times - job.attempt + 1
+                for job in self.to_do()
+                if not made.isdisjoint(map(str, job.output))
+            ),
+            default=0,
+        )
+
+    @property
+    def leave_this_machine(self) -> bool:
+        """Whether jobs are submitted."""
+        return not self.workflow.local_exec
 
     def makes(self, file: str) -> bool:
         """Whether a job of this start, done or to do, is for the file."""

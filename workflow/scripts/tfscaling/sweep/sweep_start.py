@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import logging
 import shlex
 import sys
@@ -45,12 +46,17 @@ class SweepStart:
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
         refusal = self.beyond_budget() or self._missing_data() or self._missing_gpu_libraries()
-        if refusal or (refusal := self._refused_by_slurm()):
+        if refusal or (refusal := self._unseen_jobs() or self._refused_by_slurm()):
             raise SystemExit(refusal)
         if self._is_on_slurm:
+            from tfscaling.sweep import slurm_status
+
+            plugin = importlib.import_module("snakemake_executor_plugin_slurm")
+            slurm_status.install(plugin, logger.warning)
             self._watch_queue(logger)
-        # a run that failed for what another attempt would not change is not tried again
-        logger.addHandler(lasting_failures.NoRetries(self.jobs.to_do))
+        # a run that failed for what another attempt would not change is not tried again; first,
+        # so that other handlers know
+        logger.handlers.insert(0, lasting_failures.NoRetries(self.jobs.to_do))
 
     def keep_earlier(self) -> None:
         """Keep the records that jobs to do replace, which Snakemake is about to remove."""
@@ -94,6 +100,20 @@ class SweepStart:
         runs = (spec for spec in self.jobs.specs_to_do() if isinstance(spec, RunSpec))
         return gpu_libraries.problem(runs, self.config) or ""
 
+    def _unseen_jobs(self) -> str:
+        """Why nobody would see that jobs end, or ""."""
+        if not self._is_on_slurm:
+            return ""
+        used = {spec.point.platform for spec in self.jobs.specs_to_do()}
+        several = sorted(name for name in used if self.config.platforms[name].multi_cluster)
+        settings = self.jobs.workflow.executor_settings
+        if not several or settings.status_command == "sacct":
+            return ""
+        return (
+            f"{', '.join(several)}: multi_cluster needs --slurm-status-command sacct, "
+            "because squeue shows no jobs of other clusters"
+        )
+
     def _refused_by_slurm(self) -> str:
         """Why Slurm can never start what a job to do asks for, or "" and it is told when it would.
 
@@ -108,7 +128,8 @@ class SweepStart:
         verdict = preflight.verdict(points, self.config, how)
         said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
         queue_notes.write(self._runs_dir, said)
-        print(*verdict.outlook, sep="\n", file=sys.stderr)
+        for line in verdict.outlook:
+            print(line, file=sys.stderr)
         return verdict.refusal
 
     def _watch_queue(self, logger: logging.Logger) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import pandas as pd
+from msgspec import UNSET
 
 from tfscaling.records.rank_report import COMPARED, PROGRAM_PACKAGES, HostFacts, Rank
 from tfscaling.records.run_record import RunRecord
@@ -39,7 +40,8 @@ def of(record: RunRecord) -> Row:
     environment, ranks = record.environment, record.ranks
     machines = dict.fromkeys(rank.host_facts.machine for rank in ranks)
     facts = _differing(ranks)
-    clocks = [rank.clock for rank in ranks if rank.clock]
+    offsets_s = [abs(o) for r in ranks if (o := r.clock.offset_s) is not UNSET]
+    uncertainties_s = [u for r in ranks if (u := r.clock.uncertainty_s) is not UNSET]
     row: Row = {
         name: _distinct([getattr(fact, name) for fact in facts]) for name in (*COMPARED, "python")
     }
@@ -54,8 +56,8 @@ def of(record: RunRecord) -> Row:
         "machines": None if None in machines else " ".join(filter(None, machines)),
         "slowest_rank": record.metrics.slowest_rank,
         "slowest_host": record.metrics.slowest_host,
-        "clock_offset_max_s": max((abs(c["offset_s"]) for c in clocks), default=None),
-        "clock_uncertainty_max_s": max((c["uncertainty_s"] for c in clocks), default=None),
+        "clock_offset_max_s": max(offsets_s, default=None),
+        "clock_uncertainty_max_s": max(uncertainties_s, default=None),
         "cpu_mhz": min(speeds, default=None),
         "cpus_online": min(cpus, default=None),
         "git_commit": environment.git_commit,

@@ -1,0 +1,145 @@
+"""A cluster as clouds have it: with accounting, its limits, and nodes that boot when wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from project import QUICK, SMALL_MODEL, Project
+from snakemake_executor_plugin_slurm import job_status_query
+from tfscaling.sweep import slurm_status
+from virtual_cluster import Cluster, start
+
+BOOT_S = 5
+PLATFORM = {"launcher": "srun", "partition": "cpu", "nodes_max": 2, "cpus_per_node": 2}
+#: Models whose jobs do more than training: one cancels itself, one stops Slurm's controller.
+_MODELS = """
+import os, subprocess, time
+
+import small
+
+
+def cancelled():
+    subprocess.run(["scancel", os.environ["SLURM_JOB_ID"]], check=True)
+    time.sleep(600)
+
+
+def silences_slurm():
+    subprocess.run(["scontrol", "shutdown", "slurmctld"], check=True)
+    return small.model()
+"""
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes without power, and a job of a minute that begins soon on one of them."""
+    saving = ("--power-saving", "--boot-delay", str(BOOT_S), "--idle-time", "3600")
+    shape = ("--partition", "cpu:2:cpus=2", "--partition", "other:1:cpus=2")
+    cluster = start(tmp_path_factory.mktemp("vc"), *shape, "--accounting", *saving)
+    try:
+        words = ("--partition=other", "--time=1", "--job-name=long", "--output=/dev/null")
+        cluster.run("sbatch", *words, "--wrap=sleep 600")
+        yield cluster
+    finally:
+        cluster.tool("down")
+
+
+def configuration(*models: str, **platform: Any) -> dict[str, Any]:
+    """A run of each model on one node."""
+    usual = {"platform": "cloud", "recipe": "quick", "nodes": 1}
+    return {
+        "grid": [{"model": model, **usual} for model in models],
+        "recipes": {"quick": QUICK},
+        "platforms": {"cloud": {**PLATFORM, "runtime_min": 10, **platform}},
+    }
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.5)
+
+
+def test_a_sweep_whose_jobs_are_looked_at_by_sacct(project: Project, cloud: Cluster) -> None:
+    (project.folder / "own.py").write_text(_MODELS)
+    project.overlay(configuration(SMALL_MODEL, "own:cancelled"))
+    done = project.snakemake(
+        "--until", "train", "--retries", "0", "--slurm-status-command", "sacct",
+        profile="slurm", environ=cloud.environ, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "SLURM status is: 'CANCELLED'" in log_of(project)
+    (record,) = project.records()
+    assert record["axes"]["model"] == SMALL_MODEL
+    # Slurm's start is that of the nodes: the boot is neither in the queue nor in the execution
+    phases = record["phases"]
+    assert phases["boot_time_s"] >= BOOT_S - 1
+    assert phases["queue_time_s"] < phases["boot_time_s"]
+    job = record["environment"]["slurm_job"]["id"]
+    elapsed_s = int(cloud.run("sacct", "-XnPo", "ElapsedRaw", f"--jobs={job}"))
+    assert phases["execution_time_s"] <= elapsed_s + 1
+
+
+def log_of(project: Project) -> str:
+    """Snakemake's own log of its last call."""
+    logs = sorted(project.folder.glob(".snakemake/log/*.log"))
+    return logs[-1].read_text() if logs else ""
+
+
+def test_a_sweep_outlives_a_controller_that_is_away(project: Project, cloud: Cluster) -> None:
+    """Silent from the training's beginning until the driver has looked at its job in vain."""
+    (project.folder / "own.py").write_text(_MODELS)
+    project.overlay(configuration("own:silences_slurm"))
+
+    def bring_back() -> None:
+        wait_for(lambda: "Slurm does not answer" in log_of(project), "a look without an answer")
+        cloud.tool("start-node", "controller")
+
+    helper = threading.Thread(target=bring_back, daemon=True)
+    helper.start()
+    project.snakemake("--until", "train", "--retries", "0", profile="slurm", environ=cloud.environ)
+    helper.join()
+    assert len(project.records()) == 1
+    assert "Slurm answers again" in log_of(project)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"account": "nosuch"}, "Invalid account or account/partition combination specified"),
+        ({"qos": "nosuch"}, "Invalid qos specification"),
+        ({"cluster": "virtual", "multi_cluster": True}, "needs --slurm-status-command sacct"),
+    ],
+)
+def test_what_accounting_refuses_is_not_submitted(
+    project: Project, cloud: Cluster, asked: dict[str, Any], said: str
+) -> None:
+    project.overlay(configuration(SMALL_MODEL, **asked))
+    done = project.snakemake(
+        "--until", "train", profile="slurm", environ=cloud.environ, check=False
+    )
+    assert done.returncode == 1
+    assert said in " ".join(done.stdout.split())
+    assert not project.failures()
+
+
+def test_a_job_beyond_its_time_limit_has_slurms_state(
+    cloud: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", cloud.environ["SLURM_CONF"])
+    look = slurm_status.Look(
+        job_status_query.query_job_status, job_status_query.get_min_job_age, pytest.fail
+    )
+    command = job_status_query.query_job_status_sacct("long")
+
+    def states() -> list[str]:
+        found, _ = asyncio.run(look.query_job_status(command, logging.getLogger()))
+        return list((found or {}).values())
+
+    wait_for(lambda: states() == ["TIMEOUT"], "the job of a minute to end")

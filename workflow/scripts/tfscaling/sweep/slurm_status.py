@@ -1,0 +1,70 @@
+"""How the Slurm executor plugin looks at its jobs: none is lost, and none waited for in vain.
+
+The plugin (2.8.0) forgets all jobs that it has submitted when a look fails, as it does while
+Slurm's controller restarts, and waits for ever. If the controller is silent at the moment of a
+look, it asks sacct instead of squeue, which knows nothing on a cluster without accounting. It does
+not know sacct's state `CANCELLED by 0`, nor that a job which squeue shows no more has ended long
+ago.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+#: (job → its state, seconds that the answer took), or (None, None) without an answer.
+Answer = tuple[dict[str, str] | None, float | None]
+#: The plugin's word for a job that has ended, nobody knows how: its output files tell.
+_ENDED = "UNKNOWN"
+
+
+class Plugin(Protocol):
+    """The names in the plugin's module by which it asks Slurm."""
+
+    query_job_status: Callable[[str, logging.Logger], Awaitable[Answer]]
+    get_min_job_age: Callable[[], int | None]
+
+
+def install(plugin: Plugin, say: Callable[[str], None]) -> None:
+    """Let the plugin ask through a `Look`; `say` prints a line."""
+    look = Look(plugin.query_job_status, plugin.get_min_job_age, say)
+    plugin.query_job_status = look.query_job_status
+    plugin.get_min_job_age = look.get_min_job_age
+
+
+class Look:
+    """The plugin's two questions: the states of its jobs, and how long squeue knows of them."""
+
+    def __init__(
+        self,
+        query: Callable[[str, logging.Logger], Awaitable[Answer]],
+        min_job_age: Callable[[], int | None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._query, self._ask_min_job_age, self._say = query, min_job_age, say
+        self._min_job_age_s = min_job_age()
+        self._listed: set[str] = set()
+        self._is_silent = False
+
+    async def query_job_status(self, command: str, logger: logging.Logger) -> Answer:
+        """The states of the jobs by their numbers; without an answer none, so that all go on."""
+        states, took_s = await self._query(command, logger)
+        if (states is None) != self._is_silent:
+            self._is_silent = states is None
+            silent = "Slurm does not answer; jobs go on, and it is asked again and again"
+            self._say(silent if self._is_silent else "Slurm answers again")
+        if states is None:
+            return {}, 0.0
+        found = {job: state.split()[0] for job, state in states.items() if state}
+        if command.startswith("squeue"):
+            self._listed |= found.keys()
+            found |= dict.fromkeys(self._listed - found.keys(), _ENDED)
+        return found, took_s
+
+    def get_min_job_age(self) -> int | None:
+        """Seconds; if Slurm does not answer now, as it last said."""
+        age_s = self._ask_min_job_age()
+        if age_s is not None:
+            self._min_job_age_s = age_s
+        return self._min_job_age_s
