@@ -71,7 +71,11 @@ class Project:
         return Project(folder)
 
     def overlay(self, content: dict[str, Any]) -> str:
-        """Write an overlay of the configuration, with one repeat by default; returns its name."""
+        """Write an overlay of the configuration, with one repeat by default; returns its name.
+
+        Models are built before the runs only where `check_models` asks for it: that takes seconds.
+        """
+        content.setdefault("check_models", False)
         for block in content.get("grid", []):
             block.setdefault("repeats", 1)
         (self.folder / "overlay.yaml").write_text(yaml.safe_dump(content, sort_keys=False))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import SCRIPTS
 from shared import made_once
+from tfscaling.jobs import process_management
 from tfscaling.jobs.launchers import LAUNCHERS, Request
 from tfscaling.jobs.ports import ReservedPorts
+from tfscaling.study.config import MPI_STRATEGY
 from tfscaling.study.geometry import Geometry
 from tfscaling.training.strategies import STRATEGIES
 
@@ -26,33 +30,53 @@ TRAININGS = {
     "parameter_server": ("parameter_server", Geometry(4, 1, 0)),
     "synchronous_parameter_server": ("synchronous_parameter_server", Geometry(4, 1, 0)),
 }
+#: The same by the ranks of an MPI job.
+MPI_TRAININGS = {"two_mpi_workers": (MPI_STRATEGY, Geometry(2, 1, 0))}
 
 
 @pytest.fixture(scope="session")
 def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """Name of a training → what each of its ranks found."""
-    folder = made_once(tmp_path_factory, "trainings", train)
+    return trained(tmp_path_factory, "trainings", TRAININGS)
+
+
+@pytest.fixture(scope="session")
+def mpi_trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """The same of MPI_TRAININGS."""
+    return trained(tmp_path_factory, "mpi_trainings", MPI_TRAININGS)
+
+
+Shapes = Mapping[str, tuple[str, Geometry]]
+
+
+def trained(
+    factory: pytest.TempPathFactory, name: str, shapes: Shapes
+) -> dict[str, list[dict[str, Any]]]:
+    folder = made_once(factory, name, lambda folder: train(folder, shapes))
     return {
         name: [json.loads(path.read_text()) for path in sorted((folder / name).glob("[0-9].json"))]
-        for name in TRAININGS
+        for name in shapes
     }
 
 
-def train(folder: Path) -> None:
+def train(folder: Path, shapes: Shapes) -> None:
     """All processes of all trainings at the same time; each rank writes into `folder`/<name>."""
     import strategy_rank
 
-    tasks = sum(geometry.tasks for _, geometry in TRAININGS.values())
+    tasks = sum(geometry.tasks for _, geometry in shapes.values())
     processes: list[tuple[Path, subprocess.Popen[bytes]]] = []
-    with ReservedPorts(tasks) as ports:
-        free = iter(ports.numbers)
-        for name, (strategy, geometry) in TRAININGS.items():
+    with contextlib.ExitStack() as stack:
+        free = iter(stack.enter_context(ReservedPorts(tasks)).numbers)
+        for name, (strategy, geometry) in shapes.items():
             (folder / name).mkdir()
             spec, servers = STRATEGIES[strategy], strategy_rank.PARAMETERS["parameter_servers"]
             batch = strategy_rank.GLOBAL_BATCH // spec.replicas(geometry, servers)
             own = [next(free) for _ in range(geometry.tasks)]
             jobs = spec.jobs(geometry, servers)
-            request = Request([], geometry, jobs, 1, folder / name, gpus=False, ports=own)
+            pmi = None
+            if strategy == MPI_STRATEGY:
+                pmi = stack.enter_context(process_management.served(geometry.tasks))
+            request = Request([], geometry, jobs, 1, folder / name, gpus=False, ports=own, pmi=pmi)
             for command in LAUNCHERS["local"](request):
                 output = folder / name / f"{command.rank}.json"
                 words = [strategy, str(geometry.gpus_per_task), str(batch), str(output)]

@@ -143,6 +143,7 @@ def main() -> None:
     }
     if name == "multi_worker_mirrored" and not count:
         found["exchanging_less"] = exchanging_less(strategy, batch)
+    spec.end()
     output.write_text(json.dumps(found))
     events.add("end")
     sys.stdout.flush()

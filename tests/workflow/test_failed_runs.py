@@ -130,6 +130,17 @@ def test_the_cause_of_a_failed_dataset_is_told_at_once_and_at_the_end(project: P
     assert max(map(len, done.stdout.splitlines())) <= 200
 
 
+def test_a_model_that_cannot_be_built_starts_nothing(project: Project) -> None:
+    (project.folder / "broken.py").write_text(BROKEN.replace("> 1", "> 0"))
+    grid = [{"platform": "laptop", "model": "broken:model", "recipe": "bad", "nodes": [1, 2]}]
+    project.overlay({"grid": grid, "recipes": {"bad": BAD}, "check_models": True})
+    done = project.snakemake(check=False)
+    assert done.returncode != 0
+    (line,) = [line for line in done.stdout.splitlines() if TEXT in line]
+    assert "broken:model with recipe bad: broken.py:10 in model" in line
+    assert not (project.folder / "results/runs").exists()
+
+
 @pytest.fixture
 def failing(project: Project) -> Project:
     """A project whose only run fails."""

@@ -326,3 +326,6 @@ def test_new_code_that_is_broken_costs_no_finished_run(copied: Project) -> None:
     assert not record.with_name("earlier.run.json").exists()
     (row,) = copied.table("results/main/tables/runs.csv")
     assert row["status"] == "ok"
+
+    mark_incomplete(copied, record)  # a job that ended after its snakemake was killed
+    assert copied.planned() == set()

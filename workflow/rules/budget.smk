@@ -3,7 +3,8 @@
 INPUTS   the configuration, results/runs/** and results/datasets/*.json as they are now, Slurm
 OUTPUTS  the reason and exit code 1 if runs still to do exceed the budget, or a batch its dataset,
          if finished runs would be made again for a dataset that is missing, if GPUs are asked for
-         without their libraries, or if Slurm refuses what a job asks for; results/queue.json has
+         without their libraries, if Slurm refuses what a job asks for, or if a model of the user's
+         cannot be built (results/built_models.json has those that were); results/queue.json has
          what Slurm says of runs that it refuses, or that wait in its queue
 """
 

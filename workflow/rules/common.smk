@@ -189,13 +189,18 @@ def force_if_changed(wildcards):
     return force_if(RERUNS.is_changed_data(wildcards.dataset), file)
 
 
-def look_for_earlier(path, file):
-    """Let Snakemake forget the job that was to make a file again, if the earlier one counts again.
+def forget_cut_off(path, file):
+    """Let Snakemake forget a job that was cut off, if the record of what is planned is there.
 
-    Such a file speaks for itself: its parameters are in it.
+    That is an earlier one that counts again, or the job's own, if it ended after Snakemake.
+    Records are whole or not there, and their parameters are in them.
     """
-    if path in RERUNS.bring_back():
-        workflow.persistence.cleanup_metadata(IOFile(file))
+    if not workflow.is_main_process:
+        return
+    memory = workflow.persistence
+    is_cut_off = memory._filter_incomplete_keys([file])
+    if path in RERUNS.bring_back() or (is_cut_off and RERUNS.is_made(path)):
+        memory.cleanup_metadata(IOFile(file))
 
 
 @platforms.with_signature
@@ -210,7 +215,7 @@ def force_if_stale_benchmark(wildcards):
     """The same for a benchmark."""
     path = POINT.format(**wildcards)
     file = f"{ROOT}/all_reduce/{path}/all_reduce.json"
-    look_for_earlier(path, file)
+    forget_cut_off(path, file)
     return force_if(RERUNS.is_stale_benchmark(path), file)
 
 
@@ -247,7 +252,7 @@ def prepared_dataset(wildcards):
     That it is made again is a reason to run only for runs that are to be made of it.
     """
     spec = run_of(wildcards).spec
-    look_for_earlier(spec.path, JOBS.record(spec.path))
+    forget_cut_off(spec.path, JOBS.record(spec.path))
     if spec.dataset is None:
         return []
     file = f"results/datasets/{variants.data_of(spec)}.npz"

@@ -70,6 +70,16 @@ def test_local_ranks_are_told_their_place_by_tf_config() -> None:
     assert {command.argv for command in commands} == {("python", "train_rank.py", "--seed", "1")}
 
 
+def test_ranks_of_an_mpi_job_are_told_how_to_find_each_other() -> None:
+    (command,) = LAUNCHERS["srun"](request(Geometry(2, 1, 0), mpi="pmi2"))
+    assert "--mpi=pmi2" in command.argv[: command.argv.index("python")]
+    address = "127.0.0.1:4000"
+    ranks = LAUNCHERS["local"](request(Geometry(2, 1, 0), ports=[5001, 5002], pmi=address))
+    assert [(each.env["PMI_PORT"], each.env["PMI_ID"]) for each in ranks] == [
+        (address, "0"), (address, "1")
+    ]  # fmt: skip
+
+
 def gpus_of(geometry: Geometry, given: Sequence[str] | None, **changes: Any) -> list[str]:
     """CUDA_VISIBLE_DEVICES of each local rank, where these GPUs are given."""
     ports = list(range(5001, 5001 + geometry.tasks))

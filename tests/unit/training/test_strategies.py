@@ -48,6 +48,8 @@ REFUSALS = [
     ("mirrored", Geometry(1, 2, 4), "one task, not 2"),
     ("mirrored", Geometry(3, 1, 1), "one task, not 3"),
     ("multi_worker_mirrored", Geometry(8, 4, 4), None),
+    ("mpi_all_reduce", Geometry(8, 4, 4), None),
+    ("mpi_all_reduce", Geometry(2, 1, 2), "one device, not 2"),
     # a coordinator, two parameter servers and a worker
     ("parameter_server", Geometry(4, 1, 0), None),
     ("parameter_server", Geometry(3, 1, 0), "and a worker, not 3"),
@@ -72,6 +74,7 @@ def test_names_of_strategies_are_known_without_importing_tensorflow() -> None:
     )
     names = [
         "mirrored",
+        "mpi_all_reduce",
         "multi_worker_mirrored",
         "own",
         "parameter_server",

@@ -263,7 +263,9 @@ def fetch(
                     f"the arrays have the SHA-256 {checksum}, the published ones {dataset.sha256}"
                 )
         except Exception as error:
-            failures.append(f"{source}: {tracebacks.sentence(error, Path.cwd())}")
+            if user_code.is_reference(name) and not path:  # there is no other source
+                raise DatasetError(tracebacks.sentence(error, Path.cwd())) from error
+            failures.append(f"{source}: {type(error).__name__}: {error}")
             continue
         facts = DatasetFacts(
             dataset=output.stem,
@@ -285,8 +287,7 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Giv
         facts = pipelines.prepare(name, output.stem, output, parameters)
     except Exception as error:
         traceback.print_exc()
-        words = tracebacks.sentence(error, Path.cwd())
-        raise DatasetError(f"files of {name}: {words}") from error
+        raise DatasetError(tracebacks.sentence(error, Path.cwd())) from error
     write_json(provenance, msgspec.structs.replace(facts, user_code=code))
     _write(output, {}, facts.sha256)
     return facts.source

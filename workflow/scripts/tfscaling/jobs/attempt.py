@@ -20,7 +20,7 @@ from typing import NamedTuple, NoReturn
 from tfscaling.cluster.gpu_allocation import gpus_here
 from tfscaling.cluster.task_layout import ClusterError
 from tfscaling.files import atomic
-from tfscaling.jobs import failures, rank_files, supervisor
+from tfscaling.jobs import failures, process_management, rank_files, supervisor
 from tfscaling.jobs.launchers import LAUNCHERS, LaunchError, Request, trainer_command
 from tfscaling.jobs.ports import ReservedPorts
 from tfscaling.records import clock, run_record
@@ -87,6 +87,9 @@ class Attempt:
             ports: list[int] = []
             if is_local:
                 ports = stack.enter_context(ReservedPorts(geometry.tasks)).numbers
+            pmi = None
+            if is_local and spec.by_mpi:
+                pmi = stack.enter_context(process_management.served(geometry.tasks))
             try:
                 here = gpus_here({**os.environ, **settings.env}) if is_local and on_gpus else None
             except ClusterError as error:
@@ -102,6 +105,8 @@ class Attempt:
                 env={**settings.env, clock.VARIABLE: time_source},
                 ports=ports,
                 gpus_here=here,
+                mpi=settings.mpi if spec.by_mpi else None,
+                pmi=pmi,
             )
             try:
                 commands = LAUNCHERS[settings.launcher](request)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS
+from tfscaling.jobs import process_management
 from tfscaling.study.geometry import Geometry
 
 
@@ -24,6 +25,7 @@ class Request:
     `setup` are shell lines run first on every rank, `env` is added to the environment, `folder`
     takes the log of each rank. For the local launcher `ports` has one port per task, and
     `gpus_here` the GPUs that its ranks may use, as CUDA_VISIBLE_DEVICES names them; None: unknown.
+    Ranks of an MPI job find each other by srun's `mpi`, or at the address `pmi` of this machine.
     """
 
     command: Sequence[str]
@@ -36,6 +38,8 @@ class Request:
     env: Mapping[str, str] = field(default_factory=dict)
     ports: Sequence[int] = ()
     gpus_here: Sequence[str] | None = None
+    mpi: str | None = None
+    pmi: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ def srun(request: Request) -> list[Command]:
         f"--ntasks-per-node={shape.tasks_per_node_max}",
         "--distribution=block",
         f"--cpus-per-task={request.cpus_per_task}",
+        *([f"--mpi={request.mpi}"] if request.mpi else []),
         "--kill-on-bad-exit=1",
         "--unbuffered",
         f"--output={rank_log(request.folder, '%t')}",
@@ -93,6 +98,8 @@ def local(request: Request) -> list[Command]:
         env = {**request.env, "TF_CONFIG": json.dumps(task)}
         if request.gpus:
             env[VISIBLE_GPUS] = ",".join(own_gpus.get((job, index), ()))
+        if request.pmi:
+            env |= process_management.variables(request.pmi, rank)
         argv = tuple(with_setup(request.setup, request.command))
         commands.append(Command(argv, env, rank_log(request.folder, rank), rank))
     return commands

@@ -29,6 +29,8 @@ AXES = (*POINT_AXES, "repeat")
 CROSS_ENTROPY: Literal["sparse_categorical_crossentropy"] = "sparse_categorical_crossentropy"
 #: The strategy of recipes that name a program, and the name of its model if none is given.
 OWN_STRATEGY, PROGRAM = "own", "program"
+#: The strategy whose ranks are started as those of an MPI job.
+MPI_STRATEGY = "mpi_all_reduce"
 #: Exactly one of these keys of a recipe is given.
 BATCH_SIZE_KEYS = ("per_replica_batch_size", "per_worker_batch_size", "global_batch_size")
 
@@ -664,6 +666,14 @@ class Measured(Keys, frozen=True, kw_only=True):
             "`local` as processes on one machine."
         ),
     ]
+    mpi: Annotated[
+        Name,
+        about(
+            "The strategy `mpi_all_reduce` has its ranks started by `srun` with this `--mpi`: "
+            "`pmi2` for MPICH, which the project installs, and for Intel MPI and MVAPICH; `pmix` "
+            "for Open MPI. `srun --mpi=list` names those of a cluster."
+        ),
+    ] = "pmi2"
     devices: Annotated[
         Literal["physical", "logical"],
         about(
@@ -1034,6 +1044,14 @@ class Config(Keys, frozen=True, kw_only=True):
             "code or of other data. Give it on the command line: `--config rerun=stale`."
         ),
     ] = "none"
+    check_models: Annotated[
+        bool,
+        about(
+            "Models of your own are built once, on the CPU of the machine where snakemake runs, "
+            "before runs start: one that cannot be built starts none. `false` where that machine "
+            "must not import TensorFlow."
+        ),
+    ] = True
     budget: Annotated[
         Budget,
         about(

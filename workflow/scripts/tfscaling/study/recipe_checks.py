@@ -11,8 +11,18 @@ from typing import NamedTuple
 import msgspec
 
 from tfscaling.study import programs, user_code, variants
-from tfscaling.study.config import BATCH_SIZE_KEYS, CROSS_ENTROPY, Config, Quality, Recipe
+from tfscaling.study.config import (
+    BATCH_SIZE_KEYS,
+    CROSS_ENTROPY,
+    MPI_STRATEGY,
+    Config,
+    Quality,
+    Recipe,
+)
 from tfscaling.study.configuration import ConfigError, Sources, known, problem
+
+#: Strategies that train by all-reduce, or need none.
+_ALL_REDUCE = f"single, mirrored, multi_worker_mirrored, {MPI_STRATEGY}"
 
 
 def check(config: Config, sources: Sources = ()) -> None:
@@ -142,7 +152,7 @@ def check_pipeline(
         refuse(
             "attribution",
             f"strategy {coordinated[0]} has parameter servers, without which no step can be made; "
-            "allowed: single, mirrored, multi_worker_mirrored",
+            f"allowed: {_ALL_REDUCE}",
         )
     for key in ("accumulate_steps", "average_every"):
         if getattr(recipe, key) not in (None, 1) and coordinated:
@@ -160,8 +170,7 @@ def check_pipeline(
         refuse(
             "dataset",
             f"strategy {coordinated[0]} deals out examples of arrays by their number, which the "
-            f"pipeline {data.dataset} has not; allowed: single, mirrored, multi_worker_mirrored, "
-            f"or {of_arrays}",
+            f"pipeline {data.dataset} has not; allowed: {_ALL_REDUCE}, or {of_arrays}",
         )
     if recipe.steps_per_epoch is None and recipe.has_schedule:
         refuse(

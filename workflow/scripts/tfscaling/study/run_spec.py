@@ -23,6 +23,7 @@ from tfscaling.files import strict_json
 from tfscaling.study.config import (
     AXES,
     BATCH_SIZE_KEYS,
+    MPI_STRATEGY,
     POINT_AXES,
     Measured,
     ParameterValue,
@@ -111,6 +112,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def cpus_per_task(self) -> int:
         """CPUs of one rank: the node's, shared evenly by its tasks."""
         return self.measured.cpus_per_node // self.geometry.tasks_per_node_max
+
+    @property
+    def by_mpi(self) -> bool:
+        """Whether the ranks are those of an MPI job."""
+        return self.point.strategy == MPI_STRATEGY
 
     @property
     def parameters(self) -> dict[str, Value]:

@@ -42,6 +42,11 @@ class Reruns:
         """
         return self._brought_back
 
+    def is_made(self, path: str) -> bool:
+        """Whether the run has a record of its parameters; False of what is no run."""
+        run = self.runs.get(path)
+        return run is not None and not staleness.to_make([run.spec], self.results / "runs")
+
     def keep_earlier(self, to_do: Collection[str]) -> None:
         """Keep the records that the jobs to do, by these outputs, replace; and no others.
 

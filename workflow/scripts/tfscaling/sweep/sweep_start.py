@@ -46,7 +46,8 @@ class SweepStart:
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
         refusal = self.beyond_budget() or self._missing_data() or self._missing_gpu_libraries()
-        if refusal or (refusal := self._unseen_jobs() or self._refused_by_slurm()):
+        refusal = refusal or self._unseen_jobs() or self._refused_by_slurm() or self._unbuildable()
+        if refusal:
             raise SystemExit(refusal)
         if self._is_on_slurm:
             from tfscaling.sweep import slurm_status
@@ -131,6 +132,18 @@ class SweepStart:
         for line in verdict.outlook:
             print(line, file=sys.stderr)
         return verdict.refusal
+
+    def _unbuildable(self) -> str:
+        """Why the user's models cannot be built, or "" and it is told what was not checked."""
+        from tfscaling.sweep import model_checks
+
+        if not self.config.check_models or self.jobs.workflow.deployment_settings.deployment_method:
+            return ""
+        runs = (spec for spec in self.jobs.specs_to_do() if isinstance(spec, RunSpec))
+        outcome = model_checks.check(runs, Path(self.jobs.results))
+        if outcome.warning:
+            print(outcome.warning, file=sys.stderr)
+        return outcome.refusal
 
     def _watch_queue(self, logger: logging.Logger) -> None:
         """Tell the console and the tables why runs are in Slurm's queue, while the sweep lasts."""

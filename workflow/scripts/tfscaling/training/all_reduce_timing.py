@@ -63,6 +63,7 @@ def run(context: RankContext, spec: BenchmarkSpec) -> BenchmarkReport:
         if context.cluster.rank == 0:
             middle = 1000 * float(np.median(durations))
             print(f"{payload}, {reduction.bytes} bytes: {middle:.3f} ms", flush=True)
+    STRATEGIES[spec.point.strategy].end()
     place = rank.place_of(context, spec, devices.in_use(strategy))
     return BenchmarkReport(
         **msgspec.structs.asdict(place),

@@ -42,7 +42,7 @@ COORDINATOR_TIMEOUT_S = 600.0
 #: Workers share one model: metrics of a step of its own would overwrite each other.
 NO_OWN_STEP = (
     "the model is compiled or has a step of its own, which strategies with parameter servers "
-    "cannot train: take single, mirrored or multi_worker_mirrored, or let the recipe's `loss` be "
+    "cannot train: take a strategy that trains by all-reduce, or let the recipe's `loss` be "
     "sparse_categorical_crossentropy"
 )
 

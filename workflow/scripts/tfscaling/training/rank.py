@@ -105,7 +105,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     worker_devices = devices.of_workers() if kind.coordinated else None
     used = names if kind.coordinated else devices.in_use(strategy)
     events.add("rendezvous", replicas=spec.replicas)
-    data, data_sha256 = _data_of(context, spec, dataset_file)
+    data, data_sha256 = data_of(context.cluster.index, spec, dataset_file)
     build = models.get(spec.point.model, spec.recipe.constants).build
     trainer: AllReduceLoop | ParameterServerTrainer
     if isinstance(data, Datasets):
@@ -136,6 +136,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         if spec.recipe.attribution and isinstance(trainer, AllReduceLoop):
             rounds = trainer.attribute(events)
     events.add("probed", steps=len(compute_steps))
+    kind.end()
     return TrainingReport(
         **fields_of(place_of(context, spec, used)),
         replicas=trainer.replicas if worker_devices is None else len(worker_devices),
@@ -161,9 +162,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     )
 
 
-def _data_of(
-    context: RankContext, spec: RunSpec, dataset_file: Path
-) -> tuple[Arrays | Datasets, str | None]:
+def data_of(worker: int, spec: RunSpec, dataset_file: Path) -> tuple[Arrays | Datasets, str | None]:
     """The prepared arrays, or this worker's part of a pipeline; with its checksum."""
     recipe, dataset = spec.recipe, spec.dataset
     if dataset is None or not user_code.is_pipeline(dataset):
@@ -181,7 +180,7 @@ def _data_of(
 
     place = PipelineContext(
         workers=spec.jobs["worker"],
-        worker=context.cluster.index,
+        worker=worker,
         replicas=spec.replicas,
         per_replica_batch_size=spec.per_replica_batch_size,
         per_worker_batch_size=spec.global_batch_size // spec.jobs["worker"],

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tfscaling.study.config import OWN_STRATEGY
+from tfscaling.cluster import resolver
+from tfscaling.study.config import MPI_STRATEGY, OWN_STRATEGY
 from tfscaling.study.geometry import Geometry
+from tfscaling.training import mpi, mpi_strategy
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Strategy:
     coordinated: bool = False
     #: One update from the gradients of all workers, as far as is known.
     synchronous: bool = True
+    #: What a rank calls after its work, when all others do.
+    end: Callable[[], None] = lambda: None
 
     def jobs(self, geometry: Geometry, parameter_servers: int) -> dict[str, int]:
         """Number of tasks of each job; ranks go to the jobs in the order of their names."""
@@ -99,6 +104,11 @@ def _local_devices(devices: Sequence[str]) -> Iterator[None]:
         CollectiveAllReduceExtended._initialize_local_devices = original
 
 
+def _mpi_all_reduce(devices: Sequence[str], communication: str) -> Any:
+    own = resolver.resolve(os.environ, gpus=None)
+    return mpi_strategy.make(devices[0], mpi.communicator(own.rank, own.num_tasks))
+
+
 def _own(devices: Sequence[str], communication: str) -> Any:
     raise ValueError("a program makes its own strategy")
 
@@ -126,6 +136,12 @@ STRATEGIES: dict[str, Strategy] = {
     "multi_worker_mirrored": Strategy(
         "Synchronous data parallelism over all devices of all tasks, by all-reduce.",
         _multi_worker_mirrored,
+    ),
+    MPI_STRATEGY: Strategy(
+        "Synchronous data parallelism over all tasks, a device each, by MPI's all-reduce.",
+        _mpi_all_reduce,
+        one_device_only=True,
+        end=mpi.end,
     ),
     "parameter_server": Strategy(
         "Variables on parameter servers, each worker's gradients an update of their own.",

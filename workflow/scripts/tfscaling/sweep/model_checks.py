@@ -1,0 +1,143 @@
+"""The user's models, built once before runs start: one that cannot be would fail in every run.
+
+What was built is remembered by the checksum of its code, recipe and data: it is built once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from importlib import metadata, util
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tfscaling.files import atomic
+from tfscaling.records import prepared_data
+from tfscaling.study import user_code, user_source, variants
+from tfscaling.study.run_spec import RunSpec
+
+#: So long all of them may take.
+LIMIT_S = 120.0
+#: Below the folder of results: keys of what was built, and what the builds printed.
+BUILT, LOG = "built_models.json", "logs/check_models.log"
+_SCRIPT = Path(__file__).resolve().parents[2] / "check_models.py"
+_KEPT_MAX = 1000
+_SWITCH = "`check_models: false` starts runs without this check"
+
+
+class Outcome(NamedTuple):
+    """Why no run may start, or what is to be said as they start; both may be empty."""
+
+    refusal: str = ""
+    warning: str = ""
+
+
+def check(specs: Iterable[RunSpec], results: Path, limit_s: float = LIMIT_S) -> Outcome:
+    """Build the models of these runs that are the user's, in one process of this environment.
+
+    Runs on platforms with a `setup` have another environment, and are left out.
+    """
+    due = to_build(specs, results)
+    if not due or util.find_spec("tensorflow") is None:
+        return Outcome()
+    names = ", ".join(dict.fromkeys(spec.point.model for spec in due.values()))
+    print(f"building {names} once, before runs start", file=sys.stderr, flush=True)
+    found, ended = _built(list(due.values()), results, limit_s)
+    problems = [
+        f"{spec.point.model} with recipe {spec.point.recipe}: {problem}"
+        for spec, problem in zip(due.values(), found, strict=False)
+        if problem is not None
+    ]
+    _remember([key for key, wrong in zip(due, found, strict=False) if wrong is None], results)
+    if problems:
+        return Outcome(
+            "No run was started: each run of these would fail.\n"
+            + "".join(f"  {line}\n" for line in problems)
+            + f"The traceback: {results / LOG}. {_SWITCH}."
+        )
+    if ended:
+        left = ", ".join(dict.fromkeys(s.point.model for s in list(due.values())[len(found) :]))
+        return Outcome(warning=f"{left}: not checked, {ended}; log: {results / LOG}. {_SWITCH}.")
+    return Outcome()
+
+
+def to_build(specs: Iterable[RunSpec], results: Path) -> dict[str, RunSpec]:
+    """One of the runs of each model, recipe and dataset that was not built yet, by its key.
+
+    The one of the fewest tasks: a model that cannot do with more is a result of those runs.
+    """
+    smallest: dict[tuple[str, str | None, bytes], RunSpec] = {}
+    for spec in specs:
+        if not user_code.is_reference(spec.point.model) or spec.recipe.program:
+            continue
+        if spec.measured.setup:
+            continue
+        alike = (spec.point.model, spec.dataset, msgspec.json.encode(spec.recipe))
+        other = smallest.get(alike)
+        if other is None or _size(spec) < _size(other):
+            smallest[alike] = spec
+    built = _remembered(results)
+    keyed = {_key(spec, results): spec for spec in smallest.values()}
+    return {key: spec for key, spec in keyed.items() if key not in built}
+
+
+def _size(spec: RunSpec) -> tuple[int, int]:
+    return spec.geometry.tasks, spec.replicas
+
+
+def _key(spec: RunSpec, results: Path) -> str:
+    facts = prepared_data.facts(results / "datasets" / f"{variants.data_of(spec)}.npz")
+    content = [
+        *(spec.point.model, spec.dataset, spec.per_replica_batch_size),
+        msgspec.to_builtins(spec.recipe),
+        *(user_source.of_run(spec).checksums(), facts and facts.sha256),
+        [metadata.version(name) for name in ("tensorflow", "keras")],
+    ]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _built(specs: list[RunSpec], results: Path, limit_s: float) -> tuple[list[str | None], str]:
+    """The problem of each model, or None, in order; and why the last are missing, or ""."""
+    log = results / LOG
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, log.open("wb") as output:
+        asked, problems = Path(folder, "specs.json"), Path(folder, "problems.jsonl")
+        asked.write_bytes(msgspec.json.encode(specs))
+        files = ["--specs", asked, "--datasets-dir", results / "datasets", "--problems", problems]
+        words = list(map(str, [sys.executable, _SCRIPT, *files]))
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            code = process.wait(limit_s)
+            ended = f"the check ended with exit code {code}" if code else ""
+        except subprocess.TimeoutExpired:
+            ended = f"the check took longer than {limit_s:g} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        lines = problems.read_bytes().splitlines() if problems.exists() else []
+    return [msgspec.json.decode(line, type=str | None) for line in lines], ended
+
+
+def _remembered(results: Path) -> list[str]:
+    try:
+        return msgspec.json.decode((results / BUILT).read_bytes(), type=list[str])
+    except (OSError, msgspec.DecodeError):
+        return []
+
+
+def _remember(keys: list[str], results: Path) -> None:
+    if keys:
+        kept = list(dict.fromkeys([*_remembered(results), *keys]))[-_KEPT_MAX:]
+        atomic.write_text(results / BUILT, json.dumps(kept, indent=1) + "\n")
