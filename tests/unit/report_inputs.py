@@ -90,8 +90,8 @@ def decision(*rows: tuple[str, str, str, str, str]) -> pd.DataFrame:
 
 
 def headline() -> pd.DataFrame:
-    text = "Fastest so far: 1 node. One run each: too few to be sure."
-    return pd.DataFrame([{"work": None, "text": text, "badge": "too few runs"}])
+    said = {"text": "Fastest so far: 1 node.", "sure": "One run each: too few to be sure."}
+    return pd.DataFrame([{"work": None, **said, "badge": "too few runs"}])
 
 
 def next_steps() -> pd.DataFrame:
@@ -107,7 +107,7 @@ def clouds() -> pd.DataFrame:
     usual = {
         "platform_a": "big", "cloud_a": "gcp", "platform_b": "small", "cloud_b": "aws",
         "model": "mnist_cnn", "strategy": "single", "recipe": "weak", "nodes": 1,
-        "gpus_per_node": 0, "tasks_per_node": "1", "source": "measured",
+        "gpus_per_node": 0, "tasks_per_node": "1", "devices": "CPU", "source": "measured",
         "margin_kind": "ratio", "comparisons": 2,
     }  # fmt: skip
     time = {

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import documents
 import pytest
+import stages
 import yaml
 from project import REPOSITORY
 
@@ -51,6 +52,19 @@ def test_a_bare_snakemake_stands_below_the_activation(page: str) -> None:
             active = active or line.strip() == "source .venv/bin/activate"
             if fence.language in ("bash", "sh") and re.match(r" *snakemake\b", line):
                 assert active, line
+
+
+def test_the_picture_of_the_stages_has_rules_of_the_workflow() -> None:
+    texts = [file.read_text() for file in (REPOSITORY / "workflow/rules").glob("*.smk")]
+    rules = set(re.findall(r"^(?:rule|checkpoint) (\w+):", "\n".join(texts), re.MULTILINE))
+    assert set(stages.STAGES) <= rules
+    assert {name for arrow in stages.ARROWS for name in arrow[:2]} == set(stages.STAGES)
+
+
+def test_no_page_needs_a_script_from_elsewhere() -> None:
+    for page in PAGES:
+        languages = {fence.language for fence in documents.fences((REPOSITORY / page).read_text())}
+        assert "mermaid" not in languages, page
 
 
 def test_yaml_in_the_pages_is_valid() -> None:

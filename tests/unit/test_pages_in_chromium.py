@@ -114,6 +114,7 @@ def test_the_answer_is_on_the_first_screen_and_readable(
 ) -> None:
     found = seen[f"{name}-{width}"]
     assert found["needed"] <= found["width"] <= width  # never sideways, with everything unfolded
+    assert len(found["tables"]) == 1 and (found["tables"] == [0] or width < 1300)
     assert found["smallest"] >= 9
     assert found["headline"] < found["plot"] <= height
     assert found["tips"] > 0

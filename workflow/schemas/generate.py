@@ -24,8 +24,10 @@ README = PROJECT / "config/README.md"
 COLUMNS = PROJECT / "docs/reference-tables.md"
 RECORD = PROJECT / "docs/reference-record.md"
 WORDS = PROJECT / "docs/glossary.md"
-sys.path.insert(0, str(FOLDER.parent / "scripts"))
+STAGES = PROJECT / "docs/stages.svg"
+sys.path[:0] = [str(FOLDER.parent / "scripts"), str(PROJECT / "docs")]
 
+import stages  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
 from tfscaling.plots.plot_registry import PLOTS, titles  # noqa: E402
 from tfscaling.records import record_schemas  # noqa: E402
@@ -53,6 +55,7 @@ def main() -> None:
     files = {FOLDER / f"{name}.schema.yaml": text for name, text in schema_files().items()}
     for page, tables in tables_of_pages().items():
         files[page] = with_tables(page, tables)
+    files[STAGES] = stages.svg()
     outdated = {path: text for path, text in files.items() if path.read_text() != text}
     if args.check and outdated:
         names = ", ".join(path.name for path in outdated)

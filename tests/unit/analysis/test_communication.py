@@ -172,10 +172,7 @@ def test_the_table_for_people(study: Timed, tmp_path: Path) -> None:
     assert row["all_reduce_time_s"] == "0.0232 (0.0208–0.0255)"
     assert row["latency_s"] == "0.001000 (0.001000–0.001000)"
     assert row["bandwidth_mb_per_s"] == "500 (500–500)"
-    assert shown.above == (
-        "All points: platform cluster, model mnist_cnn, recipe weak, gpus_per_node 0, "
-        "tasks_per_node 1."
-    )
+    assert shown.above == "All points: cluster, mnist_cnn, recipe weak, CPU, 1 task per node."
     assert "without overlap" in " ".join(shown.notes)
 
 

@@ -134,11 +134,15 @@ def test_a_plot_shows_something_only_where_it_was_measured(name: str) -> None:
 
 
 def test_a_title_names_the_quality_where_there_is_one() -> None:
-    options = {"quality_time": PlotOptions()}
+    options = dict.fromkeys(("quality_time", "epochs"), PlotOptions())
+    loss = Quality(metric="test_loss")
     error = Quality(metric="test_mean_absolute_error", direction="lower")
-    for qualities, title in (
-        ([Quality(), Quality(metric="accuracy")], "Accuracy against execution time"),
-        ([error, error], "Mean absolute error against execution time"),
-        ([Quality(), error], "Quality against execution time"),
+    for qualities, against_time, of_epochs in (
+        ([Quality(), Quality(metric="accuracy")], "Accuracy", "Loss and accuracy"),
+        ([error, error], "Mean absolute error", "Loss and mean absolute error"),
+        ([Quality(), error], "Quality", "Loss and quality"),
+        ([loss], "Loss", "Loss"),
     ):
-        assert titles(options, qualities) == {"quality_time": title}
+        found = titles(options, qualities)
+        assert found["quality_time"] == f"{against_time} against execution time"
+        assert found["epochs"] == f"{of_epochs} of each epoch"

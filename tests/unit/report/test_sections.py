@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -76,9 +77,28 @@ def test_warnings_are_a_line_for_each_severity_and_all_are_listed() -> None:
 
 
 def test_the_headline_of_an_only_work_has_no_subject() -> None:
-    table = pd.DataFrame({"work": [None], "text": ["Fastest."], "badge": ["supported"]})
-    (shown,) = sections.headlines(table)
+    shown = shown_headline("", "supported")
     assert (shown.subject, shown.text, shown.tone) == ("", "Fastest.", "good")
+
+
+@pytest.mark.parametrize(
+    ("sure", "support", "badge"),
+    [
+        (None, "supported", "supported"),
+        ("No other is.", "supported", "supported: no other is"),
+        ("2 runs each: too few to be sure.", "too few runs", "2 runs each: too few to be sure"),
+    ],
+)
+def test_how_sure_a_headline_is_stands_in_its_badge_once(
+    sure: str | None, support: str, badge: str
+) -> None:
+    assert shown_headline(sure, support).badge == badge
+
+
+def shown_headline(sure: str | None, support: str) -> sections.Statement:
+    table = pd.DataFrame({"work": [math.nan], "text": "Fastest.", "sure": sure, "badge": support})
+    (shown,) = sections.headlines(table)
+    return shown
 
 
 def test_runs_are_counted_by_status_and_points_by_the_size_of_their_samples(
@@ -105,7 +125,7 @@ def test_the_runs_of_a_point_that_share_a_reason_are_one_row(tmp_path: Path) -> 
         ["8", "1, 2", "failed"],
         ["9", "all", "excluded"],
     ]
-    assert "platform cluster" in left_out.above
+    assert left_out.above.endswith("recipe weak, CPU, 1 task per node.")
 
 
 def test_every_check_and_every_metric_is_explained() -> None:

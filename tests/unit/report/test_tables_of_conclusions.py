@@ -18,7 +18,7 @@ def test_clouds_show_values_with_the_digits_of_their_metric() -> None:
     assert table.cells["margin"].tolist() == ["1.50 (1.40–1.60)", "2.00"]
     assert orders(table, "margin") == [1.5, 2.0]
     assert table.cells["winner"].tolist() == ["gcp", "aws"]
-    assert "platform_a big, platform_b small, cloud_a gcp, cloud_b aws" in table.above
+    assert "platform a big, platform b small, cloud a gcp, cloud b aws" in table.above
 
 
 def test_published_values_stand_beside_the_measured_ones_with_verdicts() -> None:

@@ -101,6 +101,23 @@ def test_a_value_without_an_interval_has_three_digits(value: float, text: str) -
     assert display.three_digits(value) == text
 
 
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [
+        ((0.000152, 0.000149, 0.000164), "0.000152 (0.000149–0.000164)"),
+        ((0.0125, 0.0112, 0.0139), "0.0125 (0.0112–0.0139)"),
+        ((0.5, 0.5, 0.5), "0.5000 (0.5000–0.5000)"),
+        ((1e-7, 1e-7, 1.2e-7), "0.00000010 (0.00000010–0.00000012)"),
+    ],
+)
+def test_digits_tell_the_ends_of_an_interval_apart(
+    ends: tuple[float, float, float], text: str
+) -> None:
+    value, low, high = ends
+    row = {"cost_usd": value, "cost_usd_low": low, "cost_usd_high": high, "runs": 6}
+    assert display.cell("cost_usd", row) == text
+
+
 @pytest.mark.parametrize("repeats", [2, 3, 5])
 def test_below_six_runs_a_median_is_shown_with_its_range(tmp_path: Path, repeats: int) -> None:
     row = comparison_rows(table_of(tmp_path, ALL, repeats=repeats))[1]

@@ -17,6 +17,7 @@ from tfscaling.tables.wording import (
     times,
     value,
     varying,
+    within,
     worse,
 )
 
@@ -104,6 +105,13 @@ def test_how_much_worse_a_value_is_depends_on_what_is_better() -> None:
 
 def named(metric: str, direction: Literal["lower", "higher"]) -> Metric:
     return of_quality(Quality(metric=metric, direction=direction))
+
+
+@pytest.mark.parametrize(
+    ("bound", "text"), [(0.0201, "within 2.1% of it"), (0.0, "no worse than it")]
+)
+def test_no_bound_is_said_to_be_zero(bound: float, text: str) -> None:
+    assert within(bound, "it") == text
 
 
 @pytest.mark.parametrize(("fraction", "text"), [(0.0, "0.0%"), (0.0201, "2.1%"), (0.05, "5.0%")])

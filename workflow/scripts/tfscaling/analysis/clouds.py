@@ -15,7 +15,8 @@ from tfscaling.records import metrics
 from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.study import costs
 from tfscaling.study.config import POINT_AXES, Platform
-from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant, rounded
+from tfscaling.study.platforms import device_kind
+from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, naming, rounded
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.significance import SUPPORTED, Difference, Samples, as_costs, difference
@@ -29,7 +30,7 @@ AXES = POINT_AXES[1:]
 COLUMNS = (
     *("source", "platform_a", "cloud_a", "platform_b", "cloud_b"),
     *AXES,
-    *("metric", "value_a", "value_b", "winner", "margin_kind", "margin", "low", "high"),
+    *("devices", "metric", "value_a", "value_b", "winner", "margin_kind", "margin", "low", "high"),
     *("verdict", "comparisons"),
 )
 #: What `margin` is: how many times worse the other is, or where one value is zero by how much.
@@ -117,7 +118,8 @@ def _as_point(result: PublishedResult, platform: Platform | None) -> Row:
     """A published result as the row of a point, its cost at the platform's price."""
     price = platform.price_usd(result.gpus_per_node) if platform else None
     cost = costs.run_cost_usd(price, result.nodes, result.execution_time_s)
-    return {**asdict(result), "recipe": "published", "cost_usd": cost}
+    kind = device_kind(result.gpus_per_node, "physical")
+    return {**asdict(result), "recipe": "published", "devices": kind, "cost_usd": cost}
 
 
 def _ordered(a: Row, b: Row, metric: str) -> tuple[Row, Row] | None:
@@ -140,7 +142,7 @@ def _row(
         "source": source,
         **{"platform_a": a["platform"], "cloud_a": a["cloud"]},
         **{"platform_b": b["platform"], "cloud_b": b["cloud"]},
-        **{axis: a[axis] for axis in AXES},
+        **{name: a[name] for name in (*AXES, "devices")},
         "metric": a["quality_metric"] if metric == QUALITY else metric,
         **{"value_a": a[metric], "value_b": b[metric]},
         "winner": "equal" if a[metric] == b[metric] else ordered[0]["cloud"],
@@ -157,7 +159,7 @@ def as_text(table: pd.DataFrame, source: str, first: str, second: str) -> TextTa
         & (table["platform_a"] == first)
         & (table["platform_b"] == second)
     ]
-    varying = [a for a in AXES if a in ("nodes", "gpus_per_node") or own[a].nunique() > 1]
+    varying = naming(own, NAMING[1:])[0]
     points: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows_of(own):
         axes = tuple(str(row[axis]) for axis in AXES)
@@ -187,7 +189,7 @@ def text_tables(table: pd.DataFrame) -> list[TextTable]:
 def page_table(table: pd.DataFrame) -> TextTable:
     """One row per metric of every point that platforms of two clouds have both."""
     sides = ["platform_a", "platform_b", "cloud_a", "cloud_b"]
-    varying, above = constant(table, [*sides, *POINT_AXES[1:], "source"])
+    varying, fixed = naming(table, [*sides, *NAMING[1:], "source"])
     names = [*varying, "metric", "value_a", "value_b", "winner", "margin", "verdict"]
     rows = []
     for row in rows_of(table):
@@ -205,6 +207,7 @@ def page_table(table: pd.DataFrame) -> TextTable:
         "A winner is a finding only where the verdict is “supported”.",
     )
     title = "Clouds: the same point on two clouds"
+    above = f"All rows: {fixed}." if fixed else ""
     return TextTable.of(title, names, rows, notes, above)
 
 

@@ -23,7 +23,7 @@ from tfscaling.study.config import POINT_AXES
 from tfscaling.study.manifest import NO_ALL_REDUCE, OF_PROGRAM, SINGLE, PlannedBenchmark
 from tfscaling.study.run_spec import BenchmarkSpec
 from tfscaling.tables import runs_table
-from tfscaling.tables.display import TextTable, cell, one_line, rounded
+from tfscaling.tables.display import TextTable, cell, naming, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, median_interval
 from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
 
@@ -32,7 +32,7 @@ OK, STALE, EXCLUDED = "ok", "stale", "excluded"
 _ENDS = ("min", "max", "low", "high")
 COLUMNS = (
     *POINT_AXES,
-    *("status", "reason", "runs", "replicas", "steps_per_synchronisation"),
+    *("devices", "status", "reason", "runs", "replicas", "steps_per_synchronisation"),
     *("gradient_bytes", "repetitions"),
     *("all_reduce_time_s", *(f"all_reduce_time_s_{end}" for end in _ENDS)),
     *(f"latency_s{end}" for end in ("", "_min", "_max")),
@@ -93,7 +93,7 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def _row(point: Row, planned: PlannedBenchmark | None, folder: Path) -> Row:
-    names = (*POINT_AXES, "runs", "replicas", EXCHANGE, "step_time_s", "compute_time_s")
+    names = (*POINT_AXES, "devices", "runs", "replicas", EXCHANGE, "step_time_s", "compute_time_s")
     row: Row = {name: point[name] if is_known(point[name]) else None for name in names}
     if planned is None:
         return row | {"status": EXCLUDED, "reason": point["reason"]}
@@ -180,11 +180,10 @@ def as_text(table: pd.DataFrame) -> TextTable:
     if table.empty:
         note = "Not measured: `all_reduce_benchmark.enabled` is false in the configuration."
         return TextTable("Communication", pd.DataFrame(), (note,))
-    axes = [axis for axis in POINT_AXES if axis == "nodes" or table[axis].astype(str).nunique() > 1]
-    fixed = [f"{axis} {table[axis].iloc[0]}" for axis in POINT_AXES if axis not in axes]
+    axes, fixed = naming(table)
     less = bool((table[EXCHANGE] > 1).any())
     cells = pd.DataFrame([_cells(row, axes, less) for row in rows_of(table)], dtype=object)
-    above = f"All points: {', '.join(fixed)}." if fixed else ""
+    above = f"All points: {fixed}." if fixed else ""
     return TextTable("Communication", cells, NOTES, above)
 
 

@@ -35,7 +35,7 @@ from tfscaling.tables.table_rows import (
     point_of,
     qualities_of,
 )
-from tfscaling.tables.wording import counted, listed, percent, point_name, value, varying
+from tfscaling.tables.wording import counted, listed, point_name, value, varying, within
 
 #: Columns that say how sure a choice is.
 _SURE = ("bound", "indifference", "comparisons")
@@ -194,13 +194,13 @@ def _taken_text(
     if contest.is_best:
         return f"Use {named}. Every other point{among} is shown to be worse {held}."
     of_what = "the best" if metric_of(goal, taken).best is None else "the least error"
-    within = f"no bound {held}, as the best may be zero"
+    far = f"no bound {held}, as the best may be zero"
     if contest.bound is not None:
-        within = f"within {percent(contest.bound)} of {of_what} {held}"
+        far = f"{within(contest.bound, of_what)} {held}"
     if contest.is_decided:
-        return f"Use {named}; {within}."
+        return f"Use {named}; {far}."
     limit = f"{100 * indifference:g}%"
-    return f"Not decided to within {limit}. The best estimate has {named}; {within}."
+    return f"Not decided to within {limit}. The best estimate has {named}; {far}."
 
 
 def _rivals_text(

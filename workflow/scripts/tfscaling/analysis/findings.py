@@ -238,9 +238,11 @@ def _by_estimates(
     near = [n for n in range(last) if may_be_worse[n] <= indifference]
     if near:
         knee = near[0]
+        bound = may_be_worse[knee]
+        faster = f"more than {percent(bound)} faster" if bound > 0 else "faster"
         return finding(
             f"More nodes than {rows[knee]['nodes']} do not pay: {described(knee)}, and no larger "
-            f"number measured is more than {percent(may_be_worse[knee])} faster.",
+            f"number measured is {faster}.",
             SUPPORTED,
         )
     if np.delete(together.is_worse(last, tail), last).all():

@@ -22,8 +22,9 @@ from tfscaling.tables.significance import INCONCLUSIVE, NOT_COMPARED, SUPPORTED,
 from tfscaling.tables.table_rows import NOT_MEASURED, Row, columns_of, point_of, rows_of
 from tfscaling.tables.wording import percent, point_name, times, varying
 
-#: `badge` is one of significance.WEAKEST_FIRST; `work` is empty where there is only one.
-COLUMNS = ("work", "text", "badge")
+#: `badge` is one of significance.WEAKEST_FIRST, `sure` what that means here, or empty; `work` is
+#: empty where there is only one.
+COLUMNS = ("work", "text", "sure", "badge")
 _LINE_WIDTH = 100
 
 
@@ -32,20 +33,21 @@ def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
     choices = {row["work"]: row for row in rows_of(decision[decision["goal"] == TIME])}
     rows = []
     for work, points in study.works.items():
-        text, badge = "No valid run yet.", NOT_MEASURED
+        text, sure, badge = "No valid run yet.", "", NOT_MEASURED
         if work in choices:
             badge = str(choices[work]["support"])
-            text = _sentence(study, points, choices[work])
-        rows.append([work if len(study.works) > 1 else "", text, badge])
+            text, sure = _sentences(study, points, choices[work])
+        rows.append([work if len(study.works) > 1 else "", text, sure, badge])
     return pd.DataFrame(
-        rows or [["", "No point is to be run.", NOT_MEASURED]], columns=list(COLUMNS)
+        rows or [["", "No point is to be run.", "", NOT_MEASURED]], columns=list(COLUMNS)
     )
 
 
-def _sentence(study: Study, points: Sequence[Row], choice: Row) -> str:
+def _sentences(study: Study, points: Sequence[Row], choice: Row) -> tuple[str, str]:
+    """(the answer, how sure it is)."""
     rows = ranked(TIME, split(points, study.samples)[0])
     if not rows:
-        return "No measured point may be compared with others."
+        return "No measured point may be compared with others.", ""
     vary = varying(points)
     taken, bound = rows[0], choice["bound"]
     if pd.notna(choice["nodes"]):
@@ -57,8 +59,7 @@ def _sentence(study: Study, points: Sequence[Row], choice: Row) -> str:
     }.get(str(choice["support"]), f"Fastest so far: {name}.")
     if choice["support"] == SUPPORTED and bound > 0:
         first = f"{name}: within {percent(bound)} of the fastest."
-    parts = [first, _against(taken, rows, study.samples, vary), _how_sure(rows, choice)]
-    return " ".join(part for part in parts if part)
+    return f"{first} {_against(taken, rows, study.samples, vary)}".strip(), _how_sure(rows, choice)
 
 
 def _is_of(row: Row, choice: Row) -> bool:
@@ -118,7 +119,10 @@ def _points(number: int, one: str, several: str) -> str:
 
 def text(table: pd.DataFrame, study: Study) -> str:
     """Plain text, a paragraph for each work, of lines of at most 100 characters."""
-    paragraphs = [f"{row['work']}: {row['text']}".removeprefix(": ") for row in rows_of(table)]
+    paragraphs = [
+        f"{row['work']}: {row['text']} {row['sure']}".removeprefix(": ").strip()
+        for row in rows_of(table)
+    ]
     return "".join(f"{textwrap.fill(paragraph, _LINE_WIDTH)}\n" for paragraph in paragraphs)
 
 

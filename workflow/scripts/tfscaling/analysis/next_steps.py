@@ -87,12 +87,16 @@ def _priced(
     ]
     known = [each for each in usd if each is not None]
     cost = sum(known) if len(known) == len(usd) else None
-    dollars = "" if cost is None else f", ${cost:.2f}"
+    dollars = "" if cost is None else f", {_dollars(cost)}"
     said = (
         f"{text}: {runs} more run{'s' * (runs != 1)}, about {_about(duration_s)} one after the "
         f"other ({node_hours:.2g} node-hours{dollars})."
     )
     return Step(said, runs, duration_s, node_hours, cost)
+
+
+def _dollars(cost: float) -> str:
+    return "less than $0.01" if 0 < cost < 0.01 else f"${cost:.2f}"
 
 
 def _about(seconds: float) -> str:

@@ -13,7 +13,7 @@ from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.scaling_fits import Estimate, Fit, Refusal
 from tfscaling.analysis.scaling_models import MODELS, best, fit, statement
 from tfscaling.study.config import LINE_AXES
-from tfscaling.tables.display import MISSING, Number, TextTable, one_line, rounded
+from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, naming, rounded
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
 
@@ -22,7 +22,7 @@ FITTED, REFUSED = "fitted", "refused"
 LAW_AXES = (*LINE_AXES, "batch_scaling")
 FIT_VALUES = ("residual_standard_error", "lack_of_fit", "loo_error_median", "loo_error_max")
 COLUMNS = (
-    *(*LAW_AXES, "law", "status", "reason", "n_min", "n_max", "points", "runs", "t1_s"),
+    *(*LAW_AXES, "devices", "law", "status", "reason", "n_min", "n_max", "points", "runs", "t1_s"),
     *(f"{name}{end}" for name in ("sigma", "kappa") for end in ("", "_low", "_high")),
     *(*FIT_VALUES, "knee", "knee_low", "knee_high", "knee_place"),
     *("best_n", "best_low", "best_high", "best", "best_time_s", "statement", "left_out"),
@@ -65,7 +65,7 @@ def table(study: Study) -> pd.DataFrame:
         }
         own = own[pd.Series(fit_runs, index=own.index, dtype=bool)]
         n, times = own["replicas"].tolist(), own["execution_time_s"].tolist()
-        of_line = dict(zip(LAW_AXES, axes, strict=True))
+        of_line = dict(zip(LAW_AXES, axes, strict=True)) | {"devices": line["devices"].iloc[0]}
         of_line["left_out"] = "; ".join(f"n = {n:g}: {why}" for n, why in left_out.items())
         of_whole = []
         for law in MODELS:
@@ -118,11 +118,12 @@ def _is_text(value: object) -> bool:
 
 def as_text(laws: pd.DataFrame) -> TextTable:
     """`table` for people: what differs between lines, intervals, words."""
-    axes = [axis for axis in LAW_AXES if laws[axis].nunique() > 1]
+    names = [name for name in NAMING if name != "nodes"]
+    axes, fixed = naming(laws, [*names, "batch_scaling"])
     rows = []
     for row in rows_of(laws):
         fitted = row["status"] == FITTED
-        cells = {axis: one_line(str(row[axis])) for axis in axes} | {"law": row["law"]}
+        cells = {axis: cell(axis, row) for axis in axes} | {"law": row["law"]}
         cells["n"] = f"{row['n_min']:g}–{row['n_max']:g}" if row["points"] else MISSING
         cells["runs"] = rounded(row["runs"], 0)
         for name in ("sigma", "kappa"):
@@ -135,6 +136,5 @@ def as_text(laws: pd.DataFrame) -> TextTable:
         out = f" Left out: {row['left_out']}." if _is_text(row["left_out"]) else ""
         cells["what it says"] = said + out
         rows.append(cells)
-    fixed = [f"{axis} {laws[axis].iloc[0]}" for axis in LAW_AXES if axis not in axes and rows]
-    above = f"All lines: {', '.join(fixed)}." if fixed else ""
+    above = f"All lines: {fixed}." if fixed else ""
     return TextTable("Scaling laws", pd.DataFrame(rows, dtype=object), NOTES, above)

@@ -17,21 +17,21 @@ from tfscaling.records import run_record
 from tfscaling.records.run_record import Attribution, StepParts
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.display import TextTable, cell
+from tfscaling.tables.display import TextTable, cell, naming
 from tfscaling.tables.intervals import (
     CONFIDENCE,
     RUNS_FOR_INTERVAL,
     median_interval,
     median_rank,
 )
-from tfscaling.tables.table_rows import Row, points_of, rows_of
+from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
 
 #: Parts of a step, in the order in which they are shown.
 PARTS = ("input", "computation", "stragglers", "communication")
 _ENDS = ("", "_low", "_high")
 COLUMNS = (
     *POINT_AXES,
-    *("runs", "rounds", "step_time_s"),
+    *("devices", "runs", "rounds", "step_time_s"),
     *(f"{part}_share{end}" for part in PARTS for end in _ENDS),
     *(f"{part}_largest" for part in PARTS),
     *("input_rank", "input_host", "held_back_by", "text"),
@@ -69,7 +69,11 @@ def table(study: Study) -> pd.DataFrame:
         for point, path in zip(points_of(valid), valid["record"], strict=True):
             if point in asked and (measured := _measured(Path(path))) is not None:
                 found.setdefault(point, []).append(measured)
-    rows = [_row(point, own, str(asked[point].dataset)) for point, own in found.items()]
+    devices = {point_of(row): row["devices"] for row in study.points}
+    rows = [
+        _row(point, own, str(asked[point].dataset)) | {"devices": devices[point]}
+        for point, own in found.items()
+    ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -136,9 +140,10 @@ def as_text(table: pd.DataFrame) -> TextTable:
     if table.empty:
         note = "Not measured: no recipe of the grid has `attribution: true`."
         return TextTable("What holds it back", pd.DataFrame(), (note,))
-    axes = [axis for axis in POINT_AXES if axis == "nodes" or table[axis].astype(str).nunique() > 1]
+    axes, fixed = naming(table)
     cells = pd.DataFrame([_cells(row, axes) for row in rows_of(table)], dtype=object)
-    return TextTable("What holds it back", cells, NOTES)
+    above = f"All points: {fixed}." if fixed else ""
+    return TextTable("What holds it back", cells, NOTES, above)
 
 
 def _cells(row: Row, axes: Sequence[str]) -> dict[str, str]:

@@ -23,7 +23,8 @@ else:
 
 @dataclass(frozen=True)
 class Plot:
-    """`title` is used where the configuration has none; `{quality}` in it is what is compared.
+    """`title` is used where the configuration has none; `{quality}` in it is what is compared, and
+    `{learned}` the loss and that.
 
     `draw(tables, title)` returns the figure, whatever has failed or is missing. `shows` are columns
     of the comparison: the page leaves the plot out where no point has a value of any of them.
@@ -48,18 +49,18 @@ PLOTS: dict[str, Plot] = {
     "time_split": Plot("Where the time goes", plot_scaling.time_split),
     "speedup": Plot("Speed-up against nodes", plot_scaling.speedup, ("speedup",)),
     "scaling_efficiency": Plot(
-        "Scaling efficiency", plot_scaling.scaling_efficiency, ("scaling_efficiency",)
+        "Scaling efficiency against nodes", plot_scaling.scaling_efficiency, ("scaling_efficiency",)
     ),
     "cost_time": Plot("Cost against execution time", plot_tradeoffs.cost_time, ("cost_usd",)),
     "quality_time": Plot(
         "{quality} against execution time", plot_tradeoffs.quality_time, ("quality",)
     ),
     "loss_quality": Plot(
-        "Loss and {quality} against batch size",
+        "{learned} against the global batch",
         plot_training.loss_quality,
         ("loss", "quality", "published_loss", "published_accuracy"),
     ),
-    "epochs": Plot("Loss and {quality} of each epoch", plot_training.epochs, ("loss", "quality")),
+    "epochs": Plot("{learned} of each epoch", plot_training.epochs, ("loss", "quality")),
 }
 
 
@@ -70,9 +71,10 @@ def titles(
 
     `qualities` are those of the runs: the titles name it where there is one.
     """
-    nouns = {each.in_training.replace("_", " ") for each in qualities if each.in_training != "loss"}
+    nouns = {each.in_training.replace("_", " ") for each in qualities}
     noun = nouns.pop() if len(nouns) == 1 else "quality"
-    own = {name: PLOTS[name].title.format(quality=noun) for name in options}
+    learned = "loss" if noun == "loss" else f"loss and {noun}"
+    own = {name: PLOTS[name].title.format(quality=noun, learned=learned) for name in options}
     return {
         name: plot.title or f"{own[name][0].upper()}{own[name][1:]}"
         for name, plot in options.items()

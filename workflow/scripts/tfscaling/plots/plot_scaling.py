@@ -221,7 +221,7 @@ def time_split(tables: Tables, title: str) -> Figure:
     scales = "; every panel has its own scale" if len(groups) > 1 else ""
     panels[-1].set_xlabel(f"time (s){scales}")
     plot_figure.mark_absent(panels[0], table)
-    notes = ["execution time is import to train; launch and evaluation are apart from it"]
+    notes = ["execution time: import to train, without launch and evaluation"]
     notes.append("medians of the phases over the runs")
     plot_figure.finish(figure, panels[0], tables, notes)
     return figure

@@ -54,10 +54,11 @@ ACCURACY = _Learned("accuracy", "accuracy", "accuracy", "test_accuracy")
 
 
 def _learned(table: pd.DataFrame) -> list[_Learned]:
-    """The loss, and what the points are compared by; the accuracy where that is one, or nothing."""
-    others = [q for q in plot_series.qualities(table) if q.in_training not in ("loss", "accuracy")]
+    """The loss, and what the points are compared by; the accuracy where it is known, or that."""
+    found = plot_series.qualities(table)
+    others = [q for q in found if q.in_training not in ("loss", "accuracy")]
     panels = [LOSS]
-    if np.isfinite(values(table, "accuracy")).any() or not others:
+    if np.isfinite(values(table, "accuracy")).any() or any(q.is_accuracy for q in found):
         panels.append(ACCURACY)
     for quality in others:
         unit = f" ({quality.unit})" if quality.unit else ""

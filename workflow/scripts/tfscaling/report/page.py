@@ -139,7 +139,7 @@ def _template() -> Template:
     )
     # long names of columns may break after an underscore
     environment.filters["breakable"] = lambda text: (
-        escape(text).replace("_", Markup("_<wbr>")) if len(text) > 12 else text
+        escape(text).replace("_", Markup("_<wbr>")) if len(text) > 9 else text
     )
     environment.filters["code"] = lambda text: Markup(
         re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))

@@ -16,10 +16,10 @@ from tfscaling.report.interactive_tables import TONES, Table, table
 from tfscaling.study.config import POINT_AXES, Platform, Quality
 from tfscaling.study.platforms import SHOWN
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
-from tfscaling.tables.display import MISSING, Number, TextTable, cell, constant, one_line, rounded
+from tfscaling.tables.display import MISSING, Number, TextTable, cell, naming, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
-from tfscaling.tables.significance import SUPPORTED
-from tfscaling.tables.table_rows import NOT_MEASURED, Row, is_known, rows_of
+from tfscaling.tables.significance import SUPPORTED, TOO_FEW
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, rows_of
 
 #: Topic of findings → its heading; the name of the quality follows what ends so.
 TOPICS = {
@@ -61,12 +61,13 @@ class Warnings:
 
 @dataclass(frozen=True)
 class Statement:
-    """A headline, a choice or a finding."""
+    """A headline, a choice or a finding; `badge` says its support, and what that means here."""
 
     subject: str
     text: str
     support: str
     tone: str
+    badge: str
 
     @property
     def is_supported(self) -> bool:
@@ -167,10 +168,19 @@ def warnings(found: Sequence[DataWarning]) -> Warnings:
 
 def headlines(table: pd.DataFrame) -> list[Statement]:
     """The headline of each work."""
+    rows = rows_of(table.astype(object).where(table.notna(), ""))
     return [
-        _statement(row | {"support": row["badge"]}, row["work"] if is_known(row["work"]) else "")
-        for row in rows_of(table)
+        replace(_statement(row | {"support": row["badge"]}, row["work"]), badge=_badge(row))
+        for row in rows
     ]
+
+
+def _badge(headline: Row) -> str:
+    """How sure a headline is, said once: "too few" is its support in other words."""
+    support, sure = headline["badge"], str(headline["sure"]).removesuffix(".")
+    if not sure:
+        return str(support)
+    return sure if support == TOO_FEW else f"{support}: {sure[0].lower()}{sure[1:]}"
 
 
 def answer(decision: pd.DataFrame, findings: pd.DataFrame, quality: str) -> Answer:
@@ -207,7 +217,7 @@ def _heading(topic: str, quality: str) -> str:
 
 def _statement(row: Row, subject: str) -> Statement:
     support = str(row["support"])
-    return Statement(subject, str(row["text"]), support, TONES.get(support, "doubt"))
+    return Statement(subject, str(row["text"]), support, TONES.get(support, "doubt"), support)
 
 
 def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> Validity:
@@ -231,7 +241,7 @@ def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> Validity:
 
 def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
     """One row per point, status and reason; None if every run counts."""
-    keys = [*POINT_AXES, "status", "reason"]
+    keys = [*POINT_AXES, "devices", "status", "reason"]
     out = runs.loc[runs["status"] != "ok", [*keys, "repeat"]]
     excluded = comparison.loc[comparison["status"] == "excluded", keys].assign(repeat="all")
     both = pd.concat([out.astype(object), excluded.astype(object)])
@@ -240,12 +250,13 @@ def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:
     both["repeat"] = both["repeat"].astype(str)
     both["reason"] = both["reason"].fillna("").astype(str).map(one_line)
     grouped = both.groupby(keys, sort=False)["repeat"].agg(", ".join).reset_index()
-    varying, above = constant(grouped, POINT_AXES)
+    varying, fixed = naming(grouped)
     names = [*varying, "repeats", "status", "reason"]
     rows = (
         [cell(name, row) for name in names]
         for row in rows_of(grouped.rename(columns={"repeat": "repeats"}))
     )
+    above = f"All points: {fixed}." if fixed else ""
     shown = TextTable.of("What does not count, and why", names, rows, above=above)
     return table("left-out", shown)
 

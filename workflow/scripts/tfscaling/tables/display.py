@@ -73,13 +73,6 @@ class TextTable:
         return any(isinstance(text, Number) for text in self.cells[column])
 
 
-def constant(frame: pd.DataFrame, names: Sequence[str]) -> tuple[list[str], str]:
-    """(those of `names` that vary, and nodes; what all rows share as a sentence)."""
-    fixed = [n for n in names if n != "nodes" and frame[n].astype(str).nunique() == 1]
-    words = ", ".join(f"{name} {frame[name].iloc[0]}" for name in fixed)
-    return [n for n in names if n not in fixed], f"All rows: {words}." if fixed else ""
-
-
 def quality_name(table: pd.DataFrame) -> str:
     """What all points or runs of the table are compared by, or `quality` where that differs."""
     found = qualities_of(rows_of(table, QUALITY_COLUMNS))
@@ -117,7 +110,7 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextT
     axes, fixed = naming(table)
     names = [*axes, *(column for column in columns if not table[column].isna().all())]
     has_reasons = (table["reason"].fillna("") != "").any()
-    names += ["status", *["reason"] * bool(has_reasons), "runs", "replicas", "global_batch_size"]
+    names += ["status", "runs", "replicas", "global_batch_size", *["reason"] * bool(has_reasons)]
     heads = headed(table, names)
     rows = [[cell(name, row) for name in heads] for row in rows_of(table)]
     above = f"All points: {fixed}." if fixed else ""
@@ -132,21 +125,29 @@ def three_digits(value: float) -> str:
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 
-def naming(frame: pd.DataFrame) -> tuple[list[str], str]:
-    """(NAMING that differ between rows, and nodes; what all rows share, in words).
+def naming(frame: pd.DataFrame, names: Sequence[str] = NAMING) -> tuple[list[str], str]:
+    """(those of `names` that differ between rows, and nodes; what all rows share, in words).
 
-    Platform and nodes stand before what tells other lines of points apart.
+    `names` are of NAMING, and other columns of texts.
     """
-    shown = [n for n in NAMING if n == "nodes" or frame[_axis(n)].astype(str).nunique() > 1]
-    shown += ["devices"] * ("devices" not in shown and frame["devices"].nunique() > 1)
-    shown.sort(key=NAMING.index)
-    first = frame.iloc[0] if len(frame) else None
-    fixed = [
-        "recipe " * (n == "recipe") + axis_text(_axis(n), first)
-        for n in NAMING
-        if n not in shown and first is not None
-    ]
+    differs = {name for name in names if frame[_axis(name)].astype(str).nunique() > 1}
+    differs.add("nodes")
+    if frame["devices"].nunique() > 1:
+        differs.add("devices")
+    shown = [name for name in names if name in differs]
+    if frame.empty:
+        return shown, ""
+    fixed = (_said(name, frame.iloc[0]) for name in names if name not in differs)
     return shown, ", ".join(fixed)
+
+
+def _said(name: str, row: pd.Series) -> str:
+    """What a column of names says of a row, such as "recipe small" or "1 task per node"."""
+    if name in NAMING:
+        return "recipe " * (name == "recipe") + axis_text(_axis(name), row)
+    if name == "batch_scaling":
+        return f"{row[name]} scaling"
+    return f"{name.replace('_', ' ')} {row[name]}"
 
 
 def _axis(name: str) -> str:
@@ -200,13 +201,13 @@ def cell(name: str, row: Row) -> str:
         is_undefined = isinstance(undefined, str) and name in undefined.split("; ")
         return NO_RATIO if is_undefined else MISSING
     if name in METRICS:
-        digits = METRICS[name].digits if name != QUALITY else metric_of(name, row).digits
+        digits = metric_of(name, row).digits
         low, high = _spread(name, row)
-        if low is None:
+        if low is None or high is None:
             return Number(three_digits(row[name]), row[name])
         if name == "execution_time_s":
             digits = min(digits, 1)
-        return rounded(row[name], digits, low, high)
+        return rounded(value, max(digits, _digits_of_spread(value, low, high)), low, high)
     if isinstance(value, Real):
         return Number(f"{value:.0f}" if isinstance(value, float) else str(value), float(value))
     return one_line(str(value))
@@ -218,6 +219,14 @@ def _spread(name: str, row: Row) -> tuple[float | None, float | None]:
         if row["runs"] > 1 and low in row and is_known(row[low]):
             return row[low], row[high]
     return None, None
+
+
+def _digits_of_spread(value: float, low: float, high: float) -> int:
+    """The decimals that tell the ends from each other: at most three digits of the value."""
+    if not 0 < high - low < math.inf:
+        return 0
+    needed = math.ceil(-math.log10((high - low) / 2))
+    return min(needed, 2 - math.floor(math.log10(max(abs(value), high - low))))
 
 
 def one_line(text: str) -> str:

@@ -14,8 +14,9 @@ import pandas as pd
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.manifest import Manifest
+from tfscaling.study.platforms import GPU
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.tables.display import MISSING, TextTable, cell, constant, rounded
+from tfscaling.tables.display import MISSING, TextTable, cell, devices, naming, rounded
 from tfscaling.tables.intervals import median_interval
 from tfscaling.tables.published_results import (
     POINT_COLUMNS,
@@ -163,13 +164,13 @@ def _status(point: Row) -> str:
 def as_text(table: pd.DataFrame, tolerance: float) -> TextTable:
     """Published against measured as people read it: one row per published point."""
     columns = [
-        *("platform", "nodes", "gpus_per_node", "global_batch_size"),
+        *("platform", "nodes", "devices", "global_batch_size"),
         *("published_execution_time_s", "execution_time_s", "execution_time_ratio"),
         *("training_runs", "published_loss", "loss", "loss_verdict"),
         *("published_accuracy", "accuracy", "accuracy_verdict"),
     ]
     columns += ["remark"] if (table["remark"].fillna("") != "").any() else []
-    rows = [[_cell(name, row) for name in columns] for row in rows_of(table)]
+    rows = [[_cell(name, row) for name in columns] for row in rows_of(_with_devices(table))]
     outside = (table[["loss_verdict", "accuracy_verdict"]] == OUTSIDE).any(axis=1).sum()
     compared = (table["loss_verdict"] != NOT_MEASURED).sum()
     notes = (
@@ -186,8 +187,9 @@ def as_text(table: pd.DataFrame, tolerance: float) -> TextTable:
 
 def page_table(table: pd.DataFrame) -> TextTable:
     """One row per published point, with what was measured and the verdicts."""
-    axes = ["platform", "cloud", "model", "strategy", "nodes", "gpus_per_node", "tasks_per_node"]
-    varying, above = constant(table, [*axes, "source"])
+    axes = ["platform", "cloud", "model", "strategy", "nodes", "devices", "tasks_per_node"]
+    table = _with_devices(table)
+    varying, fixed = naming(table, [*axes, "source"])
     last = ["source"] if "source" in varying else []
     names = [name for name in varying if name not in last]
     names += ["global_batch_size", "status", "runs", "published_execution_time_s"]
@@ -215,10 +217,18 @@ def page_table(table: pd.DataFrame) -> TextTable:
         "by the configured tolerance; “outside” if not.",
     )
     title = "Published against measured"
+    above = f"All points: {fixed}." if fixed else ""
     return TextTable.of(title, [*names, *last], rows, notes, above)
 
 
+def _with_devices(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with a column `devices`: nothing published is of logical devices."""
+    return table.assign(devices=GPU)
+
+
 def _cell(name: str, row: Row) -> str:
+    if name == "devices":
+        return devices(row)
     if name in ("loss", "accuracy"):
         low, value, high = (row[f"{name}_{end}"] for end in ("min", "median", "max"))
         return rounded(value, 4, low, high)

@@ -79,6 +79,14 @@ def worse(found: Difference, metric: Metric) -> str:
     return f"{text} less" if is_less else f"{text} more {noun}"
 
 
+def within(bound: float, of_what: str) -> str:
+    """How far a value may be from the best: `within 2.1% of the best`, or `no worse than the best`.
+
+    `bound` is a fraction.
+    """
+    return f"within {percent(bound)} of {of_what}" if bound > 0 else f"no worse than {of_what}"
+
+
 def percent(fraction: float) -> str:
     """A bound to a tenth of a per cent, rounded up: `2.1%`."""
     return f"{math.ceil(fraction * 1000 - 1e-9) / 10:.1f}%"
