@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,18 +95,41 @@ def log_of(project: Project) -> str:
     return logs[-1].read_text() if logs else ""
 
 
-def test_a_sweep_outlives_a_controller_that_is_away(project: Project, cloud: Cluster) -> None:
-    """Silent from the training's beginning until the driver has looked at its job in vain."""
+#: Stands before Slurm's scontrol: at the second ping, that of the submission, the controller goes.
+_SCONTROL = """#!/bin/sh
+if [ "$1" = ping ]; then
+    echo >>{pings}
+    if [ "$(wc -l <{pings})" = 2 ]; then
+        {scontrol} shutdown slurmctld
+        while {scontrol} ping >/dev/null; do sleep 0.1; done
+    fi
+fi
+exec {scontrol} "$@"
+"""
+
+
+def test_a_sweep_outlives_a_controller_that_is_away(
+    project: Project, cloud: Cluster, tmp_path: Path
+) -> None:
+    """Silent when a job is submitted, and again from its training to a look at it in vain."""
+    pings, program = tmp_path / "pings", tmp_path / "scontrol"
+    program.write_text(_SCONTROL.format(pings=pings, scontrol=shutil.which("scontrol")))
+    program.chmod(0o755)
     (project.folder / "own.py").write_text(_MODELS)
     project.overlay(configuration("own:silences_slurm"))
 
     def bring_back() -> None:
+        wait_for(lambda: pings.exists() and len(pings.read_text()) > 2, "a submission that waits")
+        cloud.tool("start-node", "controller")
         wait_for(lambda: "Slurm does not answer" in log_of(project), "a look without an answer")
         cloud.tool("start-node", "controller")
 
     helper = threading.Thread(target=bring_back, daemon=True)
     helper.start()
-    project.snakemake("--until", "train", "--retries", "0", profile="slurm", environ=cloud.environ)
+    project.snakemake(
+        "--until", "train", "--retries", "0", profile="slurm",
+        environ={**cloud.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )  # fmt: skip
     helper.join()
     assert len(project.records()) == 1
     assert "Slurm answers again" in log_of(project)

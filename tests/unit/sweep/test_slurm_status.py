@@ -27,7 +27,9 @@ class Slurm(SimpleNamespace):
             return states, None if states is None else 0.5
 
         super().__init__(
-            query_job_status=query_job_status, get_min_job_age=lambda: self.ages_s.pop(0)
+            query_job_status=query_job_status,
+            get_min_job_age=lambda: self.ages_s.pop(0),
+            get_submit_command=lambda: "sbatch",
         )
         slurm_status.install(self, self.said.append)
 

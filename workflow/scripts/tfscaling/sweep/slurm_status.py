@@ -1,22 +1,28 @@
-"""How the Slurm executor plugin looks at its jobs: none is lost, and none waited for in vain.
+"""How the Slurm executor plugin asks for its jobs: none is lost, and none waited for in vain.
 
 The plugin (2.8.0) forgets all jobs that it has submitted when a look fails, as it does while
 Slurm's controller restarts, and waits for ever. If the controller is silent at the moment of a
 look, it asks sacct instead of squeue, which knows nothing on a cluster without accounting. It does
 not know sacct's state `CANCELLED by 0`, nor that a job which squeue shows no more has ended long
-ago.
+ago. What it would submit while the controller is away fails.
 """
 
 from __future__ import annotations
 
 import logging
+import subprocess
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
+
+from tfscaling.sweep import slurm_limits
 
 #: (job → its state, seconds that the answer took), or (None, None) without an answer.
 Answer = tuple[dict[str, str] | None, float | None]
 #: The plugin's word for a job that has ended, nobody knows how: its output files tell.
 _ENDED = "UNKNOWN"
+#: What answers if the controller is there, and how a shell waits for it.
+_PING = ("scontrol", "ping")
+_WHEN_THERE = f"until {' '.join(_PING)} >/dev/null 2>&1; do sleep 5; done; "
 
 
 class Plugin(Protocol):
@@ -24,13 +30,28 @@ class Plugin(Protocol):
 
     query_job_status: Callable[[str, logging.Logger], Awaitable[Answer]]
     get_min_job_age: Callable[[], int | None]
+    get_submit_command: Callable[..., str]
 
 
 def install(plugin: Plugin, say: Callable[[str], None]) -> None:
-    """Let the plugin ask through a `Look`; `say` prints a line."""
+    """Let the plugin ask through a `Look`, and submit when Slurm is there; `say` prints a line."""
     look = Look(plugin.query_job_status, plugin.get_min_job_age, say)
     plugin.query_job_status = look.query_job_status
     plugin.get_min_job_age = look.get_min_job_age
+    submit_command = plugin.get_submit_command
+
+    def when_slurm_is_there(*args: Any, **settings: Any) -> str:
+        return _WHEN_THERE + submit_command(*args, **settings)
+
+    if _is_there():  # where it never says so, it is not waited for
+        plugin.get_submit_command = when_slurm_is_there
+
+
+def _is_there() -> bool:
+    try:
+        return slurm_limits.run(*_PING).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 class Look:
