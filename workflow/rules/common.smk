@@ -7,6 +7,7 @@ OUTPUTS  CONFIG; RESULTS, the study's folder; RUN and POINT, templates of the fo
 """
 
 import contextlib
+import functools
 import gc
 import io
 import json
@@ -189,6 +190,13 @@ def force_if_changed(wildcards):
     return force_if(RERUNS.is_changed_data(wildcards.dataset), file)
 
 
+@functools.cache
+def has_cut_off_jobs():
+    """Whether Snakemake knows of jobs that were cut off; asked once, not for each run."""
+    marks = Path(workflow.persistence.path, "incomplete")
+    return not marks.exists() or any(files for _, _, files in os.walk(marks))
+
+
 def forget_cut_off(path, file):
     """Let Snakemake forget a job that was cut off, if the record of what is planned is there.
 
@@ -197,9 +205,10 @@ def forget_cut_off(path, file):
     """
     if not workflow.is_main_process:
         return
-    memory = workflow.persistence
-    is_cut_off = memory._filter_incomplete_keys([file])
-    if path in RERUNS.bring_back() or (is_cut_off and RERUNS.is_made(path)):
+    memory, is_back = workflow.persistence, path in RERUNS.bring_back()
+    if is_back or (
+        has_cut_off_jobs() and memory._filter_incomplete_keys([file]) and RERUNS.is_made(path)
+    ):
         memory.cleanup_metadata(IOFile(file))
 
 

@@ -209,7 +209,7 @@ FAILURES = {
         f"the program ended with exit code 3; its last line: so far; log: {LOG}"),
     "crashes": (
         "import ctypes\n\nctypes.string_at(0)",
-        "the program was killed by SIGSEGV, user.py line 3: Fatal Python error: "
+        "the program was killed by SIGSEGV, user.py:3: Fatal Python error: "
         f"Segmentation fault; log: {LOG}"),
 }  # fmt: skip
 

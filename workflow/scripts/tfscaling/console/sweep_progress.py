@@ -185,7 +185,8 @@ class SweepProgress:
             # what changes comes first: a narrow terminal has no place for all
             line = f"{self._count()} {self._state(job, now_s)} ({self._named(job.spec)})"
         elif runs and self.is_remote:
-            line = f"waiting for {text_lines.duration(now_s - min(j.since_s for j in runs))}"
+            waits = text_lines.duration(now_s - min(job.since_s for job in runs))
+            line = f"{self._count()} runs wait to start, the longest for {waits}"
         elif runs:
             line = f"{self._count()} starting ({self._named(runs[0].spec)})"
         elif others:

@@ -45,7 +45,7 @@ class SweepStart:
 
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
-        refusal = self.beyond_budget() or self._missing_data() or self._missing_gpu_libraries()
+        refusal = self.beyond_budget() or self._missing_data() or self._missing_libraries()
         refusal = refusal or self._unseen_jobs() or self._refused_by_slurm() or self._unbuildable()
         if refusal:
             raise SystemExit(refusal)
@@ -92,14 +92,15 @@ class SweepStart:
                 )
         return ""
 
-    def _missing_gpu_libraries(self) -> str:
-        """Why the GPUs of runs to do would not be used, or ""."""
-        from tfscaling.sweep import gpu_libraries
+    def _missing_libraries(self) -> str:
+        """Why the GPUs of runs to do would not be used, or ranks not talk by MPI, or ""."""
+        from tfscaling.sweep import gpu_libraries, mpi_library
 
         if self.jobs.workflow.deployment_settings.deployment_method:
             return ""
         runs = (spec for spec in self.jobs.specs_to_do() if isinstance(spec, RunSpec))
-        return gpu_libraries.problem(runs, self.config) or ""
+        by_mpi = mpi_library.problem(self.jobs.specs_to_do(), self.config)
+        return gpu_libraries.problem(runs, self.config) or by_mpi or ""
 
     def _unseen_jobs(self) -> str:
         """Why nobody would see that jobs end, or ""."""

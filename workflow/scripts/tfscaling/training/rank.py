@@ -157,6 +157,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         steps=tuple(result.steps),
         compute_steps=tuple(compute_steps),
         attribution=tuple(rounds),
+        gradient_norms=tuple(result.gradient_norms),
         test_loss=result.test_loss,
         test_accuracy=result.test_accuracy,
     )
