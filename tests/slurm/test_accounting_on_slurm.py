@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from project import QUICK, SMALL_MODEL, Project
 from snakemake_executor_plugin_slurm import job_status_query
-from tfscaling.sweep import slurm_status
+from tfscaling.sweep import slurm_limits, slurm_status
 from virtual_cluster import Cluster, start
 
 BOOT_S = 5
@@ -169,3 +169,17 @@ def test_a_job_beyond_its_time_limit_has_slurms_state(
         return list((found or {}).values())
 
     wait_for(lambda: states() == ["TIMEOUT"], "the job of a minute to end")
+
+
+def test_what_a_qos_allows_is_known_before_a_job_waits_for_ever(
+    cloud: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", cloud.environ["SLURM_CONF"])
+    limits = ("MaxWall=5", "MaxTRES=node=1,cpu=2", "Flags=PartitionTimeLimit")
+    cloud.run("sacctmgr", "--immediate", "add", "qos", "small", "set", *limits)
+    found = slurm_limits.qos_of("small")
+    assert found is not None
+    assert found.flags == {"PartitionTimeLimit"}
+    assert slurm_limits.minutes(found.max_wall) == 5
+    assert set(found.max_tres.split(",")) == {"cpu=2", "node=1"}
+    assert slurm_limits.qos_of("nosuch") is None

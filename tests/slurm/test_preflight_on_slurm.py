@@ -38,6 +38,10 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
         {"partition": "lab", "account": "nosuch"},
         "AccountNotAllowed: partition lab has AllowAccounts=lab",
     ),
+    "memory": (
+        {"partition": "cpu", "mem_mb": 2_000_000},
+        "Requested node configuration is not available: no node has 2000000 MB of memory",
+    ),
     "constraint": (
         {"partition": "cpu", "constraint": "nosuch"},
         "allocation failure: Invalid feature specification",

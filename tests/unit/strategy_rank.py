@@ -142,6 +142,8 @@ def main() -> None:
         "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
     }
     if name == "multi_worker_mirrored" and not count:
+        norms = trainer.gradient_norms(PARAMETERS["epochs"])
+        found["gradient_norms"] = msgspec.to_builtins(norms)
         found["exchanging_less"] = exchanging_less(strategy, batch)
     spec.end()
     output.write_text(json.dumps(found))

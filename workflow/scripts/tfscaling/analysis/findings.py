@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pandas as pd
 
-from tfscaling.analysis import stragglers
+from tfscaling.analysis import noise_scale, stragglers
 from tfscaling.analysis.eligibility import ineligible_text, remark, split
 from tfscaling.analysis.evidence import Study
 from tfscaling.records import metrics
@@ -35,7 +35,7 @@ from tfscaling.tables.table_rows import Row, metric_of, point_of
 from tfscaling.tables.wording import percent, point_name, times, value, varying, worse
 
 TIME = "execution_time_s"
-TOPICS = (QUALITY, "scaling", "stragglers", "clouds")
+TOPICS = (QUALITY, "scaling", "batch", "stragglers", "clouds")
 COLUMNS = ("topic", "subject", "text", "support", "comparisons")
 
 
@@ -84,6 +84,9 @@ def find(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
     for point, text, support, comparisons in stragglers.find(study.runs, fit_points):
         subject = point_name(by_point[point], varying(rows))
         found.append(Finding("stragglers", subject, text, support, comparisons))
+    for point, text, support in noise_scale.find(study):
+        subject = point_name(by_point[point], varying(rows))
+        found.append(Finding("batch", subject, text, support))
     if clouds is not None:
         found += _clouds(clouds)
     return pd.DataFrame([asdict(finding) for finding in found], columns=list(COLUMNS))

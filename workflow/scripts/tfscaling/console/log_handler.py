@@ -151,12 +151,12 @@ class Console(logging.Handler):
                 self._other(record)
 
     def _other(self, record: logging.LogRecord) -> None:
-        """What is no event of a job: errors, warnings once each, little else."""
+        """What is no event of a job: errors, warnings, little else, each once."""
         text = str(record.msg or "")
-        if record.levelno < logging.WARNING:
-            if not any(part in text for part in _SHOWN):
-                return
-        elif text in self._seen or any(part in text for part in _HIDDEN):
+        is_shown = any(part in text for part in _SHOWN)
+        if record.levelno >= logging.WARNING:
+            is_shown = not any(part in text for part in _HIDDEN)
+        if text in self._seen or not is_shown:
             return
         self._seen.add(text)
         self._write(text_lines.wrapped(text))
@@ -238,7 +238,7 @@ def _job(fields: Mapping[str, Any], message: str | None, now_s: float) -> Job:
     """A job from the fields of a record; `message` is that of the rule."""
     dataset = (fields.get("wildcards") or {}).get("dataset")
     return Job(
-        text=f"dataset {dataset}" if dataset else message or fields["rule_name"],
+        text=f"dataset {dataset}" if dataset else message or fields["rule_name"].replace("_", " "),
         outputs=tuple(fields["output"]),
         logs=tuple(fields["log"]),
         since_s=now_s,

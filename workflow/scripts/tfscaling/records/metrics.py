@@ -74,6 +74,9 @@ METRICS: dict[str, Metric] = {
     ),
     "straggler_ratio": _measured("straggler_ratio", "straggler ratio", "", "lower", 2),
     "input_wait_s": _measured("input_wait_s", "input wait", "s", "lower", 5),
+    "gradient_noise_scale": _measured(
+        "gradient_noise_scale", "gradient noise scale", "examples", "higher", 0
+    ),
     "throughput_examples_per_s": _measured(
         "throughput_examples_per_s", "throughput", "examples/s", "higher", 0
     ),

@@ -210,6 +210,24 @@ class AttributionRound(msgspec.Struct, frozen=True, array_like=True):
     kept_alone_s: float
 
 
+class GradientNorms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Squared norms of gradients of parts of a batch and of the whole, in steps after an epoch.
+
+    The weights do not change from one step to the next.
+    """
+
+    epoch: Positive
+    part_examples: Annotated[int, Meta(ge=1, description="Examples of a part.")]
+    whole_examples: Annotated[int, Meta(ge=2, description="Examples of all parts of a step.")]
+    parts: Annotated[
+        tuple[float, ...], Meta(description="Mean squared norm over the parts of each step.")
+    ]
+    whole: Annotated[
+        tuple[float, ...],
+        Meta(description="Squared norm of the mean of the parts' gradients of each step."),
+    ]
+
+
 class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag_field="kind"):
     """The report of a rank that trained."""
 
@@ -221,6 +239,7 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     attribution: Annotated[
         tuple[AttributionRound, ...], Meta(description="Empty unless the recipe asks for it.")
     ] = ()
+    gradient_norms: Annotated[tuple[GradientNorms, ...], Meta(description="Likewise.")] = ()
     weights_sha256: Annotated[
         str, Meta(description="Checksum of the trained weights; empty if the training diverged.")
     ] = ""

@@ -18,6 +18,7 @@ from tfscaling.records.phases import Phases
 from tfscaling.records.rank_report import (
     Epoch,
     Fraction,
+    GradientNorms,
     Positive,
     Rank,
     Sha256,
@@ -182,6 +183,18 @@ class Metrics(Computation, frozen=True, kw_only=True):
     attribution: Annotated[
         Attribution | None, Meta(description="Null unless the recipe asks for it.")
     ] = None
+    gradient_noise_scale: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        Meta(
+            description="Global batch beyond which larger ones hardly help (McCandlish et al. "
+            "2018, simple noise scale), from the gradients after all evaluated epochs; null unless "
+            "the recipe asks for it, or if noise hides the gradient.",
+            extra_json_schema={"unit": "examples"},
+        ),
+    ] = None
+    gradient_norms: Annotated[
+        tuple[GradientNorms, ...], Meta(description="What that follows from.")
+    ] = ()
     throughput_examples_per_s: Annotated[
         float | None,
         Meta(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from tfscaling.records import attribution, phases, program_results, run_record
+from tfscaling.records import attribution, gradient_noise, phases, program_results, run_record
 from tfscaling.records.events import Event, times
 from tfscaling.records.phases import Phases
 from tfscaling.records.rank_report import (
@@ -203,6 +203,8 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None) -> Metric
         step_time_s=step_time_s,
         input_wait_s=statistics.fmean(waited) if any(waited) else None,
         attribution=attribution.attribution(reports),
+        gradient_noise_scale=gradient_noise.scale(chief.gradient_norms),
+        gradient_norms=chief.gradient_norms,
         throughput_examples_per_s=examples / train_time_s if examples and train_time_s else None,
         examples_trained=chief.examples_trained,
         epochs=chief.epochs,

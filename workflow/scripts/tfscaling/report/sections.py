@@ -25,6 +25,7 @@ from tfscaling.tables.table_rows import NOT_MEASURED, Row, rows_of
 TOPICS = {
     QUALITY: "What it costs in ",
     "scaling": "How far it scales",
+    "batch": "How large a batch pays",
     "stragglers": "Slow ranks",
     "clouds": "Which cloud",
 }

@@ -522,6 +522,14 @@ class Recipe(Keys, frozen=True, kw_only=True):
             "epochs",
         ),
     ] = None
+    gradient_noise_scale: Annotated[
+        bool,
+        about(
+            "If true, every evaluation on held-out examples also measures how much the gradients "
+            "of parts of a batch differ, by some further steps that train nothing: it tells the "
+            "global batch beyond which more replicas no longer help."
+        ),
+    ] = False
     attribution: Annotated[
         bool,
         about(

@@ -23,7 +23,7 @@ from tfscaling.study.run_spec import DATASET_PLACEHOLDER, PLACEHOLDERS
 TRAINER_KEYS = (
     *("loss", "optimizer", "learning_rate", "learning_rate_scaling", "momentum", "nesterov"),
     *("weight_decay", "warmup_epochs", "decay", "label_smoothing"),
-    *("accumulate_steps", "average_every"),
+    *("accumulate_steps", "average_every", "gradient_noise_scale"),
     *("train_examples_max", "test_examples_max", "validation_examples"),
     "evaluation_interval_epochs",
     *("steps_per_epoch", "steps_per_execution", "attribution", "precision", "communication"),

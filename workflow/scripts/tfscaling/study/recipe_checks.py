@@ -40,6 +40,10 @@ def check(config: Config, sources: Sources = ()) -> None:
             rule = f"allowed: less than epochs, {recipe.epochs}"
             where = ["recipes", name, "warmup_epochs"]
             raise ConfigError(problem(where, recipe.warmup_epochs, rule, sources))
+        if recipe.gradient_noise_scale and recipe.precision == "mixed_float16":
+            where = ["recipes", name, "precision"]
+            rule = "gradients are scaled with it; allowed with gradient_noise_scale: others"
+            raise ConfigError(problem(where, recipe.precision, rule, sources))
         for key, allowed in _wrong_averaging(recipe):
             where = ["recipes", name, key]
             raise ConfigError(problem(where, getattr(recipe, key), allowed, sources))
@@ -161,6 +165,12 @@ def check_pipeline(
                 f"strategy {coordinated[0]} has parameter servers, with which workers hold no "
                 "weights; allowed: leave it out",
             )
+    if recipe.gradient_noise_scale and coordinated:
+        refuse(
+            "gradient_noise_scale",
+            f"with strategy {coordinated[0]} no replica has a gradient of its own to compare; "
+            "allowed: false",
+        )
     if not user_code.is_pipeline(data.dataset):
         if recipe.steps_per_epoch is not None:
             refuse("steps_per_epoch", "only of a dataset whose function has an argument `context`")
@@ -178,6 +188,8 @@ def check_pipeline(
             f"the pipeline {data.dataset} does not tell how many steps an epoch has; give "
             "steps_per_epoch, or leave it out",
         )
+    if recipe.gradient_noise_scale:
+        refuse("gradient_noise_scale", f"allowed: false, or {of_arrays}")
     if recipe.average_every is not None:
         refuse(
             "average_every",

@@ -12,9 +12,9 @@ import numpy as np
 
 from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.records.events import EventLog
-from tfscaling.records.rank_report import Execution
+from tfscaling.records.rank_report import Execution, GradientNorms
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training import user_model
+from tfscaling.training import gradient_noise, user_model
 from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.loop import ExampleOrder, Result, compiled
 
@@ -43,6 +43,7 @@ class Trainer(AllReduceLoop):
         self._execute = compiled(self._steps)
         self._computation = compiled(self._compute)
         self._evaluate_call = compiled(self._evaluation)
+        self._norms_call = compiled(self._norms)
 
     def _resident(self, arrays: tuple[Nest, ...]) -> Any:
         """The same with each array as a value of every local device."""
@@ -105,6 +106,30 @@ class Trainer(AllReduceLoop):
             return self.compute_on(batch, self._weights(self.batch, self.global_batch))
 
         return self.strategy.run(replica, args=(order[0], *data))
+
+    def _norms(self, order: Any, *data: Any) -> Any:
+        def replica(indices: Any, *data: Any) -> Any:
+            batch = self._gather(self._own(indices, self.batch), *data)
+            return self.norms_on(batch, self._weights(self.batch, self.global_batch))
+
+        return self.strategy.run(replica, args=(order[0], *data))
+
+    def gradient_norms(self, epoch: int) -> GradientNorms:
+        # other batches than those of any epoch that is trained
+        order = self.order.of_epoch(self.seed, self.recipe.epochs + epoch)
+        whole = order[: min(gradient_noise.STEPS, self.train_examples // self.global_batch)]
+        found = [
+            self._fetch(self._norms_call(self.tf.constant(rows[None]), *self.train_data))[0]
+            for rows in whole
+        ]
+        found = [norms for norms in found if np.isfinite(norms).all()]
+        return GradientNorms(
+            epoch=epoch,
+            part_examples=self.batch if self.replicas > 1 else self.batch // 2,
+            whole_examples=self.global_batch,
+            parts=tuple(float(parts) for parts, _ in found),
+            whole=tuple(float(together) for _, together in found),
+        )
 
     def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
         self._train_order(epoch, self.order.of_epoch(self.seed, epoch), result, events)

@@ -14,6 +14,7 @@ from tfscaling.study.run_spec import RunSpec
 from tfscaling.training import (
     attribution_rounds,
     fewer_synchronisations,
+    gradient_noise,
     replica_state,
     user_model,
 )
@@ -67,7 +68,7 @@ class AllReduceLoop(TrainingLoop):
             self.model = build_model()
             self.own: OwnStep | None = None
             if user_model.trains_itself(self.model, self.recipe):
-                user_model.check_synchronisations(self.recipe)
+                user_model.check_step(self.recipe)
                 user_model.compile_as_asked(
                     self.model, self.recipe, self.replicas, self.updates_per_epoch
                 )
@@ -195,6 +196,26 @@ class AllReduceLoop(TrainingLoop):
         # a number of each gradient, so that none is left out as unused
         dense = [tf.convert_to_tensor(g) for g in gradients if g is not None]
         return tf.add_n([tf.cast(tf.reshape(g, [-1])[0], tf.float32) for g in dense])
+
+    def norms_on(self, batch: Any, weights: Any) -> Any:
+        """In a replica: squared norms of gradients of parts of the batch and of the whole.
+
+        A part is a replica's own, or half of a single replica's; all examples count. Changes no
+        state of the model.
+        """
+
+        def measured() -> Any:
+            if self.replicas > 1:
+                _, own = self._gradients(batch, weights, self.batch)
+                return gradient_noise.norms_of_replicas(own)
+            halves = []
+            for part in fewer_synchronisations.parts_of((batch, weights), 2):
+                own_batch, own_weights = part(None)
+                _, own = self._gradients_of_part(own_batch, own_weights, self.batch // 2)
+                halves.append(own)
+            return gradient_noise.norms_of_halves(*halves)
+
+        return gradient_noise.leaving(self.model.non_trainable_variables, measured)
 
     def _counting(self, weights: Any) -> Any:
         """How many examples count."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
-from tfscaling.records.rank_report import Epoch, Execution
+from tfscaling.records.rank_report import Epoch, Execution, GradientNorms
 from tfscaling.study.run_spec import RunSpec
 
 #: Held-out examples per replica and call, at most.
@@ -43,6 +43,7 @@ class Result:
     steps: list[Execution] = field(default_factory=list)
     test_loss: float | None = None
     test_accuracy: float | None = None
+    gradient_norms: list[GradientNorms] = field(default_factory=list)
     examples_trained: int = 0
     diverged: str = ""
 
@@ -205,6 +206,10 @@ class TrainingLoop(ABC):
     def _evaluate(self) -> None:
         """Add loss and correct answers of the held-out examples, each once."""
 
+    def gradient_norms(self, epoch: int) -> GradientNorms:
+        """Those of steps with the weights after this epoch, which train nothing."""
+        raise NotImplementedError
+
     def compute_steps(self) -> list[float]:
         """Durations in seconds of steps of this rank's computation alone; [] if it has none."""
         return []
@@ -260,6 +265,8 @@ class TrainingLoop(ABC):
         epoch = result.epochs[-1].epoch
         result.test_loss = result.finite("held-out loss", found.loss, epoch)
         result.test_accuracy = found.accuracy
+        if self.recipe.gradient_noise_scale:
+            result.gradient_norms.append(self.gradient_norms(epoch))
         evaluated = {
             "test_loss": result.test_loss,
             "test_accuracy": result.test_accuracy,

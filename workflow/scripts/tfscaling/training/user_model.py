@@ -128,13 +128,18 @@ def problem_of_labels(arrays: Arrays) -> str | None:
     return None
 
 
-def check_synchronisations(recipe: Recipe) -> None:
-    """Raise ModelError if a model that trains itself is to exchange less often."""
-    for key in ("accumulate_steps", "average_every"):
-        if getattr(recipe, key) not in (None, 1):
+def check_step(recipe: Recipe) -> None:
+    """Raise ModelError for keys of the recipe that a model that trains itself cannot follow."""
+    asked = {
+        "accumulate_steps": recipe.accumulate_steps > 1,
+        "average_every": recipe.average_every is not None,
+        "gradient_noise_scale": recipe.gradient_noise_scale,
+    }
+    for key, is_asked in asked.items():
+        if is_asked:
             raise ModelError(
                 f"the model trains itself by its own step, which the recipe's {key} cannot "
-                "change: leave it out, or let the recipe's `loss` be "
+                "follow: leave it out, or let the recipe's `loss` be "
                 "sparse_categorical_crossentropy"
             )
 
