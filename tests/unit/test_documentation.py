@@ -75,7 +75,7 @@ def test_yaml_in_the_pages_is_valid() -> None:
 
 
 #: Names that an excerpt takes from the file to which it is added (docs/extending.md).
-OF_THE_FILE = ["Any", "Figure", "RunRecord", "Tables"]
+OF_THE_FILE = ["Any", "Figure", "RunRecord", "Tables", "plot_scaling"]
 
 
 def test_python_in_the_pages_compiles_and_defines_its_names(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ ELSEWHERE = {
         ("scp wheelhouse.tar", "tar -xf wheelhouse.tar", "git clone wheelhouse/", "cd project"),
         "on the machines of a reader; test_closed_network.py goes this way",
     ),
+    "apptainer build": "tests/unit/test_container_recipe.py reads the recipe; it needs Apptainer",
     "provision/clouds/install-environment": "tests/slurm runs it on the virtual cluster",
     "python3 -m venv .venv": "`make setup` does it",
     "pip install --require-hashes": "`make setup` does it",

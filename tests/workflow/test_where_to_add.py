@@ -97,12 +97,7 @@ ADDITIONS = {
         '"share": Plot("Share of the training", _share),',
         """
         def _share(tables: Tables, title: str) -> Figure:
-            from tfscaling.plots import plot_figure
-
-            figure, (axes,) = plot_figure.panels(title, "nodes", ["share"])
-            axes.plot(tables.comparison["nodes"], tables.comparison["train_share"], "o")
-            plot_figure.finish(figure, axes, tables)
-            return figure
+            return plot_scaling.over_nodes(tables, title, "train_share")
         """,
     ),
     "conclusion": Addition(

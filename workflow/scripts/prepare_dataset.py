@@ -14,9 +14,6 @@ from tfscaling.study import user_code
 from tfscaling.study.config import ParameterValue
 from tfscaling.study.configuration import known
 
-#: What to do about data that cannot be fetched here.
-ELSEWHERE = "where there is no internet: make wheelhouse on another machine, docs/closed-network.md"
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -35,8 +32,7 @@ def main() -> None:
             args.dataset, args.path, args.output, args.provenance, args.parameters
         )
     except catalogue.DatasetError as error:
-        is_fetched = args.path is None and args.dataset in catalogue.DATASETS
-        sys.exit(f"ERROR: {error}" + f"\n{ELSEWHERE}" * is_fetched)
+        sys.exit(f"ERROR: {error}")
     is_published = catalogue.get(args.dataset).sha256 is not None
     checked = "the published checksum" if is_published else "no published checksum"
     print(f"{args.dataset}: from {source}, {checked}")

@@ -118,6 +118,19 @@ def test_each_attempt_of_a_run_has_a_line_that_says_which_it_is(sweep: Sweep) ->
     assert lines[1].startswith("FAILED ") and "after 2 attempts" in lines[1]
 
 
+@pytest.mark.parametrize("left", [1, 0])
+def test_a_log_that_has_no_place_on_the_line_follows_the_last_attempt(
+    left: int, sweep: Sweep
+) -> None:
+    sweep.begin()
+    sweep.start(1)
+    log = "runs/" + "x" * 150
+    write_failure(sweep.folder, sweep.runs[1], kind="rank_died", message=f"exit 3; log: {log}")
+    said, *more = sweep.progress.fail(1, job(sweep.record(1)), "", left, NOW_S)
+    assert said.endswith("exit 3")
+    assert more == ([] if left else [f"log: {log}"])
+
+
 def test_without_limits_no_node_hours_are_promised(sweep: Sweep) -> None:
     sweep.estimate = Estimate(None)
     assert "node-hours" not in sweep.begin()[0]

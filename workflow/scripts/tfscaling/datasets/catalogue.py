@@ -27,6 +27,8 @@ from tfscaling.study.user_code import NOTHING, Given
 
 #: Where Keras publishes the files of its datasets.
 _KERAS = "https://storage.googleapis.com/tensorflow/tf-keras-datasets"
+#: What to do about data that cannot be fetched.
+_ELSEWHERE = "without internet: make wheelhouse elsewhere, docs/closed-network.md"
 
 
 class DatasetError(RuntimeError):
@@ -278,7 +280,9 @@ def fetch(
         write_json(provenance, facts)
         _write(output, arrays, checksum)
         return source
-    raise DatasetError(f"dataset {name} is available from no source:\n  " + "\n  ".join(failures))
+    elsewhere = "" if path or not dataset.sources else f" ({_ELSEWHERE})"
+    message = f"dataset {name} is available from no source{elsewhere}:"
+    raise DatasetError("\n  ".join([message, *failures]))
 
 
 def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Given) -> str:

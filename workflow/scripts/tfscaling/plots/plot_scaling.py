@@ -10,6 +10,7 @@ import pandas as pd
 
 from tfscaling.plots import plot_axes, plot_figure, plot_series
 from tfscaling.plots.plot_series import Style, Tables, values
+from tfscaling.records.metrics import METRICS
 from tfscaling.records.phases import PHASES
 from tfscaling.study.config import POINT_AXES
 from tfscaling.tables.display import axis_text
@@ -77,6 +78,29 @@ def execution_time(tables: Tables, title: str) -> Figure:
     notes = plot_figure.bars_note(table)
     if any_published and not shown:
         notes = [plot_figure.NOTHING]
+    plot_figure.finish(figure, axes, tables, notes, direct)
+    return figure
+
+
+def over_nodes(tables: Tables, title: str, name: str) -> Figure:
+    """Any metric of the comparison over nodes, with what points without a value are."""
+    table, metric = tables.comparison, METRICS[name]
+    label = metric.title + (f" ({metric.unit})" if metric.unit else "")
+    figure, (axes,) = plot_figure.panels(title, "nodes", [label])
+    axes.set(xscale="log")
+    shown = False
+    for line in plot_series.series(table):
+        rows = line.rows[np.isfinite(values(line.rows, name))]
+        if len(rows):
+            shown = True
+            _points(axes, rows, name, line.label, line.style)
+    _over_nodes(axes, table)
+    plot_figure.mark_absent(axes, table, "nodes")
+    if not shown:
+        nothing = not len(plot_series.measured(table))
+        plot_figure.say(axes, plot_figure.NOTHING if nothing else f"no {metric.title} measured")
+    direct = plot_figure.label_ends(axes)
+    notes = plot_figure.bars_note(table) if f"{name}_low" in table else []
     plot_figure.finish(figure, axes, tables, notes, direct)
     return figure
 

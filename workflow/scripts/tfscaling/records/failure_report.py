@@ -53,7 +53,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def sentence(self) -> str:
         """The cause as tables and the console have it."""
-        where = "" if self.rank is None else f"rank {self.rank} on {self.host}: "
+        host = f" on {self.host}" if self.host else ""
+        where = "" if self.rank is None else f"rank {self.rank}{host}: "
         line = "" if self.place is None else f"{self.place}: "
         log = f"; log: {self.log}" if self.log and self.log not in self.message else ""
         return f"{self.kind}: {where}{line}{self.message}{log}"
