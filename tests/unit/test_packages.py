@@ -37,6 +37,7 @@ PACKAGES = {
     "training": allowed("files cluster study records datasets jobs", "numpy"),
     "tables": allowed("files study records", "pandas numpy scipy"),
     "analysis": allowed("files study records tables", "pandas numpy scipy"),
+    "race": allowed("tables", "numpy scipy"),
     "sweep": allowed("files study records tables analysis", "pandas"),
     "console": allowed("files study records sweep"),
     "plots": allowed("files study records tables analysis", "pandas numpy"),

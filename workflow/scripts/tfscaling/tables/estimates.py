@@ -41,13 +41,13 @@ CLIP = 2.5
 #: What clipping leaves of the variance of normal values.
 _CLIPPED_VARIANCE = 0.97758
 #: What clipping adds to the variance of a mean, and takes from the degrees of freedom.
-_MEAN_VARIANCE, _FREEDOM = 1.05, 0.9
+MEAN_VARIANCE, FREEDOM_LEFT = 1.05, 0.9
 #: Runs are never taken to scatter less than this: a fraction of the value.
 SCATTER_MIN = 0.005
 #: The effect of a block is known where so many points ran in it.
 BLOCK_POINTS_MIN = 4
 #: A run that did not reach its end counts as this many times the largest value.
-_UNREACHED = 30.0
+UNREACHED = 30.0
 #: Of n values, by what the median of their distances from their median is too small (normal).
 _DISTANCE = (1, 1, 1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107)
 
@@ -121,18 +121,21 @@ def estimate(values: Array) -> Estimates:
     if is_log:
         with np.errstate(invalid="ignore"):
             y = np.log(values)
-        largest = math.log(finite.max()) + math.log(_UNREACHED) if finite.size else 0.0
+        largest = math.log(finite.max()) + math.log(UNREACHED) if finite.size else 0.0
     else:
         unit = float(np.median(np.abs(finite[finite != 0]))) if finite.any() else 1.0
         y = values / unit
-        largest = _UNREACHED * max(1.0, float(finite.max()) / unit)
+        largest = UNREACHED * max(1.0, float(finite.max()) / unit)
     y = np.where(known, np.where(np.isfinite(y), y, largest), 0.0)
-    y, lost = _without_blocks(y, known)
+    y, lost = without_blocks(y, known)
     return _estimate(y, known, lost, is_log, unit)
 
 
-def _without_blocks(y: Array, known: Array) -> tuple[Array, int]:
-    """(values without the effects of blocks, degrees of freedom that this takes)."""
+def without_blocks(y: Array, known: Array) -> tuple[Array, int]:
+    """(values without the effects of blocks, degrees of freedom that this takes).
+
+    Values by point and block, and which of them there are: (points, blocks).
+    """
     shared = known.sum(axis=0) >= BLOCK_POINTS_MIN
     if not shared.any():
         return y, 0
@@ -143,12 +146,27 @@ def _without_blocks(y: Array, known: Array) -> tuple[Array, int]:
     return y, max(0, int(shared.sum()) - 1)
 
 
-def _estimate(y: Array, known: Array, lost: int, is_log: bool, unit: float) -> Estimates:
+@dataclass(frozen=True)
+class Clipped:
+    """Means of clipped values and their variances, (points,), and what all points share.
+
+    `scatter` is the pooled standard deviation, `freedom` its degrees of freedom.
+    """
+
+    location: Array
+    variance: Array
+    scatter: float
+    freedom: float
+
+
+def clipped(y: Array, known: Array, lost: int) -> Clipped:
+    """Clipped means of values by point and block, of which there are `known`: (points, blocks).
+
+    `lost` degrees of freedom were taken before. Each point needs two runs or more.
+    """
     runs = known.sum(axis=1)
     own = runs - 1.0
-    pooled = max(float(own.sum()) - lost, 1.0)
-    # residuals without the effects of blocks scatter less than the runs do
-    widened = float(own.sum()) / pooled
+    freedom = max(float(own.sum()) - lost, 1.0)
     middle = _median(y, known, axis=1)
     raw = np.sqrt(_variance(y, y.sum(axis=1, where=known) / runs, known))
     s = float(np.median(raw / np.array([_usual(int(n) - 1) for n in runs])))
@@ -157,20 +175,29 @@ def _estimate(y: Array, known: Array, lost: int, is_log: bool, unit: float) -> E
     distance[runs < 3] = 0.0
     for _ in range(4):
         limit = CLIP * np.maximum(s, distance) * np.sqrt(own / runs)
-        clipped = np.clip(y, (middle - limit)[:, None], (middle + limit)[:, None])
-        location = clipped.sum(axis=1, where=known) / runs
-        variance = _variance(clipped, location, known) / _CLIPPED_VARIANCE
-        s = max(math.sqrt(float((variance * own).sum()) / pooled), 1e-4)
+        inside = np.clip(y, (middle - limit)[:, None], (middle + limit)[:, None])
+        location = inside.sum(axis=1, where=known) / runs
+        variance = _variance(inside, location, known) / _CLIPPED_VARIANCE
+        s = max(math.sqrt(float((variance * own).sum()) / freedom), 1e-4)
+    return Clipped(location, variance, s, freedom)
+
+
+def _estimate(y: Array, known: Array, lost: int, is_log: bool, unit: float) -> Estimates:
+    runs = known.sum(axis=1)
+    own = runs - 1.0
+    found = clipped(y, known, lost)
+    # residuals without the effects of blocks scatter less than the runs do
+    widened = float(own.sum()) / found.freedom
     # the pooled variance is no surer than that of the points that make up most of it
-    shares = np.maximum(variance, SCATTER_MIN**2)
+    shares = np.maximum(found.variance, SCATTER_MIN**2)
     freedom = float((shares * own).sum() ** 2 / (shares**2 * own).sum()) / widened
-    least, freedom = max(s, SCATTER_MIN) ** 2, max(1.0, _FREEDOM * freedom)
+    least, freedom = max(found.scatter, SCATTER_MIN) ** 2, max(1.0, FREEDOM_LEFT * freedom)
     prior = min(PRIOR_FREEDOM, freedom)
-    moderated = (prior * least + own * variance * widened) / (prior + own)
+    moderated = (prior * least + own * found.variance * widened) / (prior + own)
     return Estimates(
-        location,
-        _MEAN_VARIANCE * moderated / runs,
-        prior + _FREEDOM * own,
+        found.location,
+        MEAN_VARIANCE * moderated / runs,
+        prior + FREEDOM_LEFT * own,
         freedom,
         is_log,
         unit,

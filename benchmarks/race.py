@@ -1,0 +1,437 @@
+#!/usr/bin/env python3
+"""How often a search is wrong, and what it costs: simulation with known truth.
+
+Simulates --trials searches of each cell (candidates and noise), prints what they found beside
+what is required, and does the same with variants that leave out one part of the procedure each.
+Exit status 1 if the search misses a requirement, or if a variant meets all of them. Every cell has
+its own seed, so one may be simulated alone (--cell).
+
+A search is *wrong* if it says decided and the point that it names is not within the indifference.
+Node-hours are those of the search over those of six runs of every candidate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
+
+from tfscaling.race.locations import Locations, estimate  # noqa: E402
+from tfscaling.race.looks import Estimator, decide  # noqa: E402
+from tfscaling.race.terms import LOOKS, Candidate, Goal, Settings  # noqa: E402
+from tfscaling.tables.estimates import (  # noqa: E402
+    FREEDOM_LEFT,
+    MEAN_VARIANCE,
+    SCATTER_MIN,
+    clipped,
+    without_blocks,
+)
+
+Array = np.ndarray
+Dice = np.random.Generator
+PUBLISHED = REPOSITORY / "resources/published_results.csv"
+METRIC = "execution_time_s"
+GOAL = Goal("time", METRIC)
+INDIFFERENCE, ERROR = 0.05, 0.05
+RUNS = LOOKS[-1]
+#: Start of a run, added to its time in its cost.
+START_S = 30.0
+FULL_REPEATS = 6
+
+
+# ---------------------------------------------------------------- true times and noise
+class Truth(NamedTuple):
+    """Median time of each candidate and the node-hours of a run: (candidates,)."""
+
+    time_s: Array
+    node_hours: Array
+
+
+def published(platform: str | None, _: Dice) -> Truth:
+    """The published points of a platform, or of all."""
+    with PUBLISHED.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if platform in (None, row["platform"])]
+    time_s = np.array([float(row["execution_time_s"]) for row in rows])
+    return truth(time_s, np.array([float(row["nodes"]) for row in rows]))
+
+
+def slipping(count: int, dice: Dice) -> Truth:
+    """One best, all others just outside the indifference: the hardest truth to get right."""
+    return truth(300 * dice.permutation([1.0] + [1.0525] * (count - 1)), usual_nodes(count))
+
+
+def generated(platforms: int, nodes: Sequence[int], dice: Dice) -> Truth:
+    """Curves by Amdahl's law and by the universal scalability law, with wiggles of 2 %."""
+    n = np.tile(np.array(nodes, float), platforms)
+    own = np.repeat(np.arange(platforms), len(nodes))
+    one = np.exp(dice.normal(np.log(600), 0.5, platforms))[own]
+    sigma = dice.uniform(0.01, 0.25, platforms)[own]
+    has_kappa = dice.random(platforms) < 0.6
+    kappa = np.where(has_kappa, 10 ** dice.uniform(-4, -2, platforms), 0)[own]
+    time_s = one * (1 + sigma * (n - 1) + kappa * n * (n - 1)) / n
+    return truth(time_s * np.exp(dice.normal(0, 0.02, len(n))), n)
+
+
+def truth(time_s: Array, nodes: Array) -> Truth:
+    return Truth(time_s, (time_s + START_S) * nodes / 3600)
+
+
+def usual_nodes(count: int) -> Array:
+    return np.resize([1.0, 2, 4, 8, 16], count)
+
+
+Noise = Callable[[Array, Dice], Array]
+
+
+def normal(size: float) -> Noise:
+    return lambda time_s, dice: size * dice.standard_normal((len(time_s), RUNS))
+
+
+def with_outliers(size: float) -> Noise:
+    """One run in twenty takes three times as long."""
+
+    def made(time_s: Array, dice: Dice) -> Array:
+        usual = normal(size)(time_s, dice)
+        return usual + math.log(3) * (dice.random(usual.shape) < 0.05)
+
+    return made
+
+
+def of_its_own(time_s: Array, dice: Dice) -> Array:
+    """Each candidate scatters otherwise, by 1 to 20 %."""
+    sizes = np.exp(dice.uniform(math.log(0.01), math.log(0.2), (len(time_s), 1)))
+    return sizes * normal(1)(time_s, dice)
+
+
+def noisy_best(time_s: Array, dice: Dice) -> Array:
+    """The best scatters by 20 %, all others by 2 %."""
+    sizes = np.full((len(time_s), 1), 0.02)
+    sizes[time_s.argmin()] = 0.2
+    return sizes * normal(1)(time_s, dice)
+
+
+def drifting(time_s: Array, dice: Dice) -> Array:
+    """All get slower by 3 % a block, within a block by their place in a random order."""
+    usual = normal(0.05)(time_s, dice)
+    return usual + 0.03 * (np.arange(RUNS) + dice.random(usual.shape))
+
+
+# ---------------------------------------------------------------- what a search found
+class Outcome(NamedTuple):
+    """What one search found; `bound` is a fraction, `node_hours` a fraction of the full grid's."""
+
+    is_decided: bool
+    is_right: bool
+    holds: bool
+    has_false_claim: bool
+    node_hours: float
+    rounds: int
+
+
+Procedure = Callable[[Truth, Array], Outcome]
+
+
+def search(estimator: Estimator) -> Procedure:
+    def searched(true: Truth, time_s: Array) -> Outcome:
+        candidates = [
+            Candidate(f"{number:03d}", tuple({METRIC: value} for value in values))
+            for number, values in enumerate(time_s.tolist())
+        ]
+        found = decide(candidates, [GOAL], Settings(INDIFFERENCE), estimator=estimator)
+        verdict = found.verdicts[0]
+        times = {each.name: t for each, t in zip(candidates, true.time_s, strict=True)}
+        best = times[verdict.best or ""]
+        regret = best / true.time_s.min() - 1
+        return Outcome(
+            verdict.is_decided,
+            regret <= INDIFFERENCE + 1e-9,
+            regret <= verdict.bound + 1e-9,
+            any(
+                times[claim.worse] / times[claim.better] < 1 + claim.at_least
+                for claim in verdict.claims
+            ),
+            share_of_full(true, np.array([found.runs[each.name] for each in candidates])),
+            verdict.rounds,
+        )
+
+    return searched
+
+
+def share_of_full(true: Truth, runs: Array) -> float:
+    return float((runs * true.node_hours).sum() / (FULL_REPEATS * true.node_hours.sum()))
+
+
+# ---------------------------------------------------------------- variants that must fail
+@dataclass(frozen=True)
+class Uncorrected(Locations):
+    """Each comparison has all of the error."""
+
+    def half_width(self, first: Array | int, other: Array | int, tail: float) -> Array:
+        return super().half_width(first, other, ERROR)
+
+
+def uncorrected(values: Array) -> Locations:
+    found = replace(estimate(values), gap_min=0.0)
+    return Uncorrected(**vars(found))
+
+
+def plain(location: Array, variance: Array, freedom: float | Array) -> Locations:
+    each = np.broadcast_to(freedom, location.shape)
+    freedom_max = float(np.max(freedom))
+    return Locations(
+        location, variance, each, freedom_max, True, 1.0, location, location, gap_min=0.0
+    )
+
+
+def own_variance(values: Array) -> Locations:
+    """Means of logarithms, each candidate's own variance, a normal quantile."""
+    known, y = ~np.isnan(values), np.log(values)
+    variance = np.nanvar(y, axis=1, ddof=1)
+    return plain(np.nanmean(y, axis=1), np.maximum(variance, 1e-10) / known.sum(axis=1), 1e6)
+
+
+def raw_means(values: Array) -> Locations:
+    """Means of the times themselves, pooled variance."""
+    known = ~np.isnan(values)
+    own = known.sum(axis=1) - 1
+    pooled = (np.nanvar(np.log(values), axis=1, ddof=1) * own).sum() / own.sum()
+    variance = max(pooled, SCATTER_MIN**2) / known.sum(axis=1)
+    return plain(np.log(np.nanmean(values, axis=1)), variance, own.sum())
+
+
+def pooled_without_gap(values: Array) -> Locations:
+    """One variance for all candidates."""
+    known = ~np.isnan(values)
+    y, lost = without_blocks(np.log(np.where(known, values, 1)), known)
+    found = clipped(y, known, lost)
+    variance = max(found.scatter, SCATTER_MIN) ** 2 / known.sum(axis=1)
+    freedom = FREEDOM_LEFT * found.freedom
+    located = plain(found.location, MEAN_VARIANCE * variance, freedom)
+    usual = estimate(values)
+    return replace(located, low=usual.low, high=usual.high)
+
+
+def naive(true: Truth, time_s: Array) -> Outcome:
+    """A look after every run, raw means, own variances, a normal quantile, no correction."""
+    alive, runs = np.ones(len(time_s), bool), np.zeros(len(time_s), int)
+    is_decided, rounds, best = False, 0, 0
+    for count in range(2, RUNS + 1):
+        runs[alive], rounds = count, rounds + 1
+        mean = time_s[:, :count].mean(axis=1)
+        variance = time_s[:, :count].var(axis=1, ddof=1) / count
+        best = int(np.where(alive, mean, np.inf).argmin())
+        behind = mean - mean[best]
+        width = 1.96 * np.sqrt(variance + variance[best])
+        alive &= (behind <= width) | (np.arange(len(time_s)) == best)
+        others = alive & (np.arange(len(time_s)) != best)
+        if ((width - behind)[others] <= INDIFFERENCE * mean[best]).all():
+            is_decided = True
+            break
+    is_right = bool(true.time_s[best] <= true.time_s.min() * (1 + INDIFFERENCE + 1e-9))
+    return Outcome(is_decided, is_right, is_right, False, share_of_full(true, runs), rounds)
+
+
+PROCEDURES: dict[str, Procedure] = {
+    "search": search(estimate),
+    "uncorrected": search(uncorrected),
+    "own variance": search(own_variance),
+    "raw means": search(raw_means),
+    "pooled": search(pooled_without_gap),
+    "naive": naive,
+}
+
+
+# ---------------------------------------------------------------- cells and what they require
+@dataclass(frozen=True)
+class Summary:
+    """Shares of the trials, medians of node-hours and rounds."""
+
+    wrong: float
+    right: float
+    decided: float
+    holds: float
+    false_claims: float
+    node_hours: float
+    rounds: float
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> Summary:
+        columns = {name: np.array(values) for name, values in _columns(outcomes)}
+        decided, right = columns["is_decided"], columns["is_right"]
+        return cls(
+            float((decided & ~right).mean()),
+            float(right.mean()),
+            float(decided.mean()),
+            float(columns["holds"].mean()),
+            float(columns["has_false_claim"].mean()),
+            float(np.median(columns["node_hours"])),
+            float(np.median(columns["rounds"])),
+        )
+
+
+def _columns(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, tuple[float, ...]]]:
+    return zip(Outcome._fields, zip(*outcomes, strict=True), strict=True)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a cell requires; None: nothing."""
+
+    wrong_max: float | None = None
+    right_min: float | None = None
+    decided_min: float | None = None
+    holds_min: float | None = None
+    false_claims_max: float | None = None
+    node_hours_max: float | None = None
+    rounds_max: float | None = None
+
+    def missed(self, found: Summary) -> list[str]:
+        """The limits that are not kept."""
+        missed = []
+        for name, limit in vars(self).items():
+            value = getattr(found, name[:-4])
+            is_kept = limit is None or (value <= limit if name.endswith("max") else value >= limit)
+            missed += [] if is_kept else [name]
+        return missed
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Candidates and noise of simulated searches, and what is required of them."""
+
+    name: str
+    truth: Callable[[Dice], Truth]
+    noise: Noise
+    limits: Limits
+    procedures: tuple[str, ...] = tuple(PROCEDURES)
+
+    def outcomes(self, procedure: str, trials: int) -> list[Outcome]:
+        """The same runs for every procedure."""
+        dice = np.random.default_rng([1, *self.name.encode()])
+        found = []
+        for _ in range(trials):
+            true = self.truth(dice)
+            time_s = true.time_s[:, None] * np.exp(self.noise(true.time_s, dice))
+            found.append(PROCEDURES[procedure](true, time_s))
+        return found
+
+
+def _slip(count: int) -> Callable[[Dice], Truth]:
+    return lambda dice: slipping(count, dice)
+
+
+def _published(platform: str | None) -> Callable[[Dice], Truth]:
+    return lambda dice: published(platform, dice)
+
+
+def _gen20(dice: Dice) -> Truth:
+    return generated(2, (1, 2, 3, 4, 6, 8, 11, 16, 23, 32), dice)
+
+
+PLATFORMS = ("gcp-n1-standard-2", "aws-m4-large", "aws-c4-2xlarge", "gcp-n1-v100", "aws-p3-2xlarge")
+ALONE = ("search",)
+CELLS = {
+    cell.name: cell
+    for cell in (
+        Cell("slip20 5 %", _slip(20), normal(0.05), Limits(0.03, 0.96, 0.80)),
+        Cell("slip7 5 %", _slip(7), normal(0.05), Limits(0.03)),
+        Cell("slip20 best 20 %, others 2 %", _slip(20), noisy_best, Limits(0.07)),
+        Cell("slip20 each its own", _slip(20), of_its_own, Limits(0.04)),
+        Cell("all 41 outliers", _published(None), with_outliers(0.05), Limits(None, 0.98, 0.95)),
+        Cell(
+            "aws-m4-large outliers",
+            _published("aws-m4-large"),
+            with_outliers(0.05),
+            Limits(decided_min=0.97, node_hours_max=0.50),
+        ),
+        Cell("slip60 2 %, outliers", _slip(60), with_outliers(0.02), Limits(false_claims_max=0.05)),
+        Cell("slip20 +3 % a block", _slip(20), drifting, Limits(0.03, None, 0.70)),
+        *(
+            Cell(
+                f"{platform} 5 %",
+                _published(platform),
+                normal(0.05),
+                Limits(node_hours_max=0.45, rounds_max=3),
+                ALONE,
+            )
+            for platform in PLATFORMS
+        ),
+        Cell(
+            "all 41 5 %",
+            _published(None),
+            normal(0.05),
+            Limits(node_hours_max=0.35, rounds_max=4),  # half of all searches take 3 or fewer
+            ALONE,
+        ),
+        Cell("gen20 20 %", _gen20, normal(0.20), Limits(0.03, holds_min=0.95), ALONE),
+        Cell("slip20 10 %", _slip(20), normal(0.10), Limits(0.03, holds_min=0.95), ALONE),
+    )
+}
+#: Of the medians of the five published platforms.
+MEDIAN_NODE_HOURS_MAX = 0.40
+
+
+def simulate(task: tuple[str, str, int]) -> Summary:
+    """A cell's summary of a procedure, in so many trials."""
+    cell, procedure, trials = task
+    return Summary.of(CELLS[cell].outcomes(procedure, trials))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=500)
+    parser.add_argument("--cell", action="append", choices=list(CELLS), help="only this one")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+    cells = [CELLS[name] for name in args.cell or CELLS]
+    tasks = [(cell.name, name, args.trials) for cell in cells for name in cell.procedures]
+    with ProcessPoolExecutor(args.processes) as pool:
+        found = dict(zip([task[:2] for task in tasks], pool.map(simulate, tasks), strict=True))
+    problems = print_table(found)
+    missing = {name for name in PROCEDURES if name != "search"} - {
+        name for (cell, name), summary in found.items() if CELLS[cell].limits.missed(summary)
+    }
+    if not args.cell:
+        problems += [f"{name}: keeps all limits" for name in sorted(missing)]
+        problems += check_platforms(found)
+    sys.exit("\n".join(problems) or 0)
+
+
+def print_table(found: dict[tuple[str, str], Summary]) -> list[str]:
+    """Print what was found, and return the limits that the search did not keep."""
+    print("| cell | procedure | " + " | ".join(Summary.__dataclass_fields__) + " | misses |")
+    print("|---" * (len(Summary.__dataclass_fields__) + 3) + "|")
+    problems = []
+    for (name, procedure), summary in found.items():
+        limits = CELLS[name].limits
+        missed = limits.missed(summary)
+        values = " | ".join(f"{value:.3f}" for value in vars(summary).values())
+        words = [f"{key} {vars(limits)[key]:g}" for key in missed]
+        print(f"| {name} | {procedure} | {values} | {', '.join(words)} |")
+        problems += [f"{name}: {word}" for word in words if procedure == "search"]
+    return problems
+
+
+def check_platforms(found: dict[tuple[str, str], Summary]) -> list[str]:
+    medians = [found[f"{platform} 5 %", "search"].node_hours for platform in PLATFORMS]
+    median = float(np.median(medians))
+    print(
+        f"Median node-hours of the five platforms: {median:.3f} of at most {MEDIAN_NODE_HOURS_MAX}"
+    )
+    return [] if median <= MEDIAN_NODE_HOURS_MAX else ["five platforms: node-hours"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,270 @@
+"""Who leaves a search, what it says, and which runs it needs; how often it is right: test_race."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from tfscaling.race.looks import decide, plan_next
+from tfscaling.race.terms import (
+    LOOKS,
+    TRIES_MAX,
+    Allowed,
+    Candidate,
+    Claim,
+    Constraint,
+    Decision,
+    Goal,
+    Left,
+    Run,
+    Settings,
+    Why,
+)
+
+TIME = Goal("time", "time_s")
+#: Medians of candidates that take several looks to tell apart.
+TIMES_S = (100.0, 103.0, 107.0, 112.0, 150.0, 300.0)
+
+
+def candidate(name: str, *times_s: float | None, cost: float | None = None) -> Candidate:
+    return Candidate(name, tuple(None if t is None else {"time_s": t} for t in times_s), cost=cost)
+
+
+def measured(scatter: float = 0.04, seed: int = 0) -> list[Candidate]:
+    """Candidates with all the runs that a search may ask for."""
+    dice = np.random.default_rng(seed)
+    return [
+        candidate(f"c{n}", *(t * np.exp(scatter * dice.standard_normal(LOOKS[-1]))))
+        for n, t in enumerate(TIMES_S)
+    ]
+
+
+def with_runs(candidates: Sequence[Candidate], decision: Decision) -> list[Candidate]:
+    return [replace(each, runs=each.runs[: decision.runs[each.name]]) for each in candidates]
+
+
+def test_two_candidates_by_hand() -> None:
+    # scatter of 4 % about 100 and 200; at two runs each a gap of 1.3 is the least that counts
+    (verdict,) = decide([candidate("a", 100, 104), candidate("b", 200, 208)], [TIME]).verdicts
+    assert (verdict.best, verdict.bound, verdict.is_decided) == ("a", 0, True)
+    (left,) = verdict.left
+    assert left == Left("b", 1, Why.NOT_THE_BEST, "a", pytest.approx(1.0))
+
+
+def test_the_bound_by_hand() -> None:
+    (verdict,) = decide([candidate("a", 100, 104), candidate("b", 110, 114.4)], [TIME]).verdicts
+    assert (verdict.best, verdict.is_decided, verdict.left) == ("a", False, ())
+    assert verdict.bound == pytest.approx(1.3 / 1.1 - 1)
+
+
+def test_a_claim_by_hand() -> None:
+    # logs -0.01, 0.01, 0.01, -0.01 about 100 and 112: undecided at 2 and 3 runs for the early gaps
+    times = [100 * math.exp(d) for d in (-0.01, 0.01, 0.01, -0.01)]
+    (found,) = decide(
+        [candidate("a", *times), candidate("b", *(1.12 * t for t in times))], [TIME]
+    ).verdicts
+    assert [left.round for left in found.left] == [3]
+    variance = (4 / 3) * 1e-4 / 0.97758  # of each, and the pooled one
+    quantile = 4.9924  # of t with 0.9 · 6 degrees of freedom at 1 - 0.05 · (0.4 / 6) / 2
+    at_least = 1.12 * math.exp(-quantile * math.sqrt(2 * 1.05 * variance / 4)) - 1
+    assert found.claims == (Claim("a", "b", pytest.approx(at_least, rel=1e-4)),)
+
+
+def test_the_order_of_candidates_does_not_matter() -> None:
+    candidates = measured()
+    shuffled = random.Random(1).sample(candidates, len(candidates))
+    assert decide(shuffled, [TIME]) == decide(candidates, [TIME])
+    partial = decide([candidate(each.name) for each in candidates], [TIME])
+    assert plan_next(partial, shuffled, seed=1) == plan_next(partial, candidates, seed=1)
+
+
+def run_all(planned: Sequence[Candidate], goals: Sequence[Goal]) -> tuple[list[Decision], int]:
+    """Every round of a search that makes the runs it asks for: (decisions, rounds)."""
+    made: list[Candidate] = [replace(each, runs=()) for each in planned]
+    decisions = [decide(made, goals)]
+    while decisions[-1].wanted:
+        runs: dict[str, list[Run | None]] = {each.name: list(each.runs) for each in made}
+        for block, names in plan_next(decisions[-1], made, seed=3):
+            for each in (each for each in planned if each.name in names):
+                assert len(runs[each.name]) == block  # each block follows the one before
+                runs[each.name].append(each.runs[block])
+        made = [replace(each, runs=tuple(runs[each.name])) for each in made]
+        decisions.append(decide(made, goals))
+    return decisions, len(decisions) - 1
+
+
+def test_a_search_that_goes_on_after_any_round_decides_the_same() -> None:
+    decisions, rounds = run_all(measured(), [TIME])
+    at_once = decide(measured(), [TIME])
+    assert decisions[-1] == at_once and rounds == at_once.verdicts[0].rounds > 2
+    for before, after in pairwise(decisions):
+        assert decide(with_runs(measured(), before), [TIME]) == before
+        assert set(after.wanted) <= set(before.wanted)
+
+
+def test_a_round_that_was_interrupted_is_finished() -> None:
+    candidates = measured()
+    first = decide([replace(each, runs=each.runs[:2]) for each in candidates], [TIME])
+    some, *others = first.wanted
+    made = [replace(each, runs=each.runs[: 3 if each.name == some else 2]) for each in candidates]
+    assert decide(made, [TIME]) == first
+    ((block, names),) = plan_next(first, made, seed=0)
+    assert (block, sorted(names)) == (2, sorted(others))
+    ((_, whole),) = plan_next(first, with_runs(candidates, first), seed=0)
+    assert [name for name in whole if name != some] == names
+
+
+def test_blocks_have_their_own_random_order() -> None:
+    nothing = [candidate(f"c{n:02d}") for n in range(20)]
+    needed = plan_next(decide(nothing, [TIME]), nothing, seed=0)
+    assert [block for block, _ in needed] == [0, 1]
+    assert needed[0][1] != needed[1][1] and sorted(needed[0][1]) == sorted(needed[1][1])
+
+
+def test_another_indifference_needs_no_other_runs() -> None:
+    strict, usual, loose = (
+        decide(measured(), [TIME], Settings(indifference)) for indifference in (0.01, 0.05, 0.3)
+    )
+    assert loose.verdicts[0].rounds < usual.verdicts[0].rounds < strict.verdicts[0].rounds
+    again = decide(with_runs(measured(), usual), [TIME], Settings(0.3))
+    assert again == loose
+    # those that left, and when, are the same as far as both went
+    left = usual.verdicts[0].left
+    assert strict.verdicts[0].left[: len(left)] == left
+
+
+def test_fewer_repeats_have_fewer_looks_with_all_of_the_error() -> None:
+    settings = Settings(repeats_max=7)
+    assert settings.looks == (2, 3, 4, 6)
+    assert sum(map(settings.error, range(4))) == pytest.approx(0.05)
+    (verdict,) = decide(measured(0.2), [TIME], settings).verdicts
+    assert (verdict.has_ended, verdict.is_decided, verdict.rounds) == (True, False, 4)
+    assert 0.05 < verdict.bound < math.inf
+
+
+def test_claims_are_made_from_four_runs_on() -> None:
+    (verdict,) = decide(measured(), [TIME]).verdicts
+    rounds = {left.name: left.round for left in verdict.left}
+    assert "c5" in rounds and rounds["c5"] < 3
+    assert verdict.claims and all(rounds[claim.worse] >= 3 for claim in verdict.claims)
+
+
+def test_two_runs_far_apart_are_in_doubt() -> None:
+    others = [candidate(f"b{n}", 200 + n, 201 + n) for n in range(8)]
+    (verdict,) = decide([candidate("a", 100, 300), *others], [TIME]).verdicts
+    assert "a" in verdict.survivors and verdict.best != "a"
+
+
+INFINITE = math.inf
+
+
+@pytest.mark.parametrize(
+    ("times_s", "has_left"),
+    [
+        ((INFINITE, INFINITE), True),
+        ((INFINITE, 50.0), False),
+        ((INFINITE, 50.0, INFINITE), True),
+        ((INFINITE, 50.0, 50.5), False),
+    ],
+)
+def test_a_candidate_that_rarely_reaches_the_target_leaves(
+    times_s: tuple[float, ...], has_left: bool
+) -> None:
+    others = [candidate(f"b{n}", *(100 + n, 101 + n, 100 + n)[: len(times_s)]) for n in range(5)]
+    (verdict,) = decide([candidate("a", *times_s), *others], [TIME]).verdicts
+    assert verdict.rounds == len(times_s) - 1
+    assert ("a" in [left.name for left in verdict.left]) == has_left
+    if has_left:
+        assert verdict.left[0].why is Why.NOT_REACHED and verdict.best != "a"
+
+
+def test_no_candidate_reaches_the_target() -> None:
+    names = "ab"
+    found = decide([candidate(name, INFINITE, INFINITE) for name in names], [TIME])
+    (verdict,) = found.verdicts
+    assert (verdict.best, verdict.has_ended, verdict.is_decided) == (None, True, False)
+    assert found.wanted == ()
+
+
+def test_what_the_infrastructure_ended_is_run_again_in_its_block() -> None:
+    others = [candidate(f"b{n}", 100 + n, 101 + n) for n in range(3)]
+    failed = replace(candidate("a", None, 50), failures=(1,))
+    decision = decide([failed, *others], [TIME])
+    assert (decision.verdicts[0].rounds, decision.runs_next) == (0, 2)
+    assert plan_next(decision, [failed, *others], seed=0) == [(0, ["a"])]
+    again = decide([candidate("a", 51, 50), *others], [TIME])
+    assert (again.verdicts[0].best, again.verdicts[0].is_decided) == ("a", True)
+    never = replace(failed, failures=(TRIES_MAX,))
+    (verdict,) = decide([never, *others], [TIME]).verdicts
+    assert verdict.left == (Left("a", 1, Why.DOES_NOT_RUN),) and verdict.best == "b0"
+
+
+def test_the_cheapest_of_those_shown_to_be_near() -> None:
+    near = [candidate("a", *[100.0, 100.1] * 10, cost=8), candidate("b", *[101.0, 101.1] * 10)]
+    (found,) = decide([near[0], replace(near[1], cost=1)], [TIME]).verdicts
+    assert (found.best, found.cheapest, found.is_decided) == ("a", "b", True)
+    assert decide(near, [TIME]).verdicts[0].cheapest == "a"
+    far = candidate("c", *[130.0, 130.2] * 10, cost=0.1)
+    (found,) = decide([near[0], far], [TIME]).verdicts
+    assert found.cheapest == "a"
+
+
+def test_two_goals_share_the_runs() -> None:
+    # c5 is slow and the cheapest; c0 is fast and dear
+    cost = Goal("cost", "time_s", {f"c{n}": 2.0 ** (6 - 2 * n) for n in range(6)})
+    decisions, _ = run_all(measured(), [TIME, cost])
+    time, dollars = decisions[-1].verdicts
+    assert (time.best, time.is_decided, dollars.best) == ("c0", True, "c5")
+    assert dollars.rounds < time.rounds
+    # the error of each is half, so it takes no fewer rounds than alone
+    assert time.rounds >= decide(measured(), [TIME]).verdicts[0].rounds
+
+
+def with_quality(times_s: float, quality: float, name: str) -> Candidate:
+    dice = np.random.default_rng([*name.encode()])
+    runs = tuple(
+        {"time_s": times_s * math.exp(0.02 * a), "accuracy": quality + 0.001 * b}
+        for a, b in dice.standard_normal((LOOKS[-1], 2))
+    )
+    return Candidate(name, runs)
+
+
+def test_only_what_keeps_the_constraint_is_named() -> None:
+    candidates = [
+        with_quality(50, 0.90, "fast"),
+        with_quality(100, 0.99, "good"),
+        with_quality(200, 0.99, "slow"),
+    ]
+    constraint = Constraint("accuracy", 0.98, 0.002)
+    found = decide(candidates, [TIME], constraint=constraint)
+    (verdict,) = found.verdicts
+    assert (verdict.best, verdict.is_decided) == ("good", True)
+    assert (found.allowed["fast"], found.allowed["good"]) == (Allowed.OUT, Allowed.IN)
+    assert {left.name: left.why for left in verdict.left}["fast"] is Why.NOT_ALLOWED
+    at_most = replace(constraint, is_most=True)
+    assert decide(candidates, [TIME], constraint=at_most).verdicts[0].best == "fast"
+
+
+def test_what_is_open_goes_on_and_nothing_is_named() -> None:
+    candidates = [with_quality(50, 0.98, "a"), with_quality(100, 0.98, "b")]
+    found = decide(candidates, [TIME], constraint=Constraint("accuracy", 0.98, 1e-9))
+    (verdict,) = found.verdicts
+    assert (verdict.best, verdict.bound, verdict.is_decided) == (None, math.inf, False)
+    assert verdict.has_ended and set(found.allowed.values()) == {Allowed.OPEN}
+
+
+def test_one_candidate_is_the_best_and_what_cannot_be_compared_is_refused() -> None:
+    assert decide([candidate("a", 1, 2)], [TIME]).verdicts[0].best == "a"
+    with pytest.raises(ValueError, match="same name"):
+        decide([candidate("a"), candidate("a")], [TIME])
+    with pytest.raises(ValueError, match="above zero"):
+        decide([candidate("a", 0.0, 1.0)], [TIME])
+    with pytest.raises(ValueError, match="of every run"):
+        decide([candidate("a", 1.0, 1.0)], [Goal("cost", "cost_usd")])
+    with pytest.raises(ValueError, match="repeats_max"):
+        Settings(repeats_max=1)

@@ -1,0 +1,30 @@
+"""How often a search is right: a few cells of `make simulate`, with room for fewer trials."""
+
+from __future__ import annotations
+
+import pytest
+from race import CELLS, Limits, simulate
+
+TRIALS = 60
+
+
+@pytest.mark.parametrize(
+    ("cell", "limits"),
+    [
+        ("slip7 5 %", Limits(wrong_max=0.05)),
+        ("slip20 5 %", Limits(wrong_max=0.05, right_min=0.93, decided_min=0.75)),
+        ("slip20 best 20 %, others 2 %", Limits(wrong_max=0.12, holds_min=0.88)),
+        ("all 41 outliers", Limits(right_min=0.95, decided_min=0.92, node_hours_max=0.38)),
+        ("aws-m4-large 5 %", Limits(0.0, 1.0, 1.0, node_hours_max=0.45, rounds_max=3)),
+        ("slip20 10 %", Limits(wrong_max=0.05, holds_min=0.93)),
+    ],
+)
+def test_a_search_is_right(cell: str, limits: Limits) -> None:
+    found = simulate((cell, "search", TRIALS))
+    assert limits.missed(found) == [], found
+
+
+def test_without_the_correction_it_is_not() -> None:
+    found = simulate(("slip7 5 %", "uncorrected", TRIALS))
+    assert found.wrong > 0.15
+    assert "wrong_max" in CELLS["slip7 5 %"].limits.missed(found)

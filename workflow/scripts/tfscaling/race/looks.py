@@ -1,0 +1,284 @@
+"""The looks at the runs of a search: who leaves, who is the best, which runs come next."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import stdtrit
+
+from tfscaling.race.locations import Locations, estimate
+from tfscaling.race.terms import (
+    CLAIM_RUNS,
+    CONSTRAINT_SHARE,
+    Allowed,
+    Candidate,
+    Claim,
+    Constraint,
+    Decision,
+    Goal,
+    Left,
+    Settings,
+    Verdict,
+    Why,
+)
+from tfscaling.tables.estimates import PRIOR_FREEDOM, Array
+
+Estimator = Callable[[Array], Locations]
+
+USUAL = Settings()
+
+
+def decide(
+    candidates: Sequence[Candidate],
+    goals: Sequence[Goal],
+    settings: Settings = USUAL,
+    constraint: Constraint | None = None,
+    estimator: Estimator = estimate,
+) -> Decision:
+    """What the runs show after the last look for which all runs are there."""
+    search = _Search(candidates, goals, settings, constraint, estimator)
+    for number, runs in enumerate(settings.looks):
+        if not search.is_complete(runs):
+            break
+        search.look(number)
+    return search.decision()
+
+
+def plan_next(
+    decision: Decision, candidates: Sequence[Candidate], seed: int
+) -> list[tuple[int, list[str]]]:
+    """The runs that the next look needs: (block from 0, candidates in the order of their runs).
+
+    The order within a block depends on the seed and the block alone, also after an interruption.
+    """
+    by_name = {each.name: each for each in candidates}
+    lacking = {name: by_name[name].lacks(decision.runs_next) for name in decision.wanted}
+    planned = []
+    for block in range(decision.runs_next):
+        order = sorted(by_name)
+        random.Random(f"{seed} {block}").shuffle(order)
+        if names := [name for name in order if block in lacking.get(name, ())]:
+            planned.append((block, names))
+    return planned
+
+
+@dataclass
+class _Race:
+    """The candidates of a goal; the values are (candidates, blocks) with NaN for no run."""
+
+    goal: Goal
+    values: Array
+    alive: set[int]
+    left: list[Left] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    unreliable: set[int] = field(default_factory=set)
+    best: int | None = None
+    bound: float = math.inf
+    cheapest: int | None = None
+    is_decided: bool = False
+    has_ended: bool = False
+    rounds: int = 0
+
+
+class _Search:
+    """The looks at the runs of some candidates, in their order."""
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        goals: Sequence[Goal],
+        settings: Settings,
+        constraint: Constraint | None,
+        estimator: Estimator,
+    ) -> None:
+        self.candidates = sorted(candidates, key=lambda each: each.name)
+        self.names = [each.name for each in self.candidates]
+        if len(set(self.names)) < len(self.names):
+            raise ValueError("two candidates have the same name")
+        self.settings, self.constraint, self.estimator = settings, constraint, estimator
+        self.races = [_Race(goal, self._values(goal), set(range(self.count))) for goal in goals]
+        self.used = np.zeros(self.count, int)
+        self.allowed = [Allowed.OPEN if constraint else Allowed.IN] * self.count
+        shared = 1 - CONSTRAINT_SHARE if constraint else 1.0
+        self.goal_share = shared / max(len(goals), 1)
+        self.number = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.candidates)
+
+    @property
+    def wanted(self) -> list[int]:
+        """The candidates that still run: survivors of a race that has not ended."""
+        return sorted({n for race in self.races if not race.has_ended for n in race.alive})
+
+    def is_complete(self, runs: int) -> bool:
+        """Whether every candidate that still runs has its runs, or cannot have them."""
+        wanted = [self.candidates[n] for n in self.wanted]
+        return bool(wanted) and all(
+            not each.lacks(runs) or each.cannot_run(runs) for each in wanted
+        )
+
+    def look(self, number: int) -> None:
+        runs = self.settings.looks[number]
+        self.number = number + 1
+        self._drop({n for n in self.wanted if self.candidates[n].lacks(runs)}, Why.DOES_NOT_RUN)
+        for n in set().union(*(race.alive for race in self.races)):
+            self.used[n] = runs
+        error = self.settings.error(number)
+        if self.constraint:
+            self._judge(self.constraint, CONSTRAINT_SHARE * error / self.count)
+        for race in self.races:
+            if not race.has_ended:
+                self._look_at(race, runs, self.goal_share * error)
+
+    def decision(self) -> Decision:
+        looks = self.settings.looks
+        wanted = tuple(self.names[n] for n in self.wanted)
+        return Decision(
+            tuple(self._verdict(race) for race in self.races),
+            {
+                each.name: int(used) - len(each.lacks(used))
+                for each, used in zip(self.candidates, self.used.tolist(), strict=True)
+            },
+            wanted,
+            looks[self.number] if wanted else 0,
+            dict(zip(self.names, self.allowed, strict=True)),
+        )
+
+    def _values(self, goal: Goal) -> Array:
+        found = self._metric(goal.metric)
+        if (found <= 0).any() or np.isnan(found).sum() > self._missing():
+            raise ValueError(f"{goal.metric}: a goal needs a value above zero of every run")
+        factors = [goal.factors.get(name, 1.0) for name in self.names]
+        return found * np.array(factors)[:, None]
+
+    def _metric(self, metric: str) -> Array:
+        """Values by candidate and block, NaN where there is no run or the run has no value."""
+        found = np.full((self.count, self.settings.looks[-1]), np.nan)
+        for n, each in enumerate(self.candidates):
+            for block, run in enumerate(each.runs[: found.shape[1]]):
+                if run is not None:
+                    found[n, block] = run.get(metric, math.nan)
+        return found
+
+    def _missing(self) -> int:
+        """How many runs there are not, of those that the search may need."""
+        return sum(len(each.lacks(self.settings.looks[-1])) for each in self.candidates)
+
+    def _at_look(self, values: Array) -> Array:
+        """The values that a look goes by: of those that left, as many as they had."""
+        runs = self.settings.looks[self.number - 1]
+        return np.where(np.arange(runs) < self.used[:, None], values[:, :runs], np.nan)
+
+    def _drop(self, leaving: set[int], why: Why) -> None:
+        for race in self.races:
+            self._drop_from(race, leaving, why)
+
+    def _drop_from(self, race: _Race, leaving: set[int], why: Why) -> None:
+        found = sorted(race.alive & leaving) if not race.has_ended else []
+        race.left += [Left(self.names[n], self.number, why) for n in found]
+        race.alive -= set(found)
+
+    def _judge(self, constraint: Constraint, tail: float) -> None:
+        """Which candidates are in, out, or open: moderated variances of the quality."""
+        sign = -1 if constraint.is_most else 1
+        values = self._at_look(sign * self._metric(constraint.metric))
+        known = np.isfinite(values)
+        runs = known.sum(axis=1)
+        rows = np.flatnonzero(runs >= 2)
+        values, own = np.where(known, values, 0)[rows], runs[rows] - 1.0
+        mean = values.sum(axis=1) / runs[rows]
+        squares = (np.where(known[rows], values - mean[:, None], 0) ** 2).sum(axis=1)
+        pooled = own.sum()
+        prior = min(PRIOR_FREEDOM, pooled)
+        variance = (prior * squares.sum() / max(pooled, 1) + squares) / (prior + own)
+        quantile = -stdtrit(np.minimum(prior + own, pooled), tail)
+        half_width = quantile * np.sqrt(variance / runs[rows])
+        limit, near = sign * constraint.limit, constraint.indifference
+        for n, low, high in zip(rows, mean - half_width, mean + half_width, strict=True):
+            if self.allowed[n] is not Allowed.OUT:
+                is_out = high <= limit + near
+                outside = Allowed.OUT if is_out else Allowed.OPEN
+                self.allowed[n] = Allowed.IN if low >= limit - near else outside
+        out = {n for n in range(self.count) if self.allowed[n] is Allowed.OUT}
+        self._drop(out, Why.NOT_ALLOWED)
+
+    def _look_at(self, race: _Race, runs: int, error: float) -> None:
+        values = self._at_look(race.values)
+        unreached = np.isinf(values).sum(axis=1)
+        rarely = {n for n in race.alive if unreached[n] >= (2 if runs <= 3 else runs / 2)}
+        self._drop_from(race, rarely, Why.NOT_REACHED)
+        race.unreliable |= rarely
+        race.rounds = self.number
+        has_runs = ((~np.isnan(values)).sum(axis=1) >= 2) & np.isfinite(values).any(axis=1)
+        rows = [n for n in np.flatnonzero(has_runs).tolist() if n not in race.unreliable]
+        race.best, race.bound = None, math.inf
+        if any(n in race.alive and self.allowed[n] is Allowed.IN for n in rows):
+            self._compare(race, rows, self.estimator(values[rows]), error)
+        race.is_decided = race.bound <= math.log1p(self.settings.indifference)
+        is_last = runs == self.settings.looks[-1]
+        race.has_ended = race.is_decided or is_last or not race.alive
+
+    def _compare(self, race: _Race, rows: list[int], found: Locations, error: float) -> None:
+        """Who leaves, the best, its bound, and the cheapest that is as good."""
+        alive = [row for row, n in enumerate(rows) if n in race.alive]
+        leaders = [row for row in alive if self.allowed[rows[row]] is Allowed.IN]
+        tail = error / max(self.count - 1, 1)
+        best = min(leaders, key=lambda row: found.high[row])
+        others = np.array([row for row in alive if row != best], int)
+        ahead = found.low[others] - found.high[best]
+        leaves = ahead > found.margin(others, best, tail)
+        for row, gap in zip(others[leaves].tolist(), ahead[leaves].tolist(), strict=True):
+            names = self.names[rows[row]], self.names[rows[best]]
+            race.left.append(
+                Left(names[0], self.number, Why.NOT_THE_BEST, names[1], math.expm1(gap))
+            )
+            race.alive.discard(rows[row])
+            self._claim(race, names, gap - self._pair_width(found, row, best, error))
+        alive = [row for row in alive if rows[row] in race.alive]
+        bounds = {row: _bound(found, row, alive, tail) for row in leaders if row in alive}
+        race.best, race.bound = rows[best], bounds[best]
+        limit = math.log1p(self.settings.indifference)
+        near = [rows[row] for row in bounds if bounds[row] <= limit]
+        race.cheapest = self._cheapest(race.best, near)
+
+    def _pair_width(self, found: Locations, first: int, other: int, error: float) -> float:
+        return float(found.half_width(first, other, error / (self.count * (self.count - 1))))
+
+    def _claim(self, race: _Race, names: tuple[str, str], at_least: float) -> None:
+        if self.settings.looks[self.number - 1] >= CLAIM_RUNS and at_least > 0:
+            race.claims.append(Claim(names[1], names[0], math.expm1(at_least)))
+
+    def _cheapest(self, best: int, near: list[int]) -> int:
+        costs = {n: self.candidates[n].cost for n in near}
+        known = {n: cost for n, cost in costs.items() if cost is not None}
+        if not near or len(known) < len(near):
+            return best
+        return min(known, key=lambda n: (known[n], n != best))
+
+    def _verdict(self, race: _Race) -> Verdict:
+        best, cheapest = (None if n is None else self.names[n] for n in (race.best, race.cheapest))
+        return Verdict(
+            race.goal.name,
+            best,
+            math.expm1(race.bound),
+            race.is_decided,
+            race.has_ended,
+            tuple(self.names[n] for n in sorted(race.alive)),
+            tuple(race.left),
+            tuple(race.claims),
+            cheapest if race.is_decided else best,
+            race.rounds,
+        )
+
+
+def _bound(found: Locations, row: int, alive: Sequence[int], tail: float) -> float:
+    """How far, in logarithms, a candidate may be behind the best of those that are alive."""
+    others = np.array([other for other in alive if other != row], int)
+    behind = found.high[row] - found.low[others] + found.margin(others, row, tail)
+    return float(behind.max(initial=0.0))

@@ -1,0 +1,158 @@
+"""Candidates, goals and settings of a search, and what it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+#: Runs of each survivor at each look, and the look's share of the error.
+LOOKS = (2, 3, 4, 6, 8, 11, 15, 20)
+SHARES = (0.4, 0.2, *(0.4 / 6,) * 6)
+#: Amounts are claimed from so many runs on.
+CLAIM_RUNS = 4
+#: A run that the infrastructure ended is tried so often in all.
+TRIES_MAX = 3
+#: The constraint's share of the error; the goals divide the rest.
+CONSTRAINT_SHARE = 0.2
+
+#: Metric → value of a run; infinite: it diverged or did not reach the target.
+Run = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A candidate and its runs by block, None where there is none or the infrastructure ended it.
+
+    `failures` are the failed tries by block; `cost` is that of a run, in any unit.
+    """
+
+    name: str
+    runs: tuple[Run | None, ...] = ()
+    failures: tuple[int, ...] = ()
+    cost: float | None = None
+
+    def lacks(self, blocks: int) -> list[int]:
+        """The numbers of the first blocks in which it has no run, from 0."""
+        has = [run is not None for run in self.runs[:blocks]]
+        return [block for block in range(blocks) if block >= len(has) or not has[block]]
+
+    def cannot_run(self, blocks: int) -> bool:
+        """Whether the infrastructure ended a run in the first blocks too often."""
+        tries = dict(enumerate(self.failures))
+        return any(tries.get(block, 0) >= TRIES_MAX for block in self.lacks(blocks))
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A metric, the smaller the better, above zero, times a known factor of each candidate."""
+
+    name: str
+    metric: str
+    factors: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A quality that must be at least `limit` (at most, if `is_most`), but for an indifference."""
+
+    metric: str
+    limit: float
+    indifference: float = 0.001
+    is_most: bool = False
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`indifference` is a fraction; `confidence` and `repeats_max` are fixed at the start.
+
+    The last look is the last of LOOKS with at most `repeats_max` runs.
+    """
+
+    indifference: float = 0.05
+    confidence: float = 0.95
+    repeats_max: int = LOOKS[-1]
+
+    def __post_init__(self) -> None:
+        if not (self.indifference > 0 and 0 < self.confidence < 1 and self.looks):
+            raise ValueError("indifference > 0, 0 < confidence < 1 and repeats_max >= 2 are needed")
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        return tuple(runs for runs in LOOKS if runs <= self.repeats_max)
+
+    def error(self, look: int) -> float:
+        """The error that a look may make."""
+        return (1 - self.confidence) * SHARES[look] / sum(SHARES[: len(self.looks)])
+
+
+class Why(StrEnum):
+    """Why a candidate left."""
+
+    NOT_THE_BEST = "not the best"
+    DOES_NOT_RUN = "does not run"
+    NOT_REACHED = "does not reach the target reliably"
+    NOT_ALLOWED = "outside the constraint"
+
+
+class Allowed(StrEnum):
+    """What is known of a candidate and the constraint."""
+
+    IN = "in"
+    OUT = "out"
+    OPEN = "open"
+
+
+@dataclass(frozen=True)
+class Left:
+    """A candidate that left in a round, from 1; `gap`: by what fraction `rival` was ahead."""
+
+    name: str
+    round: int
+    why: Why
+    rival: str | None = None
+    gap: float | None = None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One candidate is better than another by at least a fraction."""
+
+    better: str
+    worse: str
+    at_least: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known for a goal after its last look.
+
+    `best` may be worse than the best by the fraction `bound`; None where nothing may be named.
+    `cheapest` is the cheapest of the survivors shown to be within the indifference of the best.
+    """
+
+    goal: str
+    best: str | None
+    bound: float
+    is_decided: bool
+    has_ended: bool
+    survivors: tuple[str, ...]
+    left: tuple[Left, ...]
+    claims: tuple[Claim, ...]
+    cheapest: str | None
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A verdict for each goal, and what the next look needs.
+
+    `runs` are those of each candidate that the last look went by, `wanted` the candidates that the
+    next look needs with `runs_next` runs each: none and 0 when the search has ended.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    runs: Mapping[str, int]
+    wanted: tuple[str, ...]
+    runs_next: int
+    allowed: Mapping[str, Allowed]
