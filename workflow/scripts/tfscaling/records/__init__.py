@@ -11,6 +11,7 @@ __all__ = [
     "earlier",
     "events",
     "failure_report",
+    "gradient_noise",
     "metrics",
     "observations",
     "observed_events",

@@ -14,7 +14,7 @@ from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Execution, GradientNorms
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training import gradient_noise, user_model
+from tfscaling.training import gradient_norms, user_model
 from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.loop import ExampleOrder, Result, compiled
 
@@ -117,7 +117,7 @@ class Trainer(AllReduceLoop):
     def gradient_norms(self, epoch: int) -> GradientNorms:
         # other batches than those of any epoch that is trained
         order = self.order.of_epoch(self.seed, self.recipe.epochs + epoch)
-        whole = order[: min(gradient_noise.STEPS, self.train_examples // self.global_batch)]
+        whole = order[: min(gradient_norms.STEPS, self.train_examples // self.global_batch)]
         found = [
             self._fetch(self._norms_call(self.tf.constant(rows[None]), *self.train_data))[0]
             for rows in whole

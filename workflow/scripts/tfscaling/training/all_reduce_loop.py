@@ -14,7 +14,7 @@ from tfscaling.study.run_spec import RunSpec
 from tfscaling.training import (
     attribution_rounds,
     fewer_synchronisations,
-    gradient_noise,
+    gradient_norms,
     replica_state,
     user_model,
 )
@@ -207,15 +207,15 @@ class AllReduceLoop(TrainingLoop):
         def measured() -> Any:
             if self.replicas > 1:
                 _, own = self._gradients(batch, weights, self.batch)
-                return gradient_noise.norms_of_replicas(own)
+                return gradient_norms.norms_of_replicas(own)
             halves = []
             for part in fewer_synchronisations.parts_of((batch, weights), 2):
                 own_batch, own_weights = part(None)
                 _, own = self._gradients_of_part(own_batch, own_weights, self.batch // 2)
                 halves.append(own)
-            return gradient_noise.norms_of_halves(*halves)
+            return gradient_norms.norms_of_halves(*halves)
 
-        return gradient_noise.leaving(self.model.non_trainable_variables, measured)
+        return gradient_norms.leaving(self.model.non_trainable_variables, measured)
 
     def _counting(self, weights: Any) -> Any:
         """How many examples count."""
