@@ -50,7 +50,7 @@ large-batch: setup ## accuracy of large batches on MNIST and CIFAR-10; 6 hours
 view: ## open the newest page, or that of STUDY=demo
 	@python3 workflow/scripts/view_page.py --study '$(STUDY)'
 
-test: setup tools ## all tests, on a virtual Slurm cluster too; 16 minutes on 2 cores
+test: setup tools ## all tests, on a virtual Slurm cluster too; 17 minutes on 2 cores
 	provision/virtual/install --accounting
 	$(MAKE) --jobs=3 --output-sync=line lint docs test-here test-slurm
 

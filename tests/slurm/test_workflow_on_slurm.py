@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from project import QUICK, SMALL_MODEL, TINY, Project
+from tfscaling.study import order
+from tfscaling.study.manifest import Manifest
 from virtual_cluster import Cluster
 
 Submit = Callable[..., tuple[int, str]]
@@ -66,6 +68,13 @@ def test_each_job_had_exactly_the_geometry_asked_for(swept: Project) -> None:
         assert int(job["cpus_allocated"]) == 2 * nodes
         assert {rank["replicas"] for rank in record["ranks"]} == {nodes}
         assert {rank["cluster_source"] for rank in record["ranks"]} == {"slurm"}
+
+
+def test_runs_enter_the_queue_in_the_random_order_that_the_seed_gives(swept: Project) -> None:
+    planned = Manifest.read(swept.folder / "results/main/manifest.json")
+    ordered = order.randomised(planned.runs, planned.order_seed)
+    entered = sorted(swept.records(), key=lambda r: int(r["environment"]["slurm_job"]["id"]))
+    assert [run_path(record) for record in entered] == [run.spec.path for run in ordered]
 
 
 def test_jobs_ran_at_once_where_they_fitted(swept: Project, cluster: Cluster) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import yaml
 from tfscaling.study import config_files, configuration, user_code
+from tfscaling.sweep import preflight
 
 PROJECT = Path(__file__).resolve().parents[2]
 PLATFORMS = Path("config/platforms.yaml")
@@ -183,7 +184,7 @@ def text_of(wanted: Wanted) -> str:
 def refusals(plan: Path) -> list[str]:
     """A line for each platform and each reason by which Slurm refuses points of the plan."""
     with plan.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["starts"] == "refused"]
+        rows = [row for row in csv.DictReader(file) if row["starts"] == preflight.REFUSED]
     nodes: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         nodes.setdefault((row["platform"], row["slurm"]), []).append(row["nodes"])

@@ -31,7 +31,7 @@ SHOWN = (
 )
 SUBMITTED = (
     "How the Slurm executor plugin submits: `<uuid>` and `<command>` exist only then, `<run>` is "
-    "the run's name. Without `-A` the plugin may add an account that it guesses.\n"
+    "the run's name. Without `-A` it is your default account.\n"
 )
 DIGITS = {"node_hours": 3, "cost_usd": 4}
 
@@ -78,7 +78,7 @@ def answered(
     said: dict[tuple[str, str], list[PointRow]] = {}
     for row in rows:
         if row.slurm:
-            verb = "refuses" if row.starts == "refused" else "would let wait"
+            verb = "refuses" if row.starts == preflight.REFUSED else "would let wait"
             said.setdefault((f"Slurm {verb} {row.platform}", row.slurm), []).append(row)
     return rows, [
         f"{what}, {preflight.shapes(group)}: {why}" for (what, why), group in said.items()
@@ -117,6 +117,8 @@ def points_shown(rows: Sequence[PointRow], lines: Mapping[str, int]) -> TextTabl
 
 def cell(name: str, row: PointRow, lines: Mapping[str, int]) -> str:
     """A value as it is read; of the sbatch line its number in `lines`."""
+    if name == "feasibility" and row.starts == preflight.REFUSED:
+        return preflight.REFUSED
     if name == "feasibility":
         started = not row.reason.startswith("missing: ")
         return row.feasibility + f" ({row.reason})" * started

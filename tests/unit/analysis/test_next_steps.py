@@ -44,7 +44,7 @@ def test_runs_that_are_not_there_are_made_by_another_start() -> None:
 def test_a_platform_without_a_price_is_named() -> None:
     times = {("east", 1): around(10.0), ("east", 2): around(20.0)}
     (text,) = steps(times, usd_per_node_hour=None)["text"]
-    assert "`usd_per_node_hour` of `east`" in text
+    assert "`east` a `usd_per_node_hour`" in text
 
 
 def test_where_all_is_decided_nothing_is_to_be_done() -> None:

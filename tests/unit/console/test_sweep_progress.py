@@ -49,7 +49,7 @@ def sweep(tmp_path: Path) -> Sweep:
 
 def hours(line: str) -> tuple[str, ...]:
     """Node-hours in a line: spent, and left with the words before it."""
-    found = re.search(r"(\S+) node-hours spent, (.*) left", line)
+    found = re.search(r"(\S+) node-hours spent, (.*) to do", line)
     assert found, line
     return found.groups()
 

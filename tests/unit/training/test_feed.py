@@ -163,8 +163,8 @@ def test_no_more_is_read_than_is_soon_needed() -> None:
         assert waits.wait(60)
         # taken, ready, waiting for room with the one after it
         assert len(read) <= 3 + PREFETCHED + 2
-    threads = [each for each in threading.enumerate() if each.name == feed._thread.name]
-    assert not threads
+    feed._thread.join(60)
+    assert not feed._thread.is_alive()
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def _prices(study: Study) -> Iterator[Step]:
     names = dict.fromkeys(row["platform"] for row in measured if not is_known(row["cost_usd"]))
     if names:
         platforms = listed([f"`{name}`" for name in names])
-        yield Step(f"`usd_per_node_hour` of {platforms} in `config/platforms.yaml`, for costs.")
+        yield Step(f"Give {platforms} a `usd_per_node_hour` under `platforms`, for costs.")
 
 
 def text(table: pd.DataFrame, study: Study) -> str:

@@ -284,7 +284,7 @@ class SweepProgress:
 
     def _hours(self, now_s: float) -> str:
         spent = f"{text_lines.node_hours(self.node_hours_spent)} node-hours spent"
-        return f"{spent}, {left} left" if (left := self._left(now_s)) else spent
+        return f"{spent}, {left} to do" if (left := self._left(now_s)) else spent
 
     def _left(self, now_s: float) -> str:
         """Node-hours of the runs that are still to do as the plan estimates them, or ""."""

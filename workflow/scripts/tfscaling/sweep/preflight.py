@@ -33,6 +33,8 @@ NO_SBATCH = (
     "this machine has no sbatch: start the sweep on a login node of the cluster, or on this "
     "machine alone with --profile profiles/local"
 )
+#: `starts` of a point that Slurm can never start.
+REFUSED = "refused"
 #: Requests asked at the same time.
 _AT_ONCE = 4
 #: What of a submission does not change whether and when Slurm starts it; those with a value.
@@ -215,7 +217,7 @@ def added(rows: Iterable[PointRow], config: Config, how: Submission) -> list[Poi
 
 def _answered(row: PointRow, answer: Answer, now: datetime.datetime) -> PointRow:
     if answer.refusal:
-        return replace(row, starts="refused", slurm=answer.refusal)
+        return replace(row, starts=REFUSED, slurm=answer.refusal)
     if answer.waits_for:
         return replace(row, starts="waits", slurm=answer.waits_for)
     return replace(row, starts=start_text(answer.start, now) if answer.start else None)

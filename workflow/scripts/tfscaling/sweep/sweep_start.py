@@ -50,10 +50,11 @@ class SweepStart:
         if refusal:
             raise SystemExit(refusal)
         if self._is_on_slurm:
-            from tfscaling.sweep import slurm_status
+            from tfscaling.sweep import slurm_status, submission_order
 
             plugin = importlib.import_module("snakemake_executor_plugin_slurm")
             slurm_status.install(plugin, logger.warning)
+            submission_order.install(plugin.Executor)
             self._watch_queue(logger)
         # a run that failed for what another attempt would not change is not tried again; first,
         # so that other handlers know

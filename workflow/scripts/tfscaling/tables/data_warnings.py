@@ -146,7 +146,7 @@ def _one_machine(tables: Tables) -> Iterator[DataWarning]:
             SERIOUS,
             f"{one[0].upper()}{one[1:]} stood for the nodes of {tables.of_runs(runs, several)} on "
             "several nodes: they shared cores, and the times say nothing about a cluster.",
-            f"{one} stood for the nodes",
+            f"{one} stood for the nodes: the times say nothing about a cluster",
             _points(runs),
             len(runs),
         )
