@@ -206,9 +206,9 @@ class TrainingLoop(ABC):
     def _evaluate(self) -> None:
         """Add loss and correct answers of the held-out examples, each once."""
 
-    def gradient_norms(self, epoch: int) -> GradientNorms:
-        """Those of steps with the weights after this epoch, which train nothing."""
-        raise NotImplementedError
+    def gradient_norms(self, epoch: int) -> GradientNorms | None:
+        """Those of steps with the weights after this epoch, which train nothing; None if none."""
+        return None
 
     def compute_steps(self) -> list[float]:
         """Durations in seconds of steps of this rank's computation alone; [] if it has none."""
@@ -265,8 +265,8 @@ class TrainingLoop(ABC):
         epoch = result.epochs[-1].epoch
         result.test_loss = result.finite("held-out loss", found.loss, epoch)
         result.test_accuracy = found.accuracy
-        if self.recipe.gradient_noise_scale:
-            result.gradient_norms.append(self.gradient_norms(epoch))
+        if self.recipe.gradient_noise_scale and (norms := self.gradient_norms(epoch)):
+            result.gradient_norms.append(norms)
         evaluated = {
             "test_loss": result.test_loss,
             "test_accuracy": result.test_accuracy,
