@@ -49,8 +49,8 @@ def test_the_console_has_one_line_for_each_run_and_the_answer_at_the_end(
         assert len([line for line in done if words <= set(line.split())]) == 1
     for line in done:
         measured = r"loss [\d.]+, test accuracy [\d.]+; [\d.e-]+ node-hours spent"
-        assert re.search(measured + r"(, [\d.e-]+ left)?$", line)
-    assert done[-1].endswith(" spent, 0 left")
+        assert re.search(measured + r"(, [\d.e-]+ to do)?$", line)
+    assert done[-1].endswith(" spent, 0 to do")
     headline = (finished.folder / "results/main/tables/headline.md").read_text().splitlines()
     page = lines.index("page: results/main/report.html")
     assert lines[page - len(headline) : page] == headline
