@@ -28,6 +28,7 @@ import numpy as np
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
+from tfscaling.race.expected_runs import scaling_times  # noqa: E402
 from tfscaling.race.locations import Locations, estimate  # noqa: E402
 from tfscaling.race.looks import Estimator, decide  # noqa: E402
 from tfscaling.race.terms import LOOKS, Candidate, Goal, Settings  # noqa: E402
@@ -73,15 +74,9 @@ def slipping(count: int, dice: Dice) -> Truth:
 
 
 def generated(platforms: int, nodes: Sequence[int], dice: Dice) -> Truth:
-    """Curves by Amdahl's law and by the universal scalability law, with wiggles of 2 %."""
+    """Curves of each platform, as the plan has them before anything is measured."""
     n = np.tile(np.array(nodes, float), platforms)
-    own = np.repeat(np.arange(platforms), len(nodes))
-    one = np.exp(dice.normal(np.log(600), 0.5, platforms))[own]
-    sigma = dice.uniform(0.01, 0.25, platforms)[own]
-    has_kappa = dice.random(platforms) < 0.6
-    kappa = np.where(has_kappa, 10 ** dice.uniform(-4, -2, platforms), 0)[own]
-    time_s = one * (1 + sigma * (n - 1) + kappa * n * (n - 1)) / n
-    return truth(time_s * np.exp(dice.normal(0, 0.02, len(n))), n)
+    return truth(scaling_times(n, np.repeat(np.arange(platforms), len(nodes)), dice), n)
 
 
 def truth(time_s: Array, nodes: Array) -> Truth:

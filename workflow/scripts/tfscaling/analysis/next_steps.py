@@ -39,7 +39,12 @@ class Step:
 
 def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
     """COLUMNS: one row per step, what helps most first; `decision` is the table of that name."""
-    steps = [*_unfinished(study), *_repeats(study, set(decision["support"])), *_prices(study)]
+    steps = [
+        *_unfinished(study),
+        *_searches(study),
+        *_repeats(study, set(decision["support"])),
+        *_prices(study),
+    ]
     return pd.DataFrame([asdict(step) for step in steps], columns=list(COLUMNS))
 
 
@@ -59,7 +64,8 @@ def _repeats(study: Study, supports: set[str]) -> Iterator[Step]:
     """Repeats for intervals, or twice as many where the intervals leave the answer open."""
     planned = Counter(run.spec.point for run in study.manifest.runs if not run.extra_repeat)
     durations_s = _durations_s(study)
-    measured = [point for point in durations_s if point in planned]
+    searched = {point for search in study.searches.values() for point in search.points.values()}
+    measured = [point for point in durations_s if point in planned and point not in searched]
     most = max((planned[point] for point in measured), default=0)
     if not most:
         return
@@ -71,6 +77,18 @@ def _repeats(study: Study, supports: set[str]) -> Iterator[Step]:
         return
     more = {point: wanted - planned[point] for point in measured if planned[point] < wanted}
     yield _priced(f"`repeats: {wanted}` in the grid, {why}", more, durations_s, study)
+
+
+def _searches(study: Study) -> Iterator[Step]:
+    """What may decide a search that ended undecided."""
+    for work, search in study.searches.items():
+        ended = [each for each in search.decision.verdicts if each.has_ended]
+        if any(not each.is_decided for each in ended):
+            named = f" of {work}" if len(study.searches) > 1 else ""
+            yield Step(
+                f"The search{named} is undecided: a larger `indifference`, which needs no further "
+                "run, may decide it."
+            )
 
 
 def _priced(

@@ -1,9 +1,8 @@
-"""The looks at the runs of a search: who leaves, who is the best, which runs come next."""
+"""The looks at the runs of a search: who leaves, who is the best, who is run on."""
 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -48,22 +47,11 @@ def decide(
     return search.decision()
 
 
-def plan_next(
-    decision: Decision, candidates: Sequence[Candidate], seed: int
-) -> list[tuple[int, list[str]]]:
-    """The runs that the next look needs: (block from 0, candidates in the order of their runs).
-
-    The order within a block depends on the seed and the block alone, also after an interruption.
-    """
-    by_name = {each.name: each for each in candidates}
-    lacking = {name: by_name[name].lacks(decision.runs_next) for name in decision.wanted}
-    planned = []
-    for block in range(decision.runs_next):
-        order = sorted(by_name)
-        random.Random(f"{seed} {block}").shuffle(order)
-        if names := [name for name in order if block in lacking.get(name, ())]:
-            planned.append((block, names))
-    return planned
+def lacking(decision: Decision, candidates: Sequence[Candidate]) -> list[tuple[int, str]]:
+    """(block from 0, candidate) of the runs that the next look lacks, block by block."""
+    wanted = [each for each in candidates if each.name in decision.wanted]
+    found = ((block, each.name) for each in wanted for block in each.lacks(decision.runs_next))
+    return sorted(found)
 
 
 @dataclass

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-#: Runs of each survivor at each look, and the look's share of the error.
-LOOKS = (2, 3, 4, 6, 8, 11, 15, 20)
+from tfscaling.study.config import LOOKS
+
+#: The share of the error of each look.
 SHARES = (0.4, 0.2, *(0.4 / 6,) * 6)
 #: Amounts are claimed from so many runs on.
 CLAIM_RUNS = 4
@@ -31,6 +32,11 @@ class Candidate:
     runs: tuple[Run | None, ...] = ()
     failures: tuple[int, ...] = ()
     cost: float | None = None
+
+    @property
+    def number(self) -> int:
+        """How many runs it has."""
+        return sum(run is not None for run in self.runs)
 
     def lacks(self, blocks: int) -> list[int]:
         """The numbers of the first blocks in which it has no run, from 0."""

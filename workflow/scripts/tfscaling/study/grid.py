@@ -23,6 +23,7 @@ from tfscaling.study.geometry import Geometry, batch_sizes
 from tfscaling.study.manifest import Excluded, Grid, PlannedRun
 from tfscaling.study.registries import Registries
 from tfscaling.study.run_spec import Point, RunSpec
+from tfscaling.study.searches import Searches
 
 #: Characters of the values of all axes together: with separators they are the name of the folder of
 #: a job's Slurm logs, and names have at most 255 bytes.
@@ -58,11 +59,13 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
     excluded: list[Excluded] = []
     measured = {name: platform.measured for name, platform in config.platforms.items()}
     recipes = {n: variants.of(n, recipe) for n, recipe in config.recipes.items()}
+    searches = Searches(config, sources)
     for number, block in enumerate(config.grid):
         block_checks.check(config, number, registries, sources)
         before = len(runs)
-        until = block.repeat_until
-        repeats = until.repeats_max if until else block.repeats
+        until, search = block.repeat_until, config.search_of(block)
+        first = search.looks[0] if search else block.repeats
+        repeats = until.repeats_max if until else search.looks[-1] if search else block.repeats
         for point in _points(block, recipes):
             platform = config.platforms[point.platform]
             recipe = recipes[variants.base(point.recipe)][point.recipe]
@@ -77,10 +80,12 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                 excluded.append(Excluded(point=point, reason=str(error)))
                 continue
             _check_lengths(number, point, config.seed, repeats, sources)
-            if (first := block_of.setdefault(point, number)) != number:
-                rule = f"grid[{first}] has the point already"
+            if (other := block_of.setdefault(point, number)) != number:
+                rule = f"grid[{other}] has the point already"
                 raise ConfigError(problem(["grid", number], point.axes, rule, sources))
             price = platform.price_usd(point.gpus_per_node)
+            if search:
+                searches.add(number, search, point, recipe)
             for repeat in range(1, repeats + 1):
                 spec = RunSpec(
                     point=point,
@@ -94,7 +99,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                 run = PlannedRun(
                     spec=spec,
                     relative_interval=until.relative_interval if until else None,
-                    extra_repeat=repeat > block.repeats,
+                    extra_repeat=repeat > first,
                     usd_per_node_hour=price,
                 )
                 runs.append(run)
@@ -102,7 +107,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
             last = excluded[-1].reason if excluded else "no axis has a value"
             rule = f"the block has no point left to run (last reason: {last})"
             raise ConfigError(problem(["grid", number], block.platform, rule, sources))
-    return Grid(tuple(runs), tuple(excluded))
+    return Grid(tuple(runs), tuple(excluded), searches.planned)
 
 
 def _points(block: Block, recipes: Mapping[str, Mapping[str, Recipe]]) -> Iterator[Point]:
