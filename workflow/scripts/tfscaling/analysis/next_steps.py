@@ -15,6 +15,7 @@ import pandas as pd
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.run_states import RERUN_STALE, RunState
 from tfscaling.study import costs
+from tfscaling.study.config import LOOKS
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, TOO_FEW
@@ -80,8 +81,15 @@ def _repeats(study: Study, supports: set[str]) -> Iterator[Step]:
 
 
 def _searches(study: Study) -> Iterator[Step]:
-    """What may decide a search that ended undecided."""
+    """Where a search goes on, and what may decide one that ended undecided."""
     for work, search in study.searches.items():
+        if search.decision.wanted and search.decision.runs_next > LOOKS[0]:
+            points, runs = len(search.decision.wanted), search.decision.runs_next
+            yield Step(
+                f"Start the sweep again: the search goes on with {points} points, up to {runs} "
+                "runs of each.",
+                len(list(search.wanted())),
+            )
         ended = [each for each in search.decision.verdicts if each.has_ended]
         if any(not each.is_decided for each in ended):
             named = f" of {work}" if len(study.searches) > 1 else ""

@@ -173,6 +173,11 @@ def verdict_text(search: StudySearch, verdict: Verdict) -> str:
     return f"{state}: within {percent(verdict.bound)} of the best"
 
 
+def rounds_text(verdict: Verdict) -> str:
+    """`in 3 rounds`."""
+    return f"in {verdict.rounds} round{'s' * (verdict.rounds != 1)}"
+
+
 def as_text(table: pd.DataFrame) -> TextTable:
     """The table of the page, of all searches."""
     axes, fixed = naming(table)
@@ -207,7 +212,7 @@ def markdown(table: pd.DataFrame, study: Study) -> str:
         return "\n\n".join([*parts, "No block of the grid has a `search`."]) + "\n"
     for work, search in study.searches.items():
         lines = [
-            f"- **{verdict.goal}**: {verdict_text(search, verdict)}, in {verdict.rounds} rounds."
+            f"- **{verdict.goal}**: {verdict_text(search, verdict)}, {rounds_text(verdict)}."
             for verdict in search.decision.verdicts
         ]
         lines.append(f"- {saving(study, search)}")
