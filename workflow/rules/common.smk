@@ -132,7 +132,7 @@ PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
 #: Published results lie where the configuration says, with a module's `prefix` too.
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
 #: Name → title of the plots to draw.
-TITLES = titles(CONFIG.plots, MANIFEST.qualities.values())
+TITLES = titles(CONFIG.plots, MANIFEST.qualities.values(), bool(MANIFEST.searches))
 
 
 wildcard_constraints:

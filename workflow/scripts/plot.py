@@ -2,7 +2,7 @@
 """Draw plots of the comparison, all in one process.
 
 INPUTS   comparison.csv (--comparison), epochs.csv (--epochs), warnings.json (--warnings),
-         published.csv (--published)
+         published.csv (--published), search.csv (--search)
 OUTPUTS  one SVG per plot (--outputs), with the warnings at its foot; a file's stem is the plot's
          name
 """
@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=Path, required=True)
     parser.add_argument("--warnings", type=Path, required=True, help="warnings.json")
     parser.add_argument("--published", type=Path, required=True, help="published.csv")
+    parser.add_argument("--search", type=Path, required=True)
     parser.add_argument("--titles", nargs="*", required=True, help="one for each of --outputs")
     parser.add_argument("--outputs", type=Path, nargs="*", required=True, help="<plot>.svg")
     args = parser.parse_args()
@@ -32,23 +33,30 @@ def main() -> None:
         parser.error(f"unknown plots: {', '.join(unknown)}; known: {', '.join(PLOTS)}")
     if len(args.titles) != len(args.outputs):
         parser.error(f"{len(args.titles)} titles for {len(args.outputs)} outputs")
-    tables = read_tables(args.comparison, args.epochs, args.warnings, args.published)
+    files = (args.comparison, args.epochs, args.warnings, args.published, args.search)
+    tables = read_tables(*files)
     draw(tables, dict(zip(args.outputs, args.titles, strict=True)))
 
 
-def read_tables(comparison: Path, epochs: Path, warnings: Path, published: Path) -> Tables:
-    """What the plots show; `published` may be a file without any column."""
-    try:
-        published_rows = runs_table.read_table(published)
-    except pd.errors.EmptyDataError:
-        published_rows = pd.DataFrame()
+def read_tables(
+    comparison: Path, epochs: Path, warnings: Path, published: Path, search: Path
+) -> Tables:
+    """What the plots show; `published` and `search` may be files without any column."""
     found = data_warnings.read(warnings)
     return Tables(
         runs_table.read_table(comparison),
         runs_table.read_table(epochs),
-        published_rows,
+        _read_or_empty(published),
         data_warnings.footnotes(found),
+        _read_or_empty(search),
     )
+
+
+def _read_or_empty(path: Path) -> pd.DataFrame:
+    try:
+        return runs_table.read_table(path)
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame()
 
 
 def draw(tables: Tables, titles: Mapping[Path, str]) -> None:
