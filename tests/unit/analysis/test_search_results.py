@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pandas as pd
 import pytest
 from searched import is_made, planned_of, runs_of, study_of
@@ -88,8 +89,21 @@ def test_no_page_says_slower_than(decided: Study) -> None:
     assert "fewer than" not in decision_page.markdown(chosen, decided)
 
 
+def test_a_constraint_is_a_column_and_a_sentence(tmp_path: Path) -> None:
+    limit = {"constraint": {"test_accuracy": {"at_least": 0.8, "indifference": 0.01}}}
+    planned = planned_of(limit)
+    study = study_of(planned, runs_of(planned, tmp_path))
+    table = search_results.table(study)
+    assert set(table["constraint"]) == {"in"}
+    assert "constraint" in search_results.as_text(table).cells
+    page = search_results.markdown(table, study)
+    assert "test_accuracy of at least 0.8" in page
+    unmet = {"constraint": {"test_accuracy": {"at_least": 0.99}}}
+    assert "no point" in choice_of(study_of(planned_of(unmet), study.runs))["text"]
+
+
 def test_studies_without_a_search_have_an_empty_table(decided: Study) -> None:
-    planned = planned_of(search=None)
+    planned = msgspec.structs.replace(decided.manifest, searches=())
     study = study_of(planned, decided.runs)
     assert search_results.table(study).empty
     assert "No block" in search_results.markdown(search_results.table(study), study)

@@ -256,3 +256,32 @@ def test_one_candidate_is_the_best_and_what_cannot_be_compared_is_refused() -> N
         decide([candidate("a", 1.0, 1.0)], [Goal("cost", "cost_usd")])
     with pytest.raises(ValueError, match="repeats_max"):
         Settings(repeats_max=1)
+
+
+SCREENED = Settings(is_screened=True)
+
+
+def test_a_screen_lets_leave_what_is_far_behind_in_its_only_run() -> None:
+    firsts = {"a": 100.0, "b": 300.0, "c": 600.0, "d": INFINITE}
+    found = decide([candidate(name, t) for name, t in firsts.items()], [TIME], SCREENED)
+    (verdict,) = found.verdicts
+    assert verdict.left == (Left("c", 0, Why.SCREENED, "a", pytest.approx(5.0)),)
+    assert (found.wanted, found.runs_next, found.runs["c"]) == (("a", "b", "d"), 2, 1)
+    usual = decide([candidate(name, t) for name, t in firsts.items()], [TIME])
+    assert usual.verdicts[0].left == () and len(usual.wanted) == 4
+
+
+def test_a_screen_waits_for_the_first_run_of_each_and_the_search_goes_on_after_it() -> None:
+    waiting = decide([candidate("a", 100.0), candidate("b")], [TIME], SCREENED)
+    assert (waiting.wanted, waiting.runs_next) == (("a", "b"), 1)
+    assert lacking(waiting, [candidate("a", 100.0), candidate("b")]) == [(0, "b")]
+    after = [candidate("a", 100.0, 101.0), candidate("b", 900.0), candidate("c", 200.0, 202.0)]
+    (verdict,) = decide(after, [TIME], SCREENED).verdicts
+    assert (verdict.best, verdict.is_decided, verdict.rounds) == ("a", True, 1)
+    assert [left.round for left in verdict.left] == [0, 1]
+
+
+def test_a_screen_takes_its_share_of_the_error() -> None:
+    looks = range(len(SCREENED.looks))
+    assert sum(map(SCREENED.error, looks)) == pytest.approx(0.8 * 0.05)
+    assert 3 < SCREENED.screen_factor(6) < SCREENED.screen_factor(200) < 6

@@ -116,6 +116,21 @@ def test_a_target_that_was_missed_is_infinite(runs: pd.DataFrame) -> None:
     assert verdict.is_decided and search.points[verdict.best or ""].nodes == 2
 
 
+def test_a_constraint_is_judged_by_the_quality_of_the_runs(runs: pd.DataFrame) -> None:
+    planned = planned_of({"constraint": {"test_accuracy": {"at_least": 0.9, "indifference": 0.01}}})
+    steady = runs.assign(quality=0.95)
+    assert search_of(planned, steady).verdicts["execution_time_s"].is_decided
+    low = steady["nodes"] == 2
+    search = search_of(planned, steady.assign(quality=steady["quality"].where(~low, 0.8)))
+    verdict = search.verdicts["execution_time_s"]
+    out = {left.name for left in verdict.left if left.why is Why.NOT_ALLOWED}
+    assert {search.points[name].nodes for name in out} == {2}
+    assert search.points[verdict.best or ""].nodes == 4
+    most = {"test_accuracy": {"at_most": 0.85, "indifference": 0.01}}
+    search = search_of(planned_of({"constraint": most}), steady)
+    assert search.verdicts["execution_time_s"].best is None
+
+
 def test_expected_runs_lie_between_two_of_each_and_all(
     planned: Manifest, runs: pd.DataFrame
 ) -> None:

@@ -64,6 +64,10 @@ def test_each_recipe_is_searched_by_itself() -> None:
         ([{}], {"goal": "cost_usd"}, "search.goal", "usd_per_node_hour above 0"),
         ([{}], {"goal": "time_to_target_s"}, "search.goal", "comparison.targets"),
         ([{}, {"nodes": 4, "search": {"indifference": 0.2}}], {}, "grid[1].search", "the same"),
+        ([{}], {"constraint": {"loss": {"at_most": 1.0}}}, "search.constraint", "test_accuracy"),
+        ([{}], {"constraint": {"test_accuracy": {}}}, "search.constraint", "exactly one"),
+        ([{}], {"screen": True, "constraint": {"test_accuracy": {"at_least": 0.9}}},
+         "search.screen", "false"),
         ([{"repeat_until": {"relative_interval": 0.1}}], {}, "grid[0].repeat_until", "search"),
     ],
 )  # fmt: skip
@@ -74,6 +78,11 @@ def test_what_cannot_be_searched_is_one_clear_error(
         planned_of(*blocks, search=search)
     (line,) = str(raised.value).splitlines()
     assert key in line and words in line
+
+
+def test_a_screen_makes_one_run_of_each_point_first() -> None:
+    planned = planned_of(search={"screen": True})
+    assert [run.spec.repeat for run in planned.runs if not run.extra_repeat] == [1, 1]
 
 
 def test_goals_with_a_price_and_a_target() -> None:

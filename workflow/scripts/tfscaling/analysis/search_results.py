@@ -12,7 +12,7 @@ from tfscaling.analysis.evidence import Study
 from tfscaling.race.study_searches import StudySearch
 from tfscaling.race.terms import Claim, Left, Verdict, Why
 from tfscaling.study import costs
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config import POINT_AXES, SearchLimit
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import formats
 from tfscaling.tables.display import TextTable, cell, naming, rounded
@@ -23,11 +23,15 @@ TAKEN, IN, LEFT = "the answer", "not excluded", "left"
 #: `rival`: the point that was ahead when this one left, by the fraction `gap` by estimate;
 #: `at_least`: by what it is worse with the confidence of the search, where that is claimed.
 COLUMNS = (
-    *("goal", *POINT_AXES, "devices", "place", "round", "why", "rival", "gap", "at_least"),
+    *("goal", *POINT_AXES, "devices", "place", "constraint"),
+    *("round", "why", "rival", "gap", "at_least"),
     *("runs", "node_hours", "cost_usd", "full_node_hours", "full_cost_usd"),
     *("rounds", "is_decided", "bound"),
 )
-_SHOWN = ("place", "round", "why", "rival", "gap", "at_least", "runs", "node_hours", "cost_usd")
+_SHOWN = (
+    *("place", "constraint", "round", "why", "rival", "gap", "at_least"),
+    *("runs", "node_hours", "cost_usd"),
+)
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ def _rows(study: Study, search: StudySearch) -> Iterator[Row]:
     shown = dict(zip(points_of(study.comparison), study.points, strict=True))
     vary = varying([shown[point] for point in search.points.values()])
     names = {name: point_name(shown[point], vary) for name, point in search.points.items()}
+    allowed = search.decision.allowed
     for verdict in search.decision.verdicts:
         claims = {claim.worse: claim for claim in verdict.claims}
         left = {each.name: each for each in verdict.left}
@@ -101,6 +106,7 @@ def _rows(study: Study, search: StudySearch) -> Iterator[Row]:
                 **columns_of(point),
                 "devices": shown[point]["devices"],
                 **_standing(name, verdict, left.get(name), claims.get(name), names),
+                "constraint": str(allowed[name]) if search.planned.search.constraint else None,
                 "runs": had.runs,
                 "node_hours": had.node_hours if had.runs else 0.0,
                 "cost_usd": had.cost_usd if had.runs else 0.0,
@@ -138,14 +144,26 @@ def guarantee(search: StudySearch) -> str:
     """What the search promises, and what it does not, in plain words."""
     asked = search.planned.search
     near, sure = f"{100 * asked.indifference:g}%", f"{asked.confidence:.0%}"
+    limits = "".join(
+        f" The point named keeps {limit_text(metric, limit)}, as sure."
+        for metric, limit in asked.constraint.items()
+    )
     return (
         f"“Decided” means: in at least {sure} of such searches the point named is within {near} of "
         "the best; “undecided” names a point and how far it may be from the best, as sure. "
         f"A point that left is not the best: that says nothing of how much worse it is, except "
         "where an amount is given. It holds where up to one run in twenty is disturbed and all "
         "platforms drift alike, not where one platform drifts by itself or a point always runs on "
-        "the same bad node."
+        f"the same bad node.{limits}"
     )
+
+
+def limit_text(metric: str, limit: SearchLimit) -> str:
+    """`test_accuracy of at least 0.98, but for 0.002`."""
+    words = (
+        f"at least {limit.at_least:g}" if limit.at_most is None else f"at most {limit.at_most:g}"
+    )
+    return f"{metric} of {words}, but for {limit.indifference:g}"
 
 
 def saving(study: Study, search: StudySearch) -> str:
@@ -168,9 +186,12 @@ def verdict_text(search: StudySearch, verdict: Verdict) -> str:
     if verdict.is_decided:
         return f"decided: within {100 * search.planned.search.indifference:g}% of the best"
     state = "undecided" if verdict.has_ended else "undecided so far"
-    if not math.isfinite(verdict.bound):
-        return f"{state}: no bound yet" if not verdict.has_ended else f"{state}: no point is shown"
-    return f"{state}: within {percent(verdict.bound)} of the best"
+    if math.isfinite(verdict.bound):
+        return f"{state}: within {percent(verdict.bound)} of the best"
+    if not verdict.has_ended:
+        return f"{state}: no bound yet"
+    limited = bool(search.planned.search.constraint)
+    return f"{state}: no point {'is shown to keep the constraint' if limited else 'can be named'}"
 
 
 def rounds_text(verdict: Verdict) -> str:
@@ -182,7 +203,8 @@ def as_text(table: pd.DataFrame) -> TextTable:
     """The table of the page, of all searches."""
     axes, fixed = naming(table)
     several = table["goal"].nunique() > 1
-    names = [*(["goal"] * several), *axes, *_SHOWN]
+    shown = [n for n in _SHOWN if n != "constraint" or table["constraint"].notna().any()]
+    names = [*(["goal"] * several), *axes, *shown]
     rows = [[_cell(name, row) for name in names] for row in rows_of(table)]
     heads = {"gap": "behind", "at_least": "worse by at least", "rival": "ahead of it"}
     above = f"All points: {fixed}." if fixed else ""

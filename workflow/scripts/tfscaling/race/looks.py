@@ -40,6 +40,8 @@ def decide(
 ) -> Decision:
     """What the runs show after the last look for which all runs are there."""
     search = _Search(candidates, goals, settings, constraint, estimator)
+    if settings.is_screened and not search.screen():
+        return search.decision()
     for number, runs in enumerate(settings.looks):
         if not search.is_complete(runs):
             break
@@ -94,6 +96,7 @@ class _Search:
         shared = 1 - CONSTRAINT_SHARE if constraint else 1.0
         self.goal_share = shared / max(len(goals), 1)
         self.number = 0
+        self.is_screened = not settings.is_screened
 
     @property
     def count(self) -> int:
@@ -110,6 +113,28 @@ class _Search:
         return bool(wanted) and all(
             not each.lacks(runs) or each.cannot_run(runs) for each in wanted
         )
+
+    def screen(self) -> bool:
+        """Let leave what is far behind in its only run, if each has one: whether that is so.
+
+        A run that did not reach its end screens nothing, and is not screened.
+        """
+        if not self.is_complete(1):
+            return False
+        self.is_screened = True
+        factor = self.settings.screen_factor((self.count - 1) * len(self.races))
+        for race in self.races:
+            firsts = {n: race.values[n, 0] for n in race.alive if np.isfinite(race.values[n, 0])}
+            if not firsts:
+                continue
+            best = min(firsts, key=lambda n: firsts[n])
+            for n, value in firsts.items():
+                if value > factor * firsts[best]:
+                    gap = float(value / firsts[best]) - 1
+                    race.alive.discard(n)
+                    race.left.append(Left(self.names[n], 0, Why.SCREENED, self.names[best], gap))
+                    self.used[n] = max(self.used[n], 1)
+        return True
 
     def look(self, number: int) -> None:
         runs = self.settings.looks[number]
@@ -134,7 +159,7 @@ class _Search:
                 for each, used in zip(self.candidates, self.used.tolist(), strict=True)
             },
             wanted,
-            looks[self.number] if wanted else 0,
+            (looks[self.number] if self.is_screened else 1) if wanted else 0,
             dict(zip(self.names, self.allowed, strict=True)),
         )
 

@@ -10,7 +10,16 @@ from statistics import median
 import pandas as pd
 
 from tfscaling.race.looks import decide, lacking
-from tfscaling.race.terms import Candidate, Decision, Goal, Run, Settings, Verdict
+from tfscaling.race.terms import (
+    Candidate,
+    Constraint,
+    Decision,
+    Goal,
+    Run,
+    Settings,
+    Verdict,
+)
+from tfscaling.records.metrics import QUALITY
 from tfscaling.records.run_states import RunState
 from tfscaling.study.config import Search
 from tfscaling.study.manifest import Manifest, PlannedSearch
@@ -21,6 +30,7 @@ from tfscaling.tables.table_rows import Row, is_known, points_of, rows_of
 #: Columns of the table of runs that a search goes by, besides its goals.
 _COLUMNS = (
     *("repeat", "status", "failed_attempts", "examples_trained", "execution_time_s", "cost_usd"),
+    QUALITY,
 )
 
 
@@ -93,8 +103,19 @@ def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[Row]]) -> 
 
 def decision_of(candidates: Sequence[Candidate], search: Search) -> Decision:
     """What the runs of the candidates show."""
-    settings = Settings(search.indifference, search.confidence, search.repeats_max)
-    return decide(candidates, [Goal(goal, goal) for goal in search.goals], settings)
+    settings = Settings(
+        search.indifference, search.confidence, search.repeats_max, is_screened=search.screen
+    )
+    goals = [Goal(goal, goal) for goal in search.goals]
+    return decide(candidates, goals, settings, _constraint(search))
+
+
+def _constraint(search: Search) -> Constraint | None:
+    for limit in search.constraint.values():
+        is_most = limit.at_most is not None
+        value = limit.at_most if is_most else limit.at_least
+        return Constraint(QUALITY, value or 0.0, limit.indifference, is_most)
+    return None
 
 
 def _examples(rows: Sequence[Row]) -> float | None:
@@ -116,7 +137,10 @@ def _candidate(name: str, rows: Sequence[Row], search: Search, cost: float | Non
         if block >= len(runs):
             continue
         if row["status"] in (RunState.OK, RunState.DIVERGED):
-            runs[block] = {goal: _value(row, goal) for goal in search.goals}
+            values = {goal: _value(row, goal) for goal in search.goals}
+            if search.constraint and row["status"] == RunState.OK and is_known(row[QUALITY]):
+                values[QUALITY] = float(row[QUALITY])
+            runs[block] = values
         elif is_known(row["failed_attempts"]):
             failures[block] = int(row["failed_attempts"])
     return Candidate(name, tuple(runs), tuple(failures), cost)

@@ -192,6 +192,21 @@ LOOKS = (2, 3, 4, 6, 8, 11, 15, 20)
 SearchGoal = Literal["execution_time_s", "cost_usd", "time_to_target_s", "cost_to_target_usd"]
 
 
+class SearchLimit(Keys, frozen=True, kw_only=True):
+    """A limit of a quality: exactly one of `at_least` and `at_most` is given."""
+
+    at_least: Annotated[float | None, about("The mean over a point's runs is no less.")] = None
+    at_most: Annotated[float | None, about("The mean over a point's runs is no more.")] = None
+    indifference: Annotated[
+        float,
+        Meta(gt=0),
+        about(
+            "A point that misses the limit by at most this may be chosen, in the metric's unit; "
+            "the smaller, the more runs it takes to know."
+        ),
+    ] = 0.001
+
+
 class Search(Keys, frozen=True, kw_only=True):
     """A search makes runs in rounds, of the points alone that may still be the best of their work.
 
@@ -220,6 +235,15 @@ class Search(Keys, frozen=True, kw_only=True):
         Meta(ge=0.5, lt=1),
         about("The search may be wrong in at most 1 - confidence of all searches."),
     ] = 0.95
+    constraint: Annotated[
+        dict[MetricName, SearchLimit],
+        Meta(max_length=1),
+        about(
+            "Only a point whose quality keeps this limit is chosen: the metric of the recipe's "
+            "`quality` and its limit, as `test_accuracy: {at_least: 0.98, indifference: 0.002}`. "
+            "It is judged by the same runs, and takes a fifth of the error."
+        ),
+    ] = {}
     repeats_max: Annotated[
         int,
         Meta(ge=LOOKS[0], le=LOOKS[-1]),
@@ -228,11 +252,24 @@ class Search(Keys, frozen=True, kw_only=True):
             "11, 15 and 20 runs of each."
         ),
     ] = LOOKS[-1]
+    screen: Annotated[
+        bool,
+        about(
+            "If true, the search also looks at one run of each point: one that is far behind the "
+            "best gets no second run. It assumes that runs scatter by at most 10 % and that no run "
+            "takes more than three times as long as usual."
+        ),
+    ] = False
 
     @property
     def goals(self) -> tuple[SearchGoal, ...]:
         """The goals, one or more."""
         return values_of(self.goal)
+
+    @property
+    def first_runs(self) -> int:
+        """Runs of each point before anything is looked at."""
+        return 1 if self.screen else LOOKS[0]
 
     @property
     def looks(self) -> tuple[int, ...]:

@@ -64,7 +64,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
         block_checks.check(config, number, registries, sources)
         before = len(runs)
         until, search = block.repeat_until, config.search_of(block)
-        first = search.looks[0] if search else block.repeats
+        first = search.first_runs if search else block.repeats
         repeats = until.repeats_max if until else search.looks[-1] if search else block.repeats
         for point in _points(block, recipes):
             platform = config.platforms[point.platform]

@@ -28,6 +28,7 @@ class Searches:
             rule = f"grid[{first}] searches among points of the same model and recipe: the same"
             self._fail(number, "search", search.goal, f"{rule} `search`, best for the whole grid")
         self._check_goals(number, search, point, recipe)
+        self._check_constraint(number, search, recipe)
         repeats = self._config.grid[number].repeats
         self._points.setdefault(work, []).append(SearchedPoint(point=point, repeats=repeats))
 
@@ -51,6 +52,18 @@ class Searches:
             if "_to_target" in goal and metric not in self._config.comparison.targets:
                 rule = f"needs a target of {metric} in comparison.targets"
                 self._fail(number, "goal", goal, rule)
+
+    def _check_constraint(self, number: int, search: Search, recipe: Recipe) -> None:
+        if search.constraint and search.screen:
+            rule = "one run does not tell whether the best keeps the constraint; allowed: false"
+            self._fail(number, "screen", True, rule)
+        for metric, limit in search.constraint.items():
+            if metric != recipe.quality.metric:
+                rule = f"allowed: the quality of the recipe, {recipe.quality.metric}"
+                self._fail(number, "constraint", metric, rule)
+            if (limit.at_least is None) == (limit.at_most is None):
+                rule = "allowed: exactly one of at_least and at_most"
+                self._fail(number, "constraint", metric, rule)
 
     def _fail(self, number: int, key: str, value: object, rule: str) -> None:
         has_own = isinstance(self._config.grid[number].search, Search)
