@@ -449,7 +449,7 @@ CELLS = {
             "gen20 5 %, time and cost",
             _gen20,
             normal(0.05),
-            Limits(0.03, holds_min=0.95, node_hours_max=0.75),
+            Limits(0.03, holds_min=0.95, node_hours_max=0.85),
             ("time and cost",),
         ),
         Cell(

@@ -102,6 +102,15 @@ def test_a_constraint_is_a_column_and_a_sentence(tmp_path: Path) -> None:
     assert "no point" in choice_of(study_of(planned_of(unmet), study.runs))["text"]
 
 
+def test_points_of_other_work_are_rows_and_their_runs_are_counted(decided: Study) -> None:
+    runs = decided.runs.copy()
+    runs.loc[(runs["platform"] == "far") & (runs["nodes"] == 1), "examples_trained"] = 1
+    table = search_results.table(study_of(decided.manifest, runs))
+    last = table.iloc[-1]
+    assert (last["place"], last["why"], last["runs"]) == (LEFT, search_results.OTHER_WORK, 2)
+    assert table["runs"].sum() == len(runs)
+
+
 def test_studies_without_a_search_have_an_empty_table(decided: Study) -> None:
     planned = msgspec.structs.replace(decided.manifest, searches=())
     study = study_of(planned, decided.runs)

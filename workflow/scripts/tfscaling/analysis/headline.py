@@ -62,7 +62,8 @@ def _searched(study: Study, search: StudySearch, choice: Row) -> tuple[str, str]
     said = verdict_text(search, verdict)
     rows = study.works[choice["work"]]
     taken = next((row for row in rows if pd.notna(choice["nodes"]) and _is_of(row, choice)), None)
-    rounds, saving = search_results.rounds_text(verdict), search_results.saving(study, search)
+    rounds = search_results.rounds_text(verdict)
+    saving = search_results.saving(search_results.spent(study, search).values())
     sure = f"{rounds.capitalize()}: {saving}"
     if taken is None:
         return f"{choice['title']}: {said}.", sure

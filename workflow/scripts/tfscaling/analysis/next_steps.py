@@ -13,6 +13,7 @@ from statistics import median
 import pandas as pd
 
 from tfscaling.analysis.evidence import Study
+from tfscaling.race.terms import TRIES_MAX
 from tfscaling.records.run_states import RERUN_STALE, RunState
 from tfscaling.study import costs
 from tfscaling.study.config import LOOKS
@@ -50,15 +51,21 @@ def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
 
 
 def _unfinished(study: Study) -> Iterator[Step]:
-    counts = Counter(study.runs["status"])
+    searched = {point for search in study.searches.values() for point in search.points.values()}
+    runs = study.runs
+    given_up = [
+        point in searched and is_known(attempts) and attempts >= TRIES_MAX
+        for point, attempts in zip(points_of(runs), runs["failed_attempts"].tolist(), strict=True)
+    ]
+    counts = Counter(runs.loc[[not each for each in given_up], "status"])
     named = [f"{counts[status]} {status}" for status in _TO_MAKE if counts[status]]
     if named:
         number = sum(counts[status] for status in _TO_MAKE)
-        runs = "run" if number == 1 else "runs"
-        yield Step(f"Start the sweep again to make the {' and '.join(named)} {runs}.", number)
+        noun = "run" if number == 1 else "runs"
+        yield Step(f"Start the sweep again to make the {' and '.join(named)} {noun}.", number)
     if stale := counts[RunState.STALE]:
-        runs = "run" if stale == 1 else "runs"
-        yield Step(f"Make the {stale} stale {runs} again with {RERUN_STALE}.", stale)
+        noun = "run" if stale == 1 else "runs"
+        yield Step(f"Make the {stale} stale {noun} again with {RERUN_STALE}.", stale)
 
 
 def _repeats(study: Study, supports: set[str]) -> Iterator[Step]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from tfscaling.analysis.evidence import Study
 from tfscaling.race.study_searches import StudySearch
-from tfscaling.race.terms import Claim, Left, Verdict, Why
+from tfscaling.race.terms import Claim, Left, Verdict
+from tfscaling.records.metrics import METRICS
 from tfscaling.study import costs
 from tfscaling.study.config import POINT_AXES, SearchLimit
 from tfscaling.study.run_spec import Point
@@ -20,13 +21,14 @@ from tfscaling.tables.table_rows import Row, columns_of, is_known, points_of, ro
 from tfscaling.tables.wording import percent, point_name, varying
 
 TAKEN, IN, LEFT = "the answer", "not excluded", "left"
+OTHER_WORK = "trains fewer examples than others"
 #: `rival`: the point that was ahead when this one left, by the fraction `gap` by estimate;
 #: `at_least`: by what it is worse with the confidence of the search, where that is claimed.
 COLUMNS = (
     *("goal", *POINT_AXES, "devices", "place", "constraint"),
     *("round", "why", "rival", "gap", "at_least"),
-    *("runs", "node_hours", "cost_usd", "full_node_hours", "full_cost_usd"),
-    *("rounds", "is_decided", "bound"),
+    *("runs", "node_hours", "cost_usd", "full_runs", "full_node_hours", "full_cost_usd"),
+    *("rounds", "is_decided", "bound", "verdict", "indifference", "confidence", "limit"),
 )
 _SHOWN = (
     *("place", "constraint", "round", "why", "rival", "gap", "at_least"),
@@ -91,30 +93,41 @@ def table(study: Study) -> pd.DataFrame:
 def _rows(study: Study, search: StudySearch) -> Iterator[Row]:
     costs_of = spent(study, search)
     shown = dict(zip(points_of(study.comparison), study.points, strict=True))
-    vary = varying([shown[point] for point in search.points.values()])
-    names = {name: point_name(shown[point], vary) for name, point in search.points.items()}
-    allowed = search.decision.allowed
+    points = {**search.points, **{point.path: point for point in search.other_work}}
+    vary = varying([shown[point] for point in points.values()])
+    names = {name: point_name(shown[point], vary) for name, point in points.items()}
+    allowed, asked = search.decision.allowed, search.planned.search
+    limit = next((limit_text(*each) for each in asked.constraint.items()), None)
     for verdict in search.decision.verdicts:
         claims = {claim.worse: claim for claim in verdict.claims}
         left = {each.name: each for each in verdict.left}
         order = sorted(search.points, key=lambda name: _place(name, verdict, left))
-        for name in order:
-            point = search.points[name]
+        for name in [*order, *(point.path for point in search.other_work)]:
+            point = points[name]
             had, full = costs_of[point]
             yield {
                 "goal": verdict.goal,
                 **columns_of(point),
                 "devices": shown[point]["devices"],
-                **_standing(name, verdict, left.get(name), claims.get(name), names),
-                "constraint": str(allowed[name]) if search.planned.search.constraint else None,
+                **(
+                    _standing(name, verdict, left.get(name), claims.get(name), names)
+                    if name in search.points
+                    else {"place": LEFT, "why": OTHER_WORK}
+                ),
+                "constraint": str(allowed.get(name, "")) if asked.constraint else None,
                 "runs": had.runs,
                 "node_hours": had.node_hours if had.runs else 0.0,
                 "cost_usd": had.cost_usd if had.runs else 0.0,
+                "full_runs": full.runs,
                 "full_node_hours": full.node_hours,
                 "full_cost_usd": full.cost_usd,
                 "rounds": verdict.rounds,
                 "is_decided": verdict.is_decided,
                 "bound": verdict.bound if math.isfinite(verdict.bound) else None,
+                "verdict": f"{verdict_text(search, verdict)}, {rounds_text(verdict)}",
+                "indifference": asked.indifference,
+                "confidence": asked.confidence,
+                "limit": limit,
             }
 
 
@@ -140,21 +153,17 @@ def _standing(
     return row
 
 
-def guarantee(search: StudySearch) -> str:
-    """What the search promises, and what it does not, in plain words."""
-    asked = search.planned.search
-    near, sure = f"{100 * asked.indifference:g}%", f"{asked.confidence:.0%}"
-    limits = "".join(
-        f" The point named keeps {limit_text(metric, limit)}, as sure."
-        for metric, limit in asked.constraint.items()
-    )
+def guarantee(indifference: float, confidence: float, limit: str | None) -> str:
+    """What a search promises, and what it does not, in plain words."""
+    near, sure = f"{100 * indifference:g}%", f"{confidence:.0%}"
     return (
         f"“Decided” means: in at least {sure} of such searches the point named is within {near} of "
         "the best; “undecided” names a point and how far it may be from the best, as sure. "
-        f"A point that left is not the best: that says nothing of how much worse it is, except "
-        "where an amount is given. It holds where up to one run in twenty is disturbed and all "
-        "platforms drift alike, not where one platform drifts by itself or a point always runs on "
-        f"the same bad node.{limits}"
+        "“left” with “not the best” does not say by how much a point is worse: only “worse by at "
+        f"least” does, for all points together with {sure}; “behind” is the estimate when it left. "
+        "This holds where up to one run in twenty is disturbed and all platforms drift alike, not "
+        "where one platform drifts by itself or a point always runs on the same bad node."
+        + (f" The point named keeps {limit}, as sure." if limit else "")
     )
 
 
@@ -166,10 +175,9 @@ def limit_text(metric: str, limit: SearchLimit) -> str:
     return f"{metric} of {words}, but for {limit.indifference:g}"
 
 
-def saving(study: Study, search: StudySearch) -> str:
-    """What the search took beside the full grid, by the runs that there are."""
-    pairs = spent(study, search).values()
-    had, full = (Spent.sum([pair[n] for pair in pairs]) for n in (0, 1))
+def saving(pairs: Iterable[tuple[Spent, Spent]]) -> str:
+    """What a search took beside the full grid: of each point (its runs, the full grid's)."""
+    had, full = map(Spent.sum, zip(*pairs, strict=True))
     text = f"{had.runs} runs instead of the {full.runs} of the full grid"
     if not full.node_hours or had.node_hours is None:
         return f"{text}."
@@ -178,7 +186,7 @@ def saving(study: Study, search: StudySearch) -> str:
         text += f", ${had.cost_usd:.2f} of ${full.cost_usd:.2f}"
     share = had.node_hours / full.node_hours
     less = f"{1 - share:.0%} less" if share < 1 else f"{share - 1:.0%} more"
-    return f"{text}: {less}. The full grid's runs are taken to last as long as those made."
+    return f"{text}: {less}, if the full grid's runs last as long as those made."
 
 
 def verdict_text(search: StudySearch, verdict: Verdict) -> str:
@@ -200,7 +208,7 @@ def rounds_text(verdict: Verdict) -> str:
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
-    """The table of the page, of all searches."""
+    """The table of the page, of all searches: what each found, took and promises below it."""
     axes, fixed = naming(table)
     several = table["goal"].nunique() > 1
     shown = [n for n in _SHOWN if n != "constraint" or table["constraint"].notna().any()]
@@ -208,12 +216,35 @@ def as_text(table: pd.DataFrame) -> TextTable:
     rows = [[_cell(name, row) for name in names] for row in rows_of(table)]
     heads = {"gap": "behind", "at_least": "worse by at least", "rival": "ahead of it"}
     above = f"All points: {fixed}." if fixed else ""
-    notes = (
-        "“left” with “not the best” does not say by how much a point is worse: only “worse by at "
-        "least” does, for all points together with the confidence of the search. “behind” is the "
-        "estimate when it left.",
-    )
-    return TextTable.of("The search", [heads.get(n, n) for n in names], rows, notes, above)
+    return TextTable.of("The search", [heads.get(n, n) for n in names], rows, _notes(table), above)
+
+
+def _notes(table: pd.DataFrame) -> Iterator[str]:
+    works = table.groupby(["model", "recipe"], sort=False)
+    for (model, recipe), own in works:
+        named = f"{model}, {recipe}: " if len(works) > 1 else ""
+        goals = own.groupby("goal", sort=False)
+        for goal, of_goal in goals:
+            yield f"{named}{METRICS[str(goal)].title}: {of_goal['verdict'].iloc[0]}."
+        yield named + saving(_spent(row) for row in rows_of(next(iter(goals))[1]))
+    promises = table[["indifference", "confidence", "limit"]].drop_duplicates()
+    for row in rows_of(promises):
+        limit = row["limit"] if is_known(row["limit"]) else None
+        yield guarantee(row["indifference"], row["confidence"], limit)
+
+
+def _spent(row: Row) -> tuple[Spent, Spent]:
+    """What a row says of the point's runs and of those of the full grid."""
+    found = []
+    for before in ("", "full_"):
+        hours, usd = row[f"{before}node_hours"], row[f"{before}cost_usd"]
+        spent = Spent(
+            int(row[f"{before}runs"]),
+            hours if is_known(hours) else None,
+            usd if is_known(usd) else None,
+        )
+        found.append(spent)
+    return found[0], found[1]
 
 
 def _cell(name: str, row: Row) -> str:
@@ -227,34 +258,8 @@ def _cell(name: str, row: Row) -> str:
     return cell(name, row) if name in POINT_AXES else str(row[name])
 
 
-def markdown(table: pd.DataFrame, study: Study) -> str:
+def markdown(table: pd.DataFrame, _: Study) -> str:
     """The page search.md."""
-    parts = ["# The search"]
     if table.empty:
-        return "\n\n".join([*parts, "No block of the grid has a `search`."]) + "\n"
-    for work, search in study.searches.items():
-        lines = [
-            f"- **{verdict.goal}**: {verdict_text(search, verdict)}, {rounds_text(verdict)}."
-            for verdict in search.decision.verdicts
-        ]
-        lines.append(f"- {saving(study, search)}")
-        lines += [f"- {why}" for why in left_otherwise(search)]
-        own = table[(table["model"] == search.planned.model)]
-        own = own[own["recipe"] == search.planned.recipe]
-        shown = formats.markdown(as_text(own), 3)
-        parts += [f"## {work}", "\n".join(lines), guarantee(search), shown.rstrip()]
-    return "\n\n".join(parts) + "\n"
-
-
-def left_otherwise(search: StudySearch) -> list[str]:
-    """Sentences about points that left although they are not shown to be no best."""
-    found = {
-        each.name: str(each.why)
-        for verdict in search.decision.verdicts
-        for each in verdict.left
-        if each.why is not Why.NOT_THE_BEST
-    }
-    reasons = {why: sum(1 for each in found.values() if each == why) for why in found.values()}
-    if search.other_work:
-        reasons["trained fewer examples than others"] = len(search.other_work)
-    return [f"{number} point{'s' * (number > 1)}: {why}." for why, number in reasons.items()]
+        return "# The search\n\nNo block of the grid has a `search`.\n"
+    return formats.markdown(as_text(table))

@@ -292,7 +292,7 @@ def _of_point(runs: Sequence[PlanRow]) -> PointRow:
         return PointRow(**fields)
     fields["node_hours"] = sums.node_hours
     fields["cost_usd"] = None if sums.unpriced else sums.cost_usd
-    return PointRow(**fields, runs=sums.runs)
+    return PointRow(**fields, runs=len(runs))
 
 
 class Estimate(NamedTuple):
