@@ -136,6 +136,9 @@ def test_expected_runs_lie_between_two_of_each_and_all(
 ) -> None:
     before = expected_runs(search_of(planned, runs[:0]), {}, trials=5)
     assert len(before) == 6 and all(2 <= number <= 20 for number in before.values())
+    limited = planned_of({"constraint": {"test_accuracy": {"at_least": 0.9}}})
+    with_limit = expected_runs(search_of(limited, runs[:0]), {}, trials=5)
+    assert min(with_limit.values()) < 20  # else nothing would be in, and no point leave
     done = search_of(planned, runs)
     after = expected_runs(done, {}, trials=2)
     assert {p.path: n for p, n in after.items()} == pytest.approx(dict(done.decision.runs))

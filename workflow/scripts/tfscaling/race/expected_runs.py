@@ -1,7 +1,7 @@
 """How many runs of each candidate a search is expected to make, by simulated searches.
 
 Candidates without runs get times from random scaling curves, the others their own median; all runs
-scatter by SCATTER.
+scatter by SCATTER. A candidate without runs keeps a constraint.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 
 from tfscaling.race.study_searches import StudySearch, decision_of
 from tfscaling.race.terms import Candidate, Run
-from tfscaling.study.config import LINE_AXES
+from tfscaling.records.metrics import QUALITY
+from tfscaling.study.config import LINE_AXES, SearchLimit
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.estimates import Array
 
@@ -52,11 +53,13 @@ def expected_runs(
         goal: [prices.get(p) or 1.0 if goal.startswith("cost_") else 1 / p.nodes for p in points]
         for goal in search.planned.search.goals
     }
+    limits = search.planned.search.constraint.values()
+    kept = {name: value for limit in limits for name, value in _well_inside(limit).items()}
     dice, sums = np.random.default_rng(1), np.zeros(len(points))
     for _ in range(trials):
         time_s = scaling_times(devices, lines, dice)
         filled = [
-            _filled(each, time * point.nodes, {goal: rates[goal][n] for goal in rates}, dice)
+            _filled(each, {goal: time * point.nodes * rates[goal][n] for goal in rates}, kept, dice)
             for n, (each, point, time) in enumerate(
                 zip(search.candidates, points, time_s.tolist(), strict=True)
             )
@@ -66,18 +69,27 @@ def expected_runs(
     return dict(zip(points, (sums / trials).tolist(), strict=True))
 
 
+def _well_inside(limit: SearchLimit) -> dict[str, float]:
+    """A quality that keeps the limit."""
+    if limit.at_most is not None:
+        return {QUALITY: limit.at_most - 10 * limit.indifference}
+    return {QUALITY: (limit.at_least or 0.0) + 10 * limit.indifference}
+
+
 def _filled(
-    candidate: Candidate, node_s: float, rates: Mapping[str, float], dice: Dice
+    candidate: Candidate, usual: Mapping[str, float], kept: Mapping[str, float], dice: Dice
 ) -> Candidate:
     """The candidate with a simulated run in each block without one.
 
-    `node_s` are node-seconds of its runs if there are none, `rates` what each is in a goal.
+    `usual` are its goals and `kept` its quality if it has no run; the quality does not scatter.
     """
     made = [run for run in candidate.runs if run is not None]
-    medians = {goal: _middle([run[goal] for run in made], node_s * rates[goal]) for goal in rates}
+    goals = {goal: _middle([run[goal] for run in made], value) for goal, value in usual.items()}
+    of_made = {name: [run[name] for run in made if name in run] for name in kept}
+    quality = {name: _middle(of_made[name], value) for name, value in kept.items()}
     factors = np.exp(SCATTER * dice.standard_normal(len(candidate.runs))).tolist()
     runs: list[Run] = [
-        run if run is not None else {goal: medians[goal] * factor for goal in rates}
+        run if run is not None else {n: value * factor for n, value in goals.items()} | quality
         for run, factor in zip(candidate.runs, factors, strict=True)
     ]
     return replace(candidate, runs=tuple(runs))
