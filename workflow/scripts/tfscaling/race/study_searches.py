@@ -137,7 +137,7 @@ def _candidate(name: str, rows: Sequence[Row], search: Search, cost: float | Non
         if block >= len(runs):
             continue
         if row["status"] in (RunState.OK, RunState.DIVERGED):
-            values = {goal: _value(row, goal) for goal in search.goals}
+            values: dict[str, float] = {goal: _value(row, goal) for goal in search.goals}
             if search.constraint and row["status"] == RunState.OK and is_known(row[QUALITY]):
                 values[QUALITY] = float(row[QUALITY])
             runs[block] = values

@@ -67,7 +67,7 @@ _OF_RUN: dict[str, Column] = {
     "failed_attempts": Column(
         "Attempts at a failed run that failed, none that was cancelled; null of other runs.",
         "",
-        COUNT,
+        _COUNT_OR_NONE,
     ),
     "warnings": Column(
         'What a reader of the numbers has to know, separated by "; "; mostly empty.', "", TEXT
