@@ -290,6 +290,13 @@ def test_a_broken_record_is_a_failed_row(copied: Project) -> None:
     assert "metrics.loss: missing" in row["reason"]
 
 
+def test_a_lost_record_is_made_again_although_the_tables_are_there(copied: Project) -> None:
+    record = next(copied.folder.glob("results/runs/**/recipe=other/**/repeat=2/run.json"))
+    record.unlink()
+    (path,) = copied.planned()
+    assert record == copied.folder / "results/runs" / path / "run.json"
+
+
 def mark_incomplete(project: Project, file: Path) -> None:
     """Leave Snakemake's mark of a job under way, as a snakemake that is killed does."""
     name = str(file.relative_to(project.folder))
