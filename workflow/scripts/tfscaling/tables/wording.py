@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfscaling.records.metrics import Metric
-from tfscaling.tables.display import CPU, axis_text, cell, devices
+from tfscaling.study.platforms import CPU
+from tfscaling.tables.display import axis_text, cell, devices
 from tfscaling.tables.table_rows import Row, metric_of
 
 if TYPE_CHECKING:  # SciPy comes with it, which no words need
