@@ -108,6 +108,8 @@ def ask(asked: Iterable[Request]) -> dict[Request, Answer]:
     first, *others = dict.fromkeys(asked)
     if shutil.which("sbatch") is None:
         raise NoSlurmError(NO_SBATCH)
+    if silence := slurm_limits.silence():
+        raise SilentError(silence)
     answers = {first: _answer(first)}  # alone: if it gets no answer, the others will not
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers |= zip(others, pool.map(_answer, others), strict=True)

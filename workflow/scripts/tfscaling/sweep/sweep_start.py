@@ -49,6 +49,15 @@ class SweepStart:
     def _is_on_slurm(self) -> bool:
         return bool(self.jobs.workflow.executor_plugin.name == "slurm")
 
+    def spare_slurm(self) -> None:
+        """Before Slurm's executor plugin starts, if it does: a silent Slurm is asked once."""
+        plugin = sys.modules.get("snakemake_executor_plugin_slurm")
+        workflow = self.jobs.workflow
+        if plugin and workflow.is_main_process and not workflow.output_settings.dryrun:
+            from tfscaling.sweep import slurm_status
+
+            slurm_status.spare(plugin)
+
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
         refusal = self.beyond_budget() or self._missing_data() or self._missing_libraries()
