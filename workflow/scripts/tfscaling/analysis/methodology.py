@@ -212,10 +212,10 @@ def order_of(ranks: pd.DataFrame, repeats: pd.Series) -> Order:
         start, nodes = block["start"].to_numpy(), block["nodes"].to_numpy()
         own = np.array([start @ start, nodes @ nodes])
         squares += own
-        products += start @ nodes
-        variance += own.prod() / max(1, len(block) - 1)
-        largest += np.sort(start) @ np.sort(nodes)
-    scale = math.sqrt(squares.prod())
+        products += float(start @ nodes)
+        variance += float(own.prod()) / max(1, len(block) - 1)
+        largest += float(np.sort(start) @ np.sort(nodes))
+    scale = math.sqrt(float(squares.prod()))
     if not scale:
         return Order(0.0, 0.0, 0.0)
     return Order(products / scale, math.sqrt(variance) / scale, largest / scale)
