@@ -92,7 +92,7 @@ def _plugin() -> Any:
     It would ask Slurm for a text of its help, and wait where that does not answer.
     """
     which = shutil.which
-    shutil.which = lambda *_, **__: None  # type: ignore[assignment]
+    shutil.which = lambda *_, **__: None
     try:
         return importlib.import_module("snakemake_executor_plugin_slurm")
     finally:
