@@ -65,7 +65,7 @@ from tfscaling.files.source_files import source_files
 from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.records.metrics import METRICS
-from tfscaling.study import config_files, configuration, grid, order, platforms
+from tfscaling.study import acceptance, config_files, configuration, order, platforms
 from tfscaling.study import run_spec, user_source, variants
 from tfscaling.study.config import AXES
 from tfscaling.study.manifest import Manifest
@@ -93,15 +93,12 @@ def config_sources():
     return [*files, (configuration.COMMAND_LINE, dict(workflow.config_settings.config))]
 
 
+REGISTRIES = Registries(
+    MODELS, STRATEGIES, TRAIN_EXAMPLES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS
+)
 try:
     SOURCES = config_sources()
-    CONFIG = configuration.validate(config, SOURCES)
-    configuration.check_study(CONFIG, SOURCES)
-    platforms.check(CONFIG.platforms, SOURCES)
-    platforms.check_cluster(CONFIG, SOURCES)
-    configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, LAUNCHERS, SOURCES)
-    GRID = grid.expand(CONFIG, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES), SOURCES)
-    grid.check_baseline(CONFIG, GRID, SOURCES)
+    CONFIG, GRID = acceptance.accept(config, REGISTRIES, SOURCES)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 

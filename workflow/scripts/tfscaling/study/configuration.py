@@ -19,6 +19,7 @@ import msgspec
 
 from tfscaling.study import schemas, user_code
 from tfscaling.study.config import Config
+from tfscaling.study.registries import Registries
 
 if TYPE_CHECKING:  # loaded where a configuration is checked, which few programs do
     from jsonschema import Draft202012Validator
@@ -124,26 +125,20 @@ def check_study(config: Config, sources: Sources = ()) -> None:
         raise ConfigError(problem(["study"], config.study, allowed, sources))
 
 
-def check_names(
-    config: Config,
-    metrics: Iterable[str],
-    plots: Iterable[str],
-    datasets: Iterable[str],
-    launchers: Iterable[str],
-    sources: Sources = (),
-) -> None:
+def check_names(config: Config, registries: Registries, sources: Sources = ()) -> None:
     """Names that are looked up in a registry must be in it; raises ConfigError.
 
     A recipe's dataset may also be a function of the user's, which must be there.
     """
     named: list[tuple[list[str | int], str, Iterable[str]]] = [
-        (["comparison", "columns", n], column, metrics)
+        (["comparison", "columns", n], column, registries.metrics)
         for n, column in enumerate(config.comparison.columns)
     ]
-    named += [(["plots", plot], plot, plots) for plot in config.plots]
+    named += [(["plots", plot], plot, registries.plots) for plot in config.plots]
+    datasets = registries.datasets
     named += [(["datasets", dataset], dataset, datasets) for dataset in config.datasets]
     named += [
-        (["platforms", name, "launcher"], platform.launcher, launchers)
+        (["platforms", name, "launcher"], platform.launcher, registries.launchers)
         for name, platform in config.platforms.items()
     ]
     for path, name, registry in named:
