@@ -312,8 +312,13 @@ def key_of(path: Sequence[str | int]) -> str:
     """`grid[0].nodes`"""
     text = ""
     for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+        text += f"[{step}]" if isinstance(step, int) else f".{plain(step)}" if text else plain(step)
     return text or "the whole file"
+
+
+def plain(text: str, width: int = 100) -> str:
+    """The text for a message of one line: in quotes if it has other characters, cut if long."""
+    return text if text.isprintable() and len(text) <= width else _short(text, width)
 
 
 def _short(value: Any, width: int = 200) -> str:
