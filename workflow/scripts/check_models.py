@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 import msgspec
+from tfscaling.files import disk_errors
 from tfscaling.study import variants
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.training import devices, model_check, rank
@@ -33,4 +34,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    disk_errors.told(main)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from tfscaling.files import atomic, disk_errors
 from tfscaling.study import config_files, configuration, user_code
 from tfscaling.sweep import preflight
 
@@ -154,7 +155,7 @@ def write(wanted: Wanted) -> Path:
         raise SweepError(problem("study", wanted.study, f"{path} is a file of yours"))
     path.parent.mkdir(exist_ok=True)
     schema = f"# yaml-language-server: $schema={os.path.relpath(SCHEMA, path.parent)}\n"
-    path.write_text(HEAD + schema + text_of(wanted))
+    atomic.write_text(path, HEAD + schema + text_of(wanted))
     return path
 
 
@@ -209,4 +210,4 @@ def answer(text: str) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    disk_errors.told(main)

@@ -1,5 +1,5 @@
-"""Files that are whole or not there, JSON as the standard has it, source files of a script, the
-checksum of code, modules that are imported late.
+"""Files that are whole or not there, errors of disks, JSON as the standard has it, source files of
+a script, the checksum of code, modules that are imported late.
 
 Nothing here knows what the files are about.
 """
@@ -7,6 +7,7 @@ Nothing here knows what the files are about.
 #: Modules that other packages may import.
 __all__ = [
     "atomic",
+    "disk_errors",
     "late_import",
     "python_code",
     "source_files",

@@ -437,6 +437,8 @@ def decoded(path: Path, decoder: msgspec.json.Decoder[_T], version: int) -> _T |
         content = path.read_bytes()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
     return parse(content, path, decoder, version)
 
 
@@ -446,7 +448,7 @@ def parse(
     """The record in the content of a file, which errors call `where`. Raises RecordError."""
     try:
         return decoder.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"{where}: {_problem(content, version, error)}") from error
 
 
@@ -461,6 +463,8 @@ def _problem(content: bytes, version: int, error: Exception) -> str:
         )
     except ValueError as no_json:
         return f"not JSON: {no_json}"
+    except RecursionError:
+        return "not JSON: too many brackets in each other"
     if not isinstance(plain, dict):
         return "not a JSON object"
     found = plain.get("schema_version")
