@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tfscaling.analysis.conclusions import CONCLUSIONS, tables
 from tfscaling.analysis.evidence import Study
-from tfscaling.files import atomic, disk_errors
+from tfscaling.files import atomic, program_errors
 from tfscaling.study.config import Comparison, Published
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import csv_files, data_warnings, published_results, runs_table
@@ -62,4 +62,4 @@ def analyse(study: Study, warnings: Sequence[data_warnings.DataWarning], folder:
 
 if __name__ == "__main__":
     gc.disable()  # tables live to the end: to look for garbage among them takes a tenth of the time
-    disk_errors.told(main)
+    program_errors.told(main)

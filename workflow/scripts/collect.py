@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 from tfscaling.console import text_lines
-from tfscaling.files import disk_errors
+from tfscaling.files import program_errors
 from tfscaling.records.run_states import RunState
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import csv_files, data_dictionary, runs_table
@@ -72,4 +72,4 @@ def told(runs: pd.DataFrame) -> list[str]:
 
 if __name__ == "__main__":
     gc.disable()  # tables live to the end: to look for garbage among them takes a tenth of the time
-    disk_errors.told(main)
+    program_errors.told(main)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-from tfscaling.files import atomic, disk_errors
+from tfscaling.files import atomic, program_errors
 from tfscaling.records.metrics import METRICS
 from tfscaling.study.config import Platform
 from tfscaling.study.manifest import Manifest
@@ -107,4 +107,4 @@ def write_platforms(
 
 if __name__ == "__main__":
     gc.disable()  # tables live to the end: to look for garbage among them takes a tenth of the time
-    disk_errors.told(main)
+    program_errors.told(main)

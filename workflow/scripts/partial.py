@@ -11,14 +11,13 @@ import shutil
 from pathlib import Path
 
 import compare
-import msgspec
 import plot
 import write_report
 from analyse import analyse
 from collect import collect
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.analysis.evidence import Study
-from tfscaling.files import disk_errors
+from tfscaling.files import program_errors
 from tfscaling.plots import plot_registry
 from tfscaling.records import benchmark_record
 from tfscaling.report.page import Results
@@ -35,7 +34,7 @@ def main() -> None:
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
-    config = msgspec.json.decode(args.config.read_bytes(), type=Config)
+    config = program_errors.read_json(args.config, Config)
     manifest = Manifest.read(args.manifest)
     for name in ("tables", "plots"):  # of platforms and plots that are no more
         shutil.rmtree(args.output_dir / name, ignore_errors=True)
@@ -107,4 +106,4 @@ def draw(config: Config, manifest: Manifest, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    disk_errors.told(main)
+    program_errors.told(main)

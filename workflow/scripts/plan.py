@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pandas as pd
-from tfscaling.files import atomic, disk_errors
+from tfscaling.files import atomic, program_errors
 from tfscaling.records.run_states import RERUN_STALE
 from tfscaling.study.config import Budget, Config
 from tfscaling.study.manifest import Manifest
@@ -48,8 +48,8 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, required=True)
     parser.add_argument("--md", type=Path, required=True)
     args = parser.parse_args()
-    config = msgspec.json.decode(args.config.read_bytes(), type=Config)
-    how = msgspec.json.decode(args.submission.read_bytes(), type=Submission)
+    config = program_errors.read_json(args.config, Config)
+    how = program_errors.read_json(args.submission, Submission)
     planned = Manifest.read(args.manifest)
     made = costed_plan.make(config, planned, args.runs_dir)
     points, warnings = answered(made, config, how)
@@ -205,4 +205,4 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
 
 
 if __name__ == "__main__":
-    disk_errors.told(main)
+    program_errors.told(main)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
-from tfscaling.files import disk_errors
+from tfscaling.files import program_errors
 from tfscaling.plots import plot_figure
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.plots.plot_series import Tables
@@ -59,4 +59,4 @@ def draw(tables: Tables, titles: Mapping[Path, str]) -> None:
 
 
 if __name__ == "__main__":
-    disk_errors.told(main)
+    program_errors.told(main)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 from tfscaling.analysis.conclusions import CONCLUSIONS
-from tfscaling.files import atomic, disk_errors
+from tfscaling.files import atomic, program_errors
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.metrics import METRICS
 from tfscaling.report.page import Plot, Results, render
@@ -80,4 +80,4 @@ def remove_earlier(folder: Path, plots: Sequence[Path]) -> None:
 
 
 if __name__ == "__main__":
-    disk_errors.told(main)
+    program_errors.told(main)

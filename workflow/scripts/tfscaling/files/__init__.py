@@ -1,4 +1,4 @@
-"""Files that are whole or not there, errors of disks, JSON as the standard has it, source files of
+"""Files that are whole or not there, errors of files, JSON as the standard has it, source files of
 a script, the checksum of code, modules that are imported late.
 
 Nothing here knows what the files are about.
@@ -7,8 +7,8 @@ Nothing here knows what the files are about.
 #: Modules that other packages may import.
 __all__ = [
     "atomic",
-    "disk_errors",
     "late_import",
+    "program_errors",
     "python_code",
     "source_files",
     "strict_json",

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from tfscaling.files import atomic, strict_json
+from tfscaling.files.program_errors import InputError
 from tfscaling.records.phases import Phases
 from tfscaling.records.rank_report import (
     Epoch,
@@ -33,7 +34,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R", bound=msgspec.Struct)
 
 
-class RecordError(ValueError):
+class RecordError(InputError):
     """A file is no record of this version."""
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tfscaling.files.program_errors import InputError
 from tfscaling.study import schemas, user_code
 from tfscaling.study.config import Config
 from tfscaling.study.registries import Registries
@@ -34,7 +35,7 @@ Sources = Sequence[tuple[str, RawConfig]]
 COMMAND_LINE = "--config"
 
 
-class ConfigError(ValueError):
+class ConfigError(InputError):
     """The configuration is wrong: names the file, the key, the value and what is allowed."""
 
 

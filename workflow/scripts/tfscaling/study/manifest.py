@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from tfscaling import BENCHMARK_VERSION
 from tfscaling.files import atomic, strict_json
+from tfscaling.files.program_errors import InputError
 from tfscaling.study import user_code
 from tfscaling.study.config import Config, ParameterValue, Platform, Quality
 from tfscaling.study.registries import Strategy
@@ -25,7 +26,7 @@ SCHEMA_VERSION = 3
 SINGLE, NO_ALL_REDUCE, OF_PROGRAM = "single replica", "no all-reduce", "program"
 
 
-class ManifestError(ValueError):
+class ManifestError(InputError):
     """The file is no manifest that this version of the workflow reads."""
 
 
