@@ -1,4 +1,4 @@
-"""Programs that are given files of others, no files, or none at all: one line each, no traceback."""
+"""Programs that are given wrong files, or files that are not there: one line, no traceback."""
 
 from __future__ import annotations
 

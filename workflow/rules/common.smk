@@ -67,6 +67,9 @@ except configuration.ConfigError as error:
     sys.exit(str(error))  # one line; Snakemake would put the file and line of this code before it
 
 
+# of all files from here on; jobs have it from this process or, in Slurm, from their own snakemake
+os.umask(os.umask(0o077) | {"owner": 0o077, "group": 0o007, "all": 0}[CONFIG.readable_by])
+
 #: What is made from this configuration alone. Runs, benchmarks and datasets are shared by studies.
 RESULTS = f"results/{CONFIG.study}"
 #: As files have it.

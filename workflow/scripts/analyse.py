@@ -15,7 +15,7 @@ from pathlib import Path
 from tfscaling.analysis.conclusions import CONCLUSIONS, tables
 from tfscaling.analysis.evidence import Study
 from tfscaling.files import atomic, program_errors
-from tfscaling.study.config import Comparison, Published
+from tfscaling.study.config import POINT_AXES, Comparison, Published
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import csv_files, data_warnings, published_results, runs_table
 
@@ -40,8 +40,8 @@ def main() -> None:
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
     study = Study(
-        runs_table.read_table(args.comparison),
-        runs_table.read_table(args.runs),
+        runs_table.read_table(args.comparison, POINT_AXES),
+        runs_table.read_table(args.runs, POINT_AXES),
         Manifest.read(args.manifest),
         published_results.read(args.published),
         args.tolerance,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 from tfscaling.files import atomic, program_errors
 from tfscaling.records.metrics import METRICS
-from tfscaling.study.config import Platform
+from tfscaling.study.config import POINT_AXES, Platform
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import (
     csv_files,
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--remove-earlier", action="store_true", help=removed)
     args = parser.parse_args()
     manifest = Manifest.read(args.manifest)
-    runs = runs_table.read_table(args.runs)
+    runs = runs_table.read_table(args.runs, POINT_AXES)
     table = comparison_table(
         runs, manifest, dict(args.baseline), published_results.read(args.published)
     )

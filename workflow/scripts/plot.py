@@ -16,6 +16,7 @@ from tfscaling.files import program_errors
 from tfscaling.plots import plot_figure
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.plots.plot_series import Tables
+from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import data_warnings, runs_table
 
 
@@ -45,8 +46,8 @@ def read_tables(comparison: Path, epochs: Path, warnings: Path, published: Path)
         published_rows = pd.DataFrame()
     found = data_warnings.read(warnings)
     return Tables(
-        runs_table.read_table(comparison),
-        runs_table.read_table(epochs),
+        runs_table.read_table(comparison, POINT_AXES),
+        runs_table.read_table(epochs, POINT_AXES),
         published_rows,
         data_warnings.footnotes(found),
     )

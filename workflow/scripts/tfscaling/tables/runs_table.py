@@ -7,7 +7,7 @@ its reason, and takes part in no median and no speed-up.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from tfscaling.records.rank_report import Epoch
 from tfscaling.records.run_record import PreparedData, RunRecord
 from tfscaling.records.run_states import RunState
 from tfscaling.study import costs, platforms
-from tfscaling.study.config import AXES, POINT_AXES, Quality
+from tfscaling.study.config import AXES, Quality
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import environments
 from tfscaling.tables.table_rows import QUALITY_COLUMNS, QUALITY_TEXTS, Row, quality_columns
@@ -263,17 +263,17 @@ def why_no_record(folder: Path) -> NoRecord:
     return NoRecord(RunState.MISSING, "not run yet")
 
 
-def read_table(path: Path) -> pd.DataFrame:
+def read_table(path: Path, needed: Collection[str] = ()) -> pd.DataFrame:
     """A table from its CSV: texts stay texts, whatever they look like; empty cells are missing.
 
-    Only a reason and warnings are empty texts. Raises InputError with the file if it is no such
-    table.
+    Only a reason and warnings are empty texts. Raises InputError with the file if it is no
+    table, or lacks a column that is `needed`.
     """
     texts = dict.fromkeys((*_TEXTS, "reason"), "object")
     try:
         table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
     except ValueError as error:  # no table at all, or bytes that are no text
         raise InputError(f"{path}: {error}") from error
-    if missing := [axis for axis in POINT_AXES if axis not in table]:
+    if missing := [name for name in needed if name not in table]:
         raise InputError(f"{path}: columns {', '.join(missing)} are missing")
     return table.fillna({"reason": "", "warnings": ""})
