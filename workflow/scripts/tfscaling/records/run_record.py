@@ -230,7 +230,8 @@ UserCode = Annotated[
 class PreparedData(Part, frozen=True, kw_only=True):
     """What the ranks read."""
 
-    name: str
+    # that of a file: a record of others must not lead to another folder
+    name: Annotated[str, Meta(pattern="^[^/]+$")]
     source: Annotated[str, Meta(description="Where the data was fetched from.")]
     sha256: Annotated[
         Sha256,
