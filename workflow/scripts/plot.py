@@ -11,7 +11,6 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-import pandas as pd
 from tfscaling.files import program_errors
 from tfscaling.plots import plot_figure
 from tfscaling.plots.plot_registry import PLOTS
@@ -40,15 +39,11 @@ def main() -> None:
 
 def read_tables(comparison: Path, epochs: Path, warnings: Path, published: Path) -> Tables:
     """What the plots show; `published` may be a file without any column."""
-    try:
-        published_rows = runs_table.read_table(published)
-    except pd.errors.EmptyDataError:
-        published_rows = pd.DataFrame()
     found = data_warnings.read(warnings)
     return Tables(
         runs_table.read_table(comparison, POINT_AXES),
         runs_table.read_table(epochs, POINT_AXES),
-        published_rows,
+        runs_table.read_table(published),
         data_warnings.footnotes(found),
     )
 

@@ -266,12 +266,14 @@ def why_no_record(folder: Path) -> NoRecord:
 def read_table(path: Path, needed: Collection[str] = ()) -> pd.DataFrame:
     """A table from its CSV: texts stay texts, whatever they look like; empty cells are missing.
 
-    Only a reason and warnings are empty texts. Raises InputError with the file if it is no
+    Only a reason and warnings are empty texts; an empty file has no column. Raises InputError with the file if it is no
     table, or lacks a column that is `needed`.
     """
     texts = dict.fromkeys((*_TEXTS, "reason"), "object")
     try:
         table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    except pd.errors.EmptyDataError:
+        table = pd.DataFrame()
     except ValueError as error:  # no table at all, or bytes that are no text
         raise InputError(f"{path}: {error}") from error
     if missing := [name for name in needed if name not in table]:
