@@ -266,8 +266,8 @@ def why_no_record(folder: Path) -> NoRecord:
 def read_table(path: Path, needed: Collection[str] = ()) -> pd.DataFrame:
     """A table from its CSV: texts stay texts, whatever they look like; empty cells are missing.
 
-    Only a reason and warnings are empty texts; an empty file has no column. Raises InputError with the file if it is no
-    table, or lacks a column that is `needed`.
+    Only a reason and warnings are empty texts; an empty file has no column. Raises InputError with
+    the file if it is no table, or lacks a column that is `needed`.
     """
     texts = dict.fromkeys((*_TEXTS, "reason"), "object")
     try:
