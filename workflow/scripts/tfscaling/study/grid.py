@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tfscaling.study import block_checks, recipe_checks, run_spec, variants
@@ -103,9 +103,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                 )
                 runs.append(run)
         if len(runs) == before:
-            last = excluded[-1].reason if excluded else "no axis has a value"
-            rule = f"the block has no point left to run (last reason: {last})"
-            raise ConfigError(problem(["grid", number], block.platform, rule, sources))
+            raise ConfigError(_nothing_left(number, block, config, excluded, sources))
     return Grid(tuple(runs), tuple(excluded))
 
 
@@ -123,6 +121,22 @@ def _check_size(
     if (count := before + math.prod(lengths.values()) * repeats) > RUNS_MAX:
         rule = f"the grid has {count} runs up to this block; allowed: {RUNS_MAX}"
         raise ConfigError(problem(["grid", number], {**lengths, "repeats": repeats}, rule, sources))
+
+
+def _nothing_left(
+    number: int, block: Block, config: Config, excluded: Sequence[Excluded], sources: Sources
+) -> str:
+    """Of a block without a point to run: which limit its nodes exceed, or else the last reason."""
+    nodes = block.values("nodes")
+    limits = {name: config.platforms[name].nodes_max for name in block.values("platform")}
+    if nodes and min(nodes) > max(limits.values()):
+        have = ", ".join(f"platform {name} has nodes_max {most}" for name, most in limits.items())
+        rule = f"{have}; allowed: 1 to {max(limits.values())}"
+        value = nodes[0] if len(nodes) == 1 else nodes
+        return problem(["grid", number, "nodes"], value, rule, sources)
+    last = excluded[-1].reason if excluded else "no axis has a value"
+    rule = f"the block has no point left to run (last reason: {last})"
+    return problem(["grid", number], block.platform, rule, sources)
 
 
 def _points(block: Block, recipes: Mapping[str, Mapping[str, Recipe]]) -> Iterator[Point]:
