@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pandas as pd
+from tfscaling.files import atomic, program_errors
 from tfscaling.race import expected_runs
 from tfscaling.records.run_states import RERUN_STALE
 from tfscaling.study.config import Budget, Config
@@ -23,7 +24,7 @@ from tfscaling.study.platforms import LOGICAL
 from tfscaling.sweep import costed_plan, gpu_libraries, preflight, submission
 from tfscaling.sweep.costed_plan import PointRow
 from tfscaling.sweep.submission import Submission
-from tfscaling.tables import formats
+from tfscaling.tables import csv_files, formats
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, one_line, rounded
 
 SHOWN = (
@@ -48,8 +49,8 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, required=True)
     parser.add_argument("--md", type=Path, required=True)
     args = parser.parse_args()
-    config = msgspec.json.decode(args.config.read_bytes(), type=Config)
-    how = msgspec.json.decode(args.submission.read_bytes(), type=Submission)
+    config = program_errors.read_json(args.config, Config)
+    how = program_errors.read_json(args.submission, Submission)
     planned = Manifest.read(args.manifest)
     made = costed_plan.make(config, planned, args.runs_dir)
     points, warnings = answered(made, config, how)
@@ -60,9 +61,10 @@ def main() -> None:
         warnings += [one_line(problem)] if problem else []
     rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(costed_plan.COLUMNS), dtype=object)
-    table.to_csv(args.csv, index=False)
-    args.md.write_text(markdown(made, points, config, warnings))
-    print(args.md.read_text())
+    csv_files.write(table, args.csv)
+    text = markdown(made, points, config, warnings)
+    atomic.write_text(args.md, text)
+    print(text)
 
 
 def answered(
@@ -251,4 +253,4 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

@@ -11,10 +11,11 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-import pandas as pd
+from tfscaling.files import program_errors
 from tfscaling.plots import plot_figure
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.plots.plot_series import Tables
+from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import data_warnings, runs_table
 
 
@@ -44,19 +45,12 @@ def read_tables(
     """What the plots show; `published` and `search` may be files without any column."""
     found = data_warnings.read(warnings)
     return Tables(
-        runs_table.read_table(comparison),
-        runs_table.read_table(epochs),
-        _read_or_empty(published),
+        runs_table.read_table(comparison, POINT_AXES),
+        runs_table.read_table(epochs, POINT_AXES),
+        runs_table.read_table(published),
         data_warnings.footnotes(found),
-        _read_or_empty(search),
+        runs_table.read_table(search),
     )
-
-
-def _read_or_empty(path: Path) -> pd.DataFrame:
-    try:
-        return runs_table.read_table(path)
-    except pd.errors.EmptyDataError:
-        return pd.DataFrame()
 
 
 def draw(tables: Tables, titles: Mapping[Path, str]) -> None:
@@ -66,4 +60,4 @@ def draw(tables: Tables, titles: Mapping[Path, str]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)
