@@ -107,8 +107,9 @@ bench: setup ## CPU time of the workflow itself
 	python benchmarks/dry_run.py
 	python benchmarks/aggregation.py
 
-simulate: setup ## a search that stops: how often it is wrong, and what it costs
+simulate: setup ## how often a search, and sweep against sweep, are wrong
 	python benchmarks/race.py
+	python benchmarks/regressions.py
 
 # every example, on this machine and on a virtual Slurm cluster
 examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half an hour

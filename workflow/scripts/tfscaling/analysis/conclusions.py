@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         methodology,
         next_steps,
         scaling_laws,
+        two_sweeps,
         what_holds_back,
     )
     from tfscaling.analysis.evidence import Study
@@ -41,6 +42,7 @@ else:
     methodology = LateModule("tfscaling.analysis.methodology")
     next_steps = LateModule("tfscaling.analysis.next_steps")
     scaling_laws = LateModule("tfscaling.analysis.scaling_laws")
+    two_sweeps = LateModule("tfscaling.analysis.two_sweeps")
     what_holds_back = LateModule("tfscaling.analysis.what_holds_back")
     formats = LateModule("tfscaling.tables.formats")
     published = LateModule("tfscaling.tables.published")
@@ -126,6 +128,15 @@ CONCLUSIONS: dict[str, Conclusion] = {
         next_steps.text,
         uses=("decision",),
         category="Findings",
+    ),
+    "regressions": Conclusion(
+        "Against another sweep",
+        "Every point against the same point of the study that `compare_with` names: slower, "
+        "faster, the same within the indifference, or cannot be told, for all points together; "
+        "and in what the runs of the two were made otherwise.",
+        two_sweeps.table,
+        lambda table, _: formats.markdown(two_sweeps.as_text(table)),
+        two_sweeps.as_text,
     ),
     "clouds": Conclusion(
         "Clouds: the same point on two clouds",

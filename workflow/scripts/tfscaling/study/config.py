@@ -1080,6 +1080,14 @@ class Config(Keys, frozen=True, kw_only=True):
     published: Annotated[
         Published, about("Published results are shown next to the measured ones.")
     ] = Published()
+    compare_with: Annotated[
+        NotEmpty | None,
+        about(
+            "This folder has another study's results, such as `results/main` of another copy of "
+            "the project: each point is compared with the same point there. A relative path starts "
+            "in the folder in which snakemake runs. null compares with nothing."
+        ),
+    ] = None
     plots: Annotated[
         dict[str, PlotOptions | None],
         about("Each entry is a plot to draw, by its name; null draws none."),
