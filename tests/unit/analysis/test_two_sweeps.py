@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import regressions
+from builders import REPOSITORY
 from measured import Times, around, measured
 from tfscaling.analysis import two_sweeps
+from tfscaling.analysis.change import judge
 from tfscaling.analysis.evidence import Reference, Study
 from tfscaling.study.configuration import ConfigError
 from tfscaling.tables import runs_table
