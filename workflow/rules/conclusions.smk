@@ -40,6 +40,7 @@ rule analyse:
         indifference=CONFIG.comparison.indifference,
         benchmarks_dir=f"{ROOT}/all_reduce",
         reference=CONFIG.compare_with or [],
+        forecast_nodes=list(CONFIG.forecast.nodes),
         output_dir=subpath(output.decision, parent=True),
         captions={each.title: each.caption for each in CONCLUSIONS.values()},
     message:  # Snakemake would list all input files
@@ -56,6 +57,7 @@ rule analyse:
             --indifference {params.indifference} \
             --benchmarks-dir {params.benchmarks_dir:q} \
             --reference {params.reference:q} \
+            --forecast-nodes {params.forecast_nodes} \
             --output-dir {params.output_dir:q} \
             >{log:q} 2>&1
         """

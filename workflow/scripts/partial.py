@@ -79,6 +79,7 @@ def conclude(config: Config, manifest: Manifest, folder: Path, benchmarks_dir: P
         shown.indifference,
         benchmarks_dir,
         Reference.read(Path(config.compare_with)) if config.compare_with else None,
+        config.forecast.nodes,
     )
     analyse(study, warnings, folder)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         decision,
         decision_page,
         findings,
+        forecast,
         headline,
         methodology,
         next_steps,
@@ -38,6 +39,7 @@ else:
     decision = LateModule("tfscaling.analysis.decision")
     decision_page = LateModule("tfscaling.analysis.decision_page")
     findings = LateModule("tfscaling.analysis.findings")
+    forecast = LateModule("tfscaling.analysis.forecast")
     headline = LateModule("tfscaling.analysis.headline")
     methodology = LateModule("tfscaling.analysis.methodology")
     next_steps = LateModule("tfscaling.analysis.next_steps")
@@ -169,6 +171,16 @@ CONCLUSIONS: dict[str, Conclusion] = {
         scaling_laws.table,
         lambda table, _: formats.markdown(scaling_laws.as_text(table)),
         scaling_laws.as_text,
+    ),
+    "forecast": Conclusion(
+        "Forecast of points that were not run",
+        "The time on the numbers of nodes that `forecast` names, from start-up, computation and "
+        "all-reduce as far as they were measured, beside Amdahl's law and the Universal "
+        "Scalability Law: with the error on points left out, refused where that is too large. "
+        "Never part of a decision.",
+        forecast.table,
+        lambda table, _: formats.markdown(forecast.as_text(table)),
+        forecast.as_text,
     ),
     "communication": Conclusion(
         "Communication",

@@ -108,7 +108,7 @@ class Study(Sweep):
     `published_tolerance` is the fraction by which the `published_results` may lie outside the
     measured range. `indifference` is the fraction below which a difference between points does
     not matter. The all-reduce benchmarks lie below `benchmarks_dir`. `reference` is the study that
-    `compare_with` names.
+    `compare_with` names; `forecast_nodes` are the numbers of nodes of `forecast`.
     """
 
     manifest: Manifest
@@ -117,3 +117,4 @@ class Study(Sweep):
     indifference: float = Comparison().indifference
     benchmarks_dir: Path = Path("results/all_reduce")
     reference: Reference | None = None
+    forecast_nodes: Sequence[int] = ()

@@ -1007,6 +1007,19 @@ class Published(Keys, frozen=True, kw_only=True):
     ] = 0.25
 
 
+class Forecast(Keys, frozen=True, kw_only=True):
+    """The time on numbers of nodes that were not run is forecast from those that were."""
+
+    nodes: Annotated[
+        tuple[NodeCount, ...],
+        about(
+            "Each line of points has a forecast for these numbers of nodes, as far as they were "
+            "not measured; beyond `nodes_max`, too.",
+            "nodes",
+        ),
+    ] = ()
+
+
 class PlotOptions(Keys, frozen=True, kw_only=True):
     """An entry names a plot to draw."""
 
@@ -1080,6 +1093,13 @@ class Config(Keys, frozen=True, kw_only=True):
     published: Annotated[
         Published, about("Published results are shown next to the measured ones.")
     ] = Published()
+    forecast: Annotated[
+        Forecast,
+        about(
+            "The time on numbers of nodes that were not run is forecast from those that were; it "
+            "is part of no decision."
+        ),
+    ] = Forecast()
     compare_with: Annotated[
         NotEmpty | None,
         about(
