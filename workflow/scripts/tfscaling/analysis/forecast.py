@@ -161,9 +161,7 @@ def _cells(
     texts = [*(cell(axis, first) for axis in axes), first["model_of_time"]]
     texts += [f"{first['nodes_measured_max']} nodes", str(first["points"]), error]
     texts += [_time(by_nodes.get(number)) for number in numbers]
-    return [*texts, first["reason"] if is_known(first["reason"]) else ""][
-        : None if has_reasons else -1
-    ]
+    return [*texts, *([str(first["reason"])] if has_reasons else [])]
 
 
 def _time(row: Row | None) -> str:

@@ -70,14 +70,9 @@ class Line:
         """The same training on `n` replicas, not measured: a line of one point."""
         is_weak = bool(np.allclose(self.batch, self.batch[0], rtol=0.02))
         share = self.n[-1] / n  # of weak scaling the steps, of strong scaling the batch
-        batch, steps = (1.0, share) if is_weak else (share, 1.0)
-        return Line(
-            np.array([n]),
-            self.batch[-1:] * batch,
-            self.steps[-1:] * steps,
-            np.full(1, np.nan),
-            None,
-        )
+        batch = self.batch[-1:] * (1.0 if is_weak else share)
+        steps = self.steps[-1:] * (share if is_weak else 1.0)
+        return Line(np.array([n]), batch, steps, np.full(1, np.nan), None)
 
 
 @dataclass(frozen=True)
