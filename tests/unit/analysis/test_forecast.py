@@ -94,6 +94,24 @@ def test_a_refused_line_has_rows_with_the_reason() -> None:
     assert (forecast.as_text(found).cells["16 nodes"] == "refused").all()
 
 
+def test_a_model_that_misses_points_left_out_is_refused_in_the_table() -> None:
+    """A point that stands alone beyond half of the largest shows it."""
+    seconds = {1: 100.0, 2: 55.0, 4: 32.5, 8: 21.25, 16: 30.0}
+    times = {("east", nodes): around(each) for nodes, each in seconds.items()}
+    found = forecast.table(Study(*measured(times), forecast_nodes=(32,)))
+    refused = found[found["beyond_error_max"] > 0.2]
+    assert len(refused) and set(refused["status"]) == {"refused"}
+    assert refused["forecast_time_s"].isna().all()
+    assert refused["reason"].str.contains("left out").all()
+
+
+def test_points_beyond_half_of_the_largest_are_left_out_together() -> None:
+    line = ring_line(np.array([1.0, 2.0, 3.0, 4.0, 6.0, 8.0]))
+    slow = line.seconds * np.where(line.n > 4, 1.3, 1.0)
+    found = forecast_models.left_out(RING, Line(line.n, line.batch, line.steps, slow, None))
+    assert found.beyond_max == pytest.approx(1 - 1 / 1.3, abs=0.05) and found.most <= 1
+
+
 def test_without_numbers_of_nodes_there_is_no_forecast() -> None:
     comparison, runs, planned = measured({("east", 1): around(1.0)})
     assert forecast.table(Study(comparison, runs, planned)).empty
