@@ -13,4 +13,5 @@ __all__ = [
     "submission",
     "sweep_jobs",
     "sweep_start",
+    "turnaround",
 ]
