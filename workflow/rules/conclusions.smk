@@ -18,6 +18,7 @@ rule analyse:
         published=PUBLISHED,
         reference=REFERENCE,
         benchmarks=records_of_benchmarks,
+        lost=force_if_lost(records_of_benchmarks, "decision.csv"),  # no file
         code=code_of("analyse.py"),
     output:
         **{name: f"{RESULTS}/tables/{name}.csv" for name in CONCLUSIONS},
