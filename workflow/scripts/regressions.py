@@ -12,6 +12,8 @@ from pathlib import Path
 import pandas as pd
 from tfscaling.analysis import two_sweeps
 from tfscaling.console import text_lines
+from tfscaling.files import program_errors
+from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import formats, runs_table
 
 
@@ -19,7 +21,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", type=Path, required=True, help="regressions.csv")
     args = parser.parse_args()
-    found = runs_table.read_table(args.table)
+    found = runs_table.read_table(args.table, POINT_AXES)
     print(formats.markdown(two_sweeps.as_text(found)))
     if reason := refusal(found):
         sys.exit(reason)
@@ -35,4 +37,4 @@ def refusal(found: pd.DataFrame) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

@@ -11,7 +11,7 @@ import msgspec
 import pandas as pd
 
 from tfscaling.analysis.eligibility import split, works_of
-from tfscaling.study.config import Comparison, Published
+from tfscaling.study.config import POINT_AXES, Comparison, Published
 from tfscaling.study.configuration import REFERENCE_FILES, ConfigError
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import Point
@@ -71,8 +71,8 @@ class Reference(Sweep):
         manifest, comparison, runs = (folder / name for name in REFERENCE_FILES)
         try:
             return cls(
-                runs_table.read_table(comparison),
-                runs_table.read_table(runs),
+                runs_table.read_table(comparison, POINT_AXES),
+                runs_table.read_table(runs, POINT_AXES),
                 folder,
                 _parameters(manifest),
             )
