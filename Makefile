@@ -116,8 +116,9 @@ bench: setup ## CPU time of the workflow itself
 all-reduce: setup ## MPI beside gRPC on this machine: all-reduces by size, steps; a minute
 	python benchmarks/all_reduce.py --workers $(or $(WORKERS),2)
 
-simulate: setup ## a search that stops: how often it is wrong, and what it costs
+simulate: setup ## how often a search, and sweep against sweep, are wrong
 	python benchmarks/race.py
+	python benchmarks/regressions.py
 
 # the same tests with 70 cases each are part of `make test`; 2 minutes
 fuzz: setup ## 6,000 cases of bad input: keys of every type, damaged files

@@ -91,6 +91,8 @@ USER_CODE = sorted({path for code in CODES for path in code.files()})
 PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
 #: Published results lie where the configuration says, with a module's `prefix` too.
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
+#: The tables of the study that `compare_with` names, which lie where the configuration says, too.
+REFERENCE = local(configuration.reference_files(CONFIG))
 #: Name → title of the plots to draw.
 TITLES = titles(CONFIG.plots, MANIFEST.qualities.values(), bool(MANIFEST.searches))
 
@@ -354,6 +356,13 @@ def round_before(wildcards):
     """The file of the round before, none for the first."""
     number = int(wildcards.round) - 1
     return f"{RESULTS}/repeats/round={number}.json" if number else []
+
+
+def table_of_regressions(wildcards):
+    """The table of what is slower than in another study, where one is named."""
+    if CONFIG.compare_with is None:
+        raise WorkflowError("compare_with names no other study: there is nothing to compare with")
+    return f"{RESULTS}/tables/regressions.csv"
 
 
 def plan_submission(wildcards):

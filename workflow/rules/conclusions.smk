@@ -2,7 +2,7 @@
 
 INPUTS   results/{study}/{config,manifest}.json,
          results/{study}/tables/{comparison.csv,runs.csv,warnings.json}, published results if
-         configured, results/all_reduce/**/all_reduce.json if enabled
+         configured, results/all_reduce/**/all_reduce.json if enabled, the study of `compare_with`
 OUTPUTS  results/{study}/tables/{conclusion}.{csv,md}   every conclusion of CONCLUSIONS
 """
 
@@ -16,6 +16,7 @@ rule analyse:
         config=f"{RESULTS}/config.json",
         warnings=f"{RESULTS}/tables/warnings.json",
         published=PUBLISHED,
+        reference=REFERENCE,
         benchmarks=records_of_benchmarks,
         lost=force_if_lost(records_of_benchmarks, "decision.csv"),  # no file
         code=code_of("analyse.py"),
@@ -39,6 +40,8 @@ rule analyse:
         tolerance=CONFIG.published.tolerance,
         indifference=CONFIG.comparison.indifference,
         benchmarks_dir=f"{ROOT}/all_reduce",
+        reference=CONFIG.compare_with or [],
+        forecast_nodes=list(CONFIG.forecast.nodes),
         output_dir=subpath(output.decision, parent=True),
         captions={each.title: each.caption for each in CONCLUSIONS.values()},
     message:  # Snakemake would list all input files
@@ -54,6 +57,25 @@ rule analyse:
             --tolerance {params.tolerance} \
             --indifference {params.indifference} \
             --benchmarks-dir {params.benchmarks_dir:q} \
+            --reference {params.reference:q} \
+            --forecast-nodes {params.forecast_nodes} \
             --output-dir {params.output_dir:q} \
             >{log:q} 2>&1
+        """
+
+
+rule regressions:
+    """Print what is slower than in the study of `compare_with`; end with status 1 if a point is."""
+    input:
+        table=table_of_regressions,
+        page=f"{RESULTS}/report.html",
+    log:
+        f"{RESULTS}/logs/regressions.log",
+    retries: 0
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    shell:
+        r"""
+        python3 "$SCRIPTS/regressions.py" --table {input.table:q} 2>&1 | tee {log:q}
         """

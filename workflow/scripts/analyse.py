@@ -3,7 +3,7 @@
 
 INPUTS   comparison.csv (--comparison), runs.csv (--runs), manifest.json (--manifest), warnings.json
          (--warnings), published results (--published, may be left out), the all-reduce benchmarks
-         below --benchmarks-dir
+         below --benchmarks-dir, another study to compare with (--reference, may be left out)
 OUTPUTS  in --output-dir, <conclusion>.csv and <conclusion>.md of each
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfscaling.analysis.conclusions import CONCLUSIONS, tables
-from tfscaling.analysis.evidence import Study
+from tfscaling.analysis.evidence import Reference, Study
 from tfscaling.files import atomic, program_errors
 from tfscaling.study.config import POINT_AXES, Comparison, Published
 from tfscaling.study.manifest import Manifest
@@ -37,6 +37,8 @@ def main() -> None:
         help="comparison.indifference",
     )
     parser.add_argument("--benchmarks-dir", type=Path, required=True)
+    parser.add_argument("--reference", type=Path, nargs="?", help="compare_with")
+    parser.add_argument("--forecast-nodes", type=int, nargs="*", default=(), help="forecast.nodes")
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
     study = Study(
@@ -47,6 +49,8 @@ def main() -> None:
         args.tolerance,
         args.indifference,
         args.benchmarks_dir,
+        Reference.read(args.reference) if args.reference else None,
+        args.forecast_nodes,
     )
     analyse(study, data_warnings.read(args.warnings), args.output_dir)
 

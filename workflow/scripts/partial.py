@@ -16,7 +16,7 @@ import write_report
 from analyse import analyse
 from collect import collect
 from tfscaling.analysis.conclusions import CONCLUSIONS
-from tfscaling.analysis.evidence import Study
+from tfscaling.analysis.evidence import Reference, Study
 from tfscaling.files import program_errors
 from tfscaling.plots import plot_registry
 from tfscaling.records import benchmark_record
@@ -78,6 +78,8 @@ def conclude(config: Config, manifest: Manifest, folder: Path, benchmarks_dir: P
         config.published.tolerance,
         shown.indifference,
         benchmarks_dir,
+        Reference.read(Path(config.compare_with)) if config.compare_with else None,
+        config.forecast.nodes,
     )
     analyse(study, warnings, folder)
 

@@ -21,7 +21,7 @@ from tfscaling.records.run_states import RERUN_STALE
 from tfscaling.study.config import Budget, Config
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import LOGICAL
-from tfscaling.sweep import costed_plan, gpu_libraries, preflight, submission
+from tfscaling.sweep import costed_plan, gpu_libraries, preflight, submission, turnaround
 from tfscaling.sweep.costed_plan import PointRow
 from tfscaling.sweep.submission import Submission
 from tfscaling.tables import csv_files, formats
@@ -237,6 +237,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
             "starts: when Slurm would start one run of the row, if nothing else were submitted "
             "(`sbatch --test-only`); local time."
         )
+        found += turnaround.sentences(points)
     assumed = (row for row in points if row.duration_from == costed_plan.TIME_LIMIT)
     if any(not row.is_sbatch for row in assumed):
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")

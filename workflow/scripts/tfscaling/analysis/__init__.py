@@ -1,4 +1,4 @@
-"""Conclusions: decision, findings, clouds, published values, scaling laws, communication, method.
+"""Conclusions: decision, findings, clouds, another sweep, published values, scaling laws, …
 
 `conclusions.CONCLUSIONS` is the list of them; `evidence.Study` is what they are drawn from.
 """
@@ -8,4 +8,5 @@ __all__ = [
     "communication",
     "conclusions",
     "evidence",
+    "two_sweeps",
 ]

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
         decision,
         decision_page,
         findings,
+        forecast,
         headline,
         methodology,
         next_steps,
         scaling_laws,
         search_results,
+        two_sweeps,
         what_holds_back,
     )
     from tfscaling.analysis.evidence import Study
@@ -38,11 +40,13 @@ else:
     decision = LateModule("tfscaling.analysis.decision")
     decision_page = LateModule("tfscaling.analysis.decision_page")
     findings = LateModule("tfscaling.analysis.findings")
+    forecast = LateModule("tfscaling.analysis.forecast")
     headline = LateModule("tfscaling.analysis.headline")
     methodology = LateModule("tfscaling.analysis.methodology")
     next_steps = LateModule("tfscaling.analysis.next_steps")
     scaling_laws = LateModule("tfscaling.analysis.scaling_laws")
     search_results = LateModule("tfscaling.analysis.search_results")
+    two_sweeps = LateModule("tfscaling.analysis.two_sweeps")
     what_holds_back = LateModule("tfscaling.analysis.what_holds_back")
     formats = LateModule("tfscaling.tables.formats")
     published = LateModule("tfscaling.tables.published")
@@ -138,6 +142,15 @@ CONCLUSIONS: dict[str, Conclusion] = {
         uses=("decision",),
         category="Findings",
     ),
+    "regressions": Conclusion(
+        "Against another sweep",
+        "Every point against the same point of the study that `compare_with` names: slower, "
+        "faster, the same within the indifference, or cannot be told, for all points together; "
+        "and in what the runs of the two were made otherwise.",
+        two_sweeps.table,
+        lambda table, _: formats.markdown(two_sweeps.as_text(table)),
+        two_sweeps.as_text,
+    ),
     "clouds": Conclusion(
         "Clouds: the same point on two clouds",
         "Platforms of different clouds at the same point: the cloud with the better median, how "
@@ -169,6 +182,16 @@ CONCLUSIONS: dict[str, Conclusion] = {
         scaling_laws.table,
         lambda table, _: formats.markdown(scaling_laws.as_text(table)),
         scaling_laws.as_text,
+    ),
+    "forecast": Conclusion(
+        "Forecast of points that were not run",
+        "The time on the numbers of nodes that `forecast` names, from start-up, computation and "
+        "all-reduce as far as they were measured, beside Amdahl's law and the Universal "
+        "Scalability Law: with the error on points left out, refused where that is too large. "
+        "Never part of a decision.",
+        forecast.table,
+        lambda table, _: formats.markdown(forecast.as_text(table)),
+        forecast.as_text,
     ),
     "communication": Conclusion(
         "Communication",

@@ -26,6 +26,7 @@ def accept(merged: RawConfig, registries: Registries, sources: Sources = ()) -> 
     """
     config = configuration.validate(merged, sources)
     configuration.check_study(config, sources)
+    configuration.check_reference(config, sources)
     platforms.check(config.platforms, sources)
     platforms.check_cluster(config, sources)
     configuration.check_names(config, registries, sources)

@@ -1106,6 +1106,19 @@ class Published(Keys, frozen=True, kw_only=True):
     ] = 0.25
 
 
+class Forecast(Keys, frozen=True, kw_only=True):
+    """The time on numbers of nodes that were not run is forecast from those that were."""
+
+    nodes: Annotated[
+        tuple[NodeCount, ...],
+        about(
+            "Each line of points has a forecast for these numbers of nodes, as far as they were "
+            "not measured; beyond `nodes_max`, too.",
+            "nodes",
+        ),
+    ] = ()
+
+
 class PlotOptions(Keys, frozen=True, kw_only=True):
     """An entry names a plot to draw."""
 
@@ -1193,6 +1206,21 @@ class Config(Keys, frozen=True, kw_only=True):
     published: Annotated[
         Published, about("Published results are shown next to the measured ones.")
     ] = Published()
+    forecast: Annotated[
+        Forecast,
+        about(
+            "The time on numbers of nodes that were not run is forecast from those that were; it "
+            "is part of no decision."
+        ),
+    ] = Forecast()
+    compare_with: Annotated[
+        NotEmpty | None,
+        about(
+            "This folder has another study's results, such as `results/main` of another copy of "
+            "the project: each point is compared with the same point there. A relative path starts "
+            "in the folder in which snakemake runs. null compares with nothing."
+        ),
+    ] = None
     plots: Annotated[
         dict[str, PlotOptions | None],
         about("Each entry is a plot to draw, by its name; null draws none."),

@@ -48,6 +48,8 @@ RENAMED = {
 }
 #: Folders below results that all studies share: no study has their name.
 SHARED_FOLDERS = ("datasets", "logs", "runs", "all_reduce")
+#: What is read of the study that `compare_with` names, below its folder.
+REFERENCE_FILES = ("manifest.json", "tables/comparison.csv", "tables/runs.csv")
 #: Where the workflow looks for its configuration, in the folder in which snakemake runs.
 CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
 
@@ -124,6 +126,24 @@ def check_study(config: Config, sources: Sources = ()) -> None:
         names = ", ".join(SHARED_FOLDERS)
         allowed = f"allowed: any name but {names}, the folders that all studies share"
         raise ConfigError(problem(["study"], config.study, allowed, sources))
+
+
+def reference_files(config: Config) -> list[str]:
+    """The files of the study that `compare_with` names; none where it names none."""
+    folder = config.compare_with
+    return [f"{folder}/{name}" for name in REFERENCE_FILES] if folder else []
+
+
+def check_reference(config: Config, sources: Sources = ()) -> None:
+    """`compare_with` must be the folder of another study with its tables; raises ConfigError."""
+    folder = config.compare_with
+    missing = [file for file in reference_files(config) if not Path(file).is_file()]
+    if missing:
+        reason = f"there is no {missing[0]} in {Path.cwd()}: name a folder such as results/main"
+        raise ConfigError(problem(["compare_with"], folder, reason, sources))
+    if folder and Path(folder).resolve() == Path("results", config.study).resolve():
+        reason = "this is the folder of this study: copy it before the sweep, and name the copy"
+        raise ConfigError(problem(["compare_with"], folder, reason, sources))
 
 
 def check_names(config: Config, registries: Registries, sources: Sources = ()) -> None:

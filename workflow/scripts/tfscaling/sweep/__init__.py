@@ -14,4 +14,5 @@ __all__ = [
     "submission",
     "sweep_jobs",
     "sweep_start",
+    "turnaround",
 ]

@@ -69,13 +69,16 @@ class PointRow(CostedRow, frozen=True, kw_only=True):
     """Runs of a point that are alike; None of an excluded point.
 
     `submission` says how a run is submitted, `starts` when Slurm would start one, and `slurm` what
-    it says of those that it would not start.
+    it says of those that it would not start. `wait_s` is the time until then, `ends_in_s` that
+    with the duration of the run.
     """
 
     runs: int | None = None
     submission: str | None = None
     starts: str | None = None
     slurm: str | None = None
+    wait_s: float | None = None
+    ends_in_s: float | None = None
 
     @property
     def is_refused(self) -> bool:

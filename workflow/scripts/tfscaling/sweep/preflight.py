@@ -217,15 +217,21 @@ def added(rows: Iterable[PointRow], config: Config, how: Submission) -> list[Poi
     rows, now = list(rows), datetime.datetime.now()
     asked = requests((row.point for row in rows if row.runs), config, how)
     answers = ask(asked.values()) if asked else {}
-    return [_answered(row, answers[asked[row.point]], now) if row.runs else row for row in rows]
+    return [answered(row, answers[asked[row.point]], now) if row.runs else row for row in rows]
 
 
-def _answered(row: PointRow, answer: Answer, now: datetime.datetime) -> PointRow:
+def answered(row: PointRow, answer: Answer, now: datetime.datetime) -> PointRow:
+    """The row with Slurm's answer; `now` is this machine's local time, as the answer's is."""
     if answer.refusal:
         return replace(row, starts=REFUSED, slurm=answer.refusal)
     if answer.waits_for:
         return replace(row, starts="waits", slurm=answer.waits_for)
-    return replace(row, starts=start_text(answer.start, now) if answer.start else None)
+    if answer.start is None:
+        return replace(row, starts=None)
+    wait_s = max(0.0, (answer.start - now).total_seconds())
+    ends_in_s = None if row.duration_s is None else wait_s + row.duration_s
+    starts = start_text(answer.start, now)
+    return replace(row, starts=starts, wait_s=wait_s, ends_in_s=ends_in_s)
 
 
 def shapes(points: Iterable[Point]) -> str:

@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 Array = np.ndarray
 
@@ -66,13 +66,23 @@ class Estimates:
     is_log: bool
     unit: float
 
-    def half_width(self, first: Array | int, other: Array | int, tail: float) -> Array:
+    def half_width(self, first: Array | int, other: Array | int, tail: float | Array) -> Array:
         """By how much two locations differ by chance, but for a probability `tail` on one side."""
+        error, freedom = self._error(first, other)
+        return np.asarray(-stdtrit(freedom, tail) * error)
+
+    def chance(self, first: Array | int, other: Array | int) -> Array:
+        """The probability that chance alone sets two locations as far apart, to either side."""
+        error, freedom = self._error(first, other)
+        distance = np.abs(self.location[other] - self.location[first])
+        return np.asarray(2 * stdtr(freedom, -distance / error))
+
+    def _error(self, first: Array | int, other: Array | int) -> tuple[Array, Array]:
+        """(standard error of the difference of two locations, its degrees of freedom)."""
         a, b = self.variance[first], self.variance[other]
         both = a + b
         freedom = both**2 / (a**2 / self.freedom[first] + b**2 / self.freedom[other])
-        quantile = stdtrit(np.minimum(freedom, self.freedom_max), tail)
-        return np.asarray(-quantile * np.sqrt(both))
+        return np.sqrt(both), np.minimum(freedom, self.freedom_max)
 
     @property
     def best(self) -> int:

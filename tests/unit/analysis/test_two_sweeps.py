@@ -1,0 +1,181 @@
+"""A study against another one: which points are compared, with what verdict, and what differed."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import regressions
+from builders import REPOSITORY
+from measured import Times, around, measured
+from tfscaling.analysis import two_sweeps
+from tfscaling.analysis.change import judge
+from tfscaling.analysis.evidence import Reference, Study
+from tfscaling.study.configuration import ConfigError
+from tfscaling.tables import runs_table
+
+USUAL: Times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 4)}
+
+
+def study_of(times: Times, **facts: Any) -> Study:
+    """A study whose valid runs have these facts, and their own times of start."""
+    comparison, runs, planned = measured(times)
+    runs = runs.assign(hosts="n1", started=[f"{facts.get('day', 1)}: {n}" for n in runs.index])
+    return Study(comparison, runs.assign(**{k: v for k, v in facts.items() if k in runs}), planned)
+
+
+def written(study: Study, folder: Path) -> Reference:
+    """The study as the reference of another, read from its files."""
+    (folder / "tables").mkdir(parents=True)
+    study.manifest.write(folder / "manifest.json")
+    study.comparison.to_csv(folder / "tables/comparison.csv", index=False)
+    study.runs.to_csv(folder / "tables/runs.csv", index=False)
+    return Reference.read(folder)
+
+
+def against(study: Study, other: Study, folder: Path) -> list[dict[str, Any]]:
+    found = two_sweeps.table(replace(study, reference=written(other, folder / "before")))
+    assert list(found.columns) == list(two_sweeps.COLUMNS)
+    return [{str(key): value for key, value in row.items()} for row in found.to_dict("records")]
+
+
+def verdicts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [row["verdict"] for row in rows]
+
+
+def test_slower_faster_and_the_same(tmp_path: Path) -> None:
+    now = {("east", 1): around(60.0), ("east", 2): around(20.0), ("east", 4): around(5.0)}
+    rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["slower", "same", "faster"]
+    assert [row["time_ratio"] for row in rows] == pytest.approx([1.5, 1.0, 0.5])
+    assert rows[0]["time_ratio_low"] < 1.5 < rows[0]["time_ratio_high"]
+    assert [row["comparisons"] for row in rows] == [3, 3, 3]
+    assert [row["reference_execution_time_s"] for row in rows] == [40.0, 20.0, 10.0]
+
+
+def test_too_few_runs_tell_nothing(tmp_path: Path) -> None:
+    few = {point: times[:3] for point, times in USUAL.items()}
+    rows = against(study_of(few, day=2), study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["cannot be told"] * 3
+    assert all("3 here, 6 there" in row["reason"] for row in rows)
+
+
+def test_other_work_is_not_compared(tmp_path: Path) -> None:
+    now = study_of(USUAL, day=2)
+    comparison = now.comparison.assign(
+        **{f"examples_trained{end}": 30_000 for end in ("", "_min", "_max")}
+    )
+    rows = against(replace(now, comparison=comparison), study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["not compared"] * 3
+    assert all("does not do the same work" in row["reason"] for row in rows)
+
+
+def test_points_of_one_study_alone_are_rows(tmp_path: Path) -> None:
+    now = {("east", 1): around(40.0), ("east", 8): around(5.0)}
+    rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
+    assert [(row["nodes"], row["verdict"]) for row in rows] == [
+        (1, "same"), (8, "not compared"), (2, "not compared"), (4, "not compared"),
+    ]  # fmt: skip
+
+
+def test_a_point_whose_runs_fail_now_is_lost(tmp_path: Path) -> None:
+    now = {**USUAL, ("east", 4): []}
+    rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["same", "same", "lost"]
+    assert "6 failed" in rows[2]["reason"]
+
+
+def test_a_point_that_was_not_run_is_not_lost(tmp_path: Path) -> None:
+    now = study_of({**USUAL, ("east", 4): []}, day=2)
+    now.runs.loc[now.runs["status"] == "failed", "status"] = "missing"
+    assert verdicts(against(now, study_of(USUAL), tmp_path))[2] == "not compared"
+
+
+def test_the_same_runs_are_no_second_sweep(tmp_path: Path) -> None:
+    rows = against(study_of(USUAL), study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["not compared"] * 3
+
+
+def test_another_recipe_is_compared_where_it_is_the_only_one(tmp_path: Path) -> None:
+    before = study_of(USUAL)
+    renamed = replace(
+        before,
+        comparison=before.comparison.assign(recipe="old"),
+        runs=before.runs.assign(recipe="old"),
+    )
+    rows = against(study_of(USUAL, day=2), renamed, tmp_path)
+    assert verdicts(rows) == ["same"] * 3
+    assert {(row["recipe"], row["reference_recipe"]) for row in rows} == {("weak", "old")}
+
+
+def test_versions_and_parameters_that_differ_are_named(tmp_path: Path) -> None:
+    before = study_of(USUAL, git_commit="a" * 40, tensorflow="2.20.0", kernel="6.1")
+    now = study_of(USUAL, day=2, git_commit="b" * 40, tensorflow="2.21.0", kernel="6.1")
+    reference = written(before, tmp_path / "before")
+    parameters = {
+        point: {**values, "precision": "mixed_bfloat16", "unknown_now": 1}
+        for point, values in reference.parameters.items()
+    }
+    found = two_sweeps.table(replace(now, reference=replace(reference, parameters=parameters)))
+    assert set(found["differs"]) == {
+        "precision: mixed_bfloat16, now float32; tensorflow: 2.20.0, now 2.21.0; "
+        "git_commit: aaaaaaaaaa, now bbbbbbbbbb"
+    }
+
+
+def test_without_a_reference_there_are_no_rows() -> None:
+    found = two_sweeps.table(study_of(USUAL))
+    assert found.empty and two_sweeps.as_text(found).cells.empty
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "tables/runs.csv"])
+def test_a_reference_without_its_files_is_one_error(name: str, tmp_path: Path) -> None:
+    written(study_of(USUAL), tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(ConfigError, match=f"compare_with: .*{name}"):
+        Reference.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("found", "is_refused"),
+    [
+        (["slower", "same"], True), (["lost", "faster"], True), (["not compared"], True),
+        (["faster", "same", "cannot be told", "not compared"], False), (["same"], False),
+    ],
+)  # fmt: skip
+def test_the_exit_status(found: list[str], is_refused: bool) -> None:
+    assert bool(regressions.refusal(pd.DataFrame({"verdict": found}))) is is_refused
+
+
+def test_the_table_to_read_names_each_point_and_what_differed(tmp_path: Path) -> None:
+    now = study_of({**USUAL, ("east", 1): around(60.0)}, day=2, tensorflow="2.21.0")
+    before = written(study_of(USUAL, tensorflow="2.20.0"), tmp_path / "before")
+    found = two_sweeps.table(replace(now, reference=before))
+    found.to_csv(tmp_path / "regressions.csv", index=False)
+    shown = two_sweeps.as_text(runs_table.read_table(tmp_path / "regressions.csv"))
+    assert shown.cells["verdict"].tolist() == ["slower", "same", "same"]
+    assert "differs" not in shown.cells and any("2.20.0, now 2.21.0" in n for n in shown.notes)
+    assert "1 slower" in shown.above and str(tmp_path / "before") in shown.above
+
+
+def test_pairs_drawn_from_two_real_sweeps_of_the_same_have_no_regression() -> None:
+    with (REPOSITORY / "docs/two-sweeps-study/runs.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["sweep"] in ("before", "again")]
+    points: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        point = (row["recipe"], row["nodes"])
+        points.setdefault(point, []).append(float(row["execution_time_s"]))
+    dice = random.Random(1)
+    alarms = 0
+    for _ in range(200):
+        drawn = np.array([dice.sample(times, 12) for times in points.values()])
+        changes = judge(drawn[:, :6], drawn[:, 6:], 0.05)
+        alarms += any(change.verdict == "slower" for change in changes)
+    assert len(points) == 4 and alarms <= 10
