@@ -141,7 +141,7 @@ def test_a_signal_while_no_rank_runs_leaves_its_cause(
 
     def work(attempt: Attempt) -> None:
         command = Command((sys.executable, "-c", "pass"), {}, attempt.scratch / "log", 0)
-        assert Supervisor([command], attempt.scratch, 60).run() is None
+        assert Supervisor([command], attempt.scratch, 60, 1).run() is None
         try:
             signal.raise_signal(number)
         finally:

@@ -108,7 +108,9 @@ class Attempt:
             except LaunchError as error:
                 return _not_started(error)
             print("$", " ".join(commands[0].argv), flush=True)
-            return supervisor.Supervisor(commands, self.scratch, stall_timeout_s).run()
+            return supervisor.Supervisor(
+                commands, self.scratch, stall_timeout_s, geometry.tasks
+            ).run()
 
     def fail(self, spec: JobSpec, cause: Cause) -> NoReturn:
         """Say the cause, leave failure.json with it, and end with exit status 1."""

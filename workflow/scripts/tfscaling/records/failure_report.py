@@ -16,10 +16,15 @@ Kind = Literal[
     "invalid",
     "launch_failed",
     "launcher_failed",
+    "node_failed",
+    "out_of_memory",
+    "preempted",
     "program_failed",
     "rank_died",
     "rank_failed",
+    "requeued",
     "stalled",
+    "time_limit",
 ]
 
 
