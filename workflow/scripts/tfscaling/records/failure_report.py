@@ -72,6 +72,14 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     cause: Cause
     parameters_hash: str = ""
+    wall_time_s: Annotated[
+        float | None, Meta(description="From the launcher's begin to this report, if known.")
+    ] = None
+
+
+def write(folder: Path, failure: FailureReport) -> None:
+    """Leave the failure in a job's folder, or in that of its attempt. Raises OSError."""
+    run_record.write_json(folder / run_record.FAILURE, failure)
 
 
 _DECODER = msgspec.json.Decoder(FailureReport)
