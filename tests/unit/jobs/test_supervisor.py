@@ -137,7 +137,7 @@ def test_all_are_ended_when_nothing_moves(tmp_path: Path) -> None:
     cause = Supervisor(ranks, tmp_path, 6.0, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank) == ("stalled", 1)
-    assert cause.message == "no rank made progress for 6 s"
+    assert cause.message == "no rank made progress for 6 s; rank 1 did not come to the rendezvous"
     assert of_this_test(tmp_path) == []
 
 
