@@ -5,6 +5,7 @@ A launcher whose node loses its power, or that is killed with its job, leaves no
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Callable
@@ -61,6 +62,7 @@ def report(folder: Path, spec: JobSpec, number: str, state: str) -> None:
         cause=Cause(kind=_KINDS.get(state, "launcher_failed"), message=text),
         parameters_hash=spec.parameters_hash,
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    for place in filter(None, (last, folder)):
-        failure_report.write(place, failure)
+    with contextlib.suppress(OSError):  # as when the disk is full; the console has said it
+        folder.mkdir(parents=True, exist_ok=True)
+        for place in filter(None, (last, folder)):
+            failure_report.write(place, failure)
