@@ -264,9 +264,9 @@ class Soak:
                 found.append(f"{key} was made again")
         for key in failures.keys() - records.keys():
             cause = json.loads(failures[key].read_text())["cause"]
-            if cause["kind"] != FAULTS.get(self.faults.get(key, "")):
-                if "No space left" not in json.dumps(cause):
-                    found.append(f"{key} ({self.faults.get(key)}) failed: {cause}")
+            is_injected = cause["kind"] == FAULTS.get(self.faults.get(key, ""))
+            if not is_injected and "No space left" not in json.dumps(cause):
+                found.append(f"{key} ({self.faults.get(key)}) failed: {cause}")
         for key, path in (failures | records).items():
             found += [f"{key}: {text}" for text in _overlapping(path.parent)]
         rows = Counter(
