@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from tfscaling.records import run_record
+from tfscaling.records import attempts, run_record
 
 Kind = Literal[
     "cancelled",
@@ -88,3 +88,25 @@ _DECODER = msgspec.json.Decoder(FailureReport)
 def read(folder: Path) -> FailureReport | None:
     """The failure that was left in a job's folder, or None. Raises RecordError."""
     return run_record.decoded(folder / run_record.FAILURE, _DECODER, 0)
+
+
+class FailedAttempts(NamedTuple):
+    """How many attempts at a job have failed, and how long they took together, as far as known."""
+
+    number: int
+    wall_time_s: float
+
+
+def failed_attempts(folder: Path) -> FailedAttempts:
+    """The attempts at the job of `folder` that left a failure; a broken report counts no time."""
+    number, wall_time_s = 0, 0.0
+    for attempt in attempts.numbers(folder):
+        try:
+            failure = read(attempts.path(folder, attempt))
+        except run_record.RecordError:
+            failure = None
+            number += 1
+        if failure is not None:
+            number += 1
+            wall_time_s += failure.wall_time_s or 0.0
+    return FailedAttempts(number, wall_time_s)

@@ -91,13 +91,21 @@ class BenchmarkRow(msgspec.Struct, frozen=True, kw_only=True):
 COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PointRow.__struct_fields__)))
 
 
+class FailedSum(NamedTuple):
+    """Attempts that failed so far; `cost_usd` is None if one has no price."""
+
+    attempts: int = 0
+    node_hours: float = 0.0
+    cost_usd: float | None = 0.0
+
+
 @dataclass(frozen=True)
 class Plan:
     """`rows`: the runs still to do, extra repeats included, and the excluded points.
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
     `benchmarks` still to do are no rows of the plan. `stale` runs of other code or data are made
-    again only with `rerun: stale`.
+    again only with `rerun: stale`. `failed` attempts at any of them are paid for.
     """
 
     rows: list[PlanRow]
@@ -105,6 +113,7 @@ class Plan:
     elsewhere: int
     benchmarks: list[BenchmarkRow] = field(default_factory=list)
     stale: int = 0
+    failed: FailedSum = field(default_factory=FailedSum)
 
     @property
     def runs(self) -> list[PlanRow]:
@@ -167,7 +176,21 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         config.rerun == "stale",
     )
     elsewhere = len(planned.runs) - len(selected)
-    return Plan(rows, finished, elsewhere, _benchmarks(config, benchmarks), kept)
+    failed = _failed(table)
+    return Plan(rows, finished, elsewhere, _benchmarks(config, benchmarks), kept, failed)
+
+
+def _failed(runs: pd.DataFrame) -> FailedSum:
+    """The sums over the failed attempts of a table of runs."""
+    failed = runs[runs["failed_attempts"] > 0]
+    if failed.empty:
+        return FailedSum()
+    usd = failed["failed_cost_usd"]
+    return FailedSum(
+        int(failed["failed_attempts"].sum()),
+        float((failed["failed_time_s"] * failed["nodes"]).sum()) / 3600.0,
+        float(usd.sum()) if usd.notna().all() else None,
+    )
 
 
 def _benchmarks(config: Config, benchmarks: Iterable[PlannedBenchmark]) -> list[BenchmarkRow]:
