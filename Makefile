@@ -13,7 +13,7 @@ LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 .DEFAULT_GOAL := help
 # programs that tests run in environments of their own
 TOOLS = aws-parallelcluster cfn-lint snakedeploy
-.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench simulate examples cluster-up cluster-down lock
+.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench simulate soak outage examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -115,6 +115,15 @@ bench: setup ## CPU time of the workflow itself
 
 simulate: setup ## a search that stops: how often it is wrong, and what it costs
 	python benchmarks/race.py
+
+# RUNS and SEED: how many, and what happens when
+soak: setup ## 200 short runs on a virtual cluster while faults happen; half an hour
+	provision/virtual/install
+	SOAK_RUNS=$(or $(RUNS),200) SOAK_SEED=$(or $(SEED),17) pytest -s tests/slurm/test_soak_on_slurm.py
+
+outage: setup ## a sweep while Slurm's controller is away for ten minutes
+	provision/virtual/install --accounting
+	CONTROLLER_AWAY_S=600 pytest tests/slurm/test_accounting_on_slurm.py -k controller
 
 # every example, on this machine and on a virtual Slurm cluster
 examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half an hour
