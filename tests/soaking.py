@@ -73,6 +73,10 @@ FAULTS: dict[str, str | None] = {
 }
 #: What is done to the cluster or the driver.
 DISTURBANCES = ("SIGKILL", "SIGHUP", "SIGINT", "controller", "preempt")
+#: As often snakemake is started at most: a soak that needs more does not end.
+STARTS_MAX = 40
+#: Takes a minute and more until Slurm sees it: only in soaks of so many runs.
+LIMIT_RUNS_MIN = 100
 FULL_S, AWAY_S, RESULTS_MB = 3.0, 8.0, 64
 _PREEMPTION = """
 PreemptType=preempt/partition_prio
@@ -122,7 +126,9 @@ class Soak:
         """The grid, the program and the plan of faults."""
         dice, folder = random.Random(self.seed), self.project.folder
         pairs = max(1, self.number // 10)
-        shape = {"cpu-1": self.number - pairs - 1, "cpu-2": pairs, "short-1": 1}
+        limited = int(self.number >= LIMIT_RUNS_MIN)
+        shape = {"cpu-1": self.number - pairs - limited, "cpu-2": pairs}
+        shape |= {"short-1": limited} if limited else {}
         keys = [f"{point}-{k}" for point, many in shape.items() for k in range(1, many + 1)]
         self.planned = set(keys)
         for key in keys:
@@ -164,9 +170,10 @@ class Soak:
         disturber = threading.Thread(target=self._disturb, daemon=True)
         disturber.start()
         try:
-            while self.starts < 4 + len(self._to_come) + len(self.disturbed):
+            while self.starts < STARTS_MAX:
                 self.starts += 1
-                self._snakemake("--unlock")
+                if list(self.project.folder.glob(".snakemake/locks/*")):
+                    self._snakemake("--unlock")
                 self._snakemake("--slurm-init-seconds-before-status-checks", "3")
                 if not self._to_come and not self.missing():
                     break
@@ -205,12 +212,23 @@ class Soak:
                 fault, _, host = asked.name.partition("-")
                 asked.unlink()
                 self._happen(fault, host)
+            self._start_requeued()
             if self._to_come and len(self.seen) >= self._to_come[0][0]:
                 name = self._to_come[0][1]
                 if self._disturbance(name):
                     self.disturbed.append(name)
                     self._to_come.pop(0)
             time.sleep(0.5)
+
+    def _start_requeued(self) -> None:
+        """Slurm lets a job that it has requeued wait for two minutes, which shows nothing more."""
+        words = ("--noheader", "--states=PENDING", "--format=%i %r")
+        with contextlib.suppress(subprocess.CalledProcessError):  # the controller is away
+            for line in self.cluster.run("squeue", *words).splitlines():
+                if line.endswith(" BeginTime"):
+                    self.cluster.run(
+                        "scontrol", "update", f"JobId={line.split()[0]}", "StartTime=now"
+                    )
 
     def _happen(self, fault: str, host: str) -> None:
         if fault == "full":
