@@ -119,7 +119,7 @@ simulate: setup ## a search that stops: how often it is wrong, and what it costs
 # RUNS and SEED: how many, and what happens when
 soak: setup ## 200 short runs on a virtual cluster while faults happen; half an hour
 	provision/virtual/install
-	SOAK_RUNS=$(or $(RUNS),200) SOAK_SEED=$(or $(SEED),17) pytest -s tests/slurm/test_soak_on_slurm.py
+	SOAK_RUNS=$(or $(RUNS),200) SOAK_SEED=$(or $(SEED),17) pytest -s tests/soak
 
 outage: setup ## a sweep while Slurm's controller is away for ten minutes
 	provision/virtual/install --accounting

@@ -118,8 +118,8 @@ class Soak:
     faults: dict[str, str] = field(default_factory=dict)
     disturbed: list[str] = field(default_factory=list)
     starts: int = 0
-    #: Record → its time when it was first seen.
-    seen: dict[Path, int] = field(default_factory=dict)
+    #: Record → its text when it was first seen.
+    seen: dict[Path, str] = field(default_factory=dict)
     _over: bool = False
 
     def prepare(self) -> None:
@@ -207,7 +207,7 @@ class Soak:
         while not self._over:
             for path in self._of("run.json").values():
                 with contextlib.suppress(FileNotFoundError):
-                    self.seen.setdefault(path, path.stat().st_mtime_ns)
+                    self.seen.setdefault(path, path.read_text())
             for asked in (self.project.folder / "asked").iterdir():
                 fault, _, host = asked.name.partition("-")
                 asked.unlink()
@@ -272,13 +272,14 @@ class Soak:
         records, failures = self._of("run.json"), self._of("failure.json")
         found = [f"{key} is missing" for key in sorted(self.missing())]
         for key, path in records.items():
-            record = json.loads(path.read_text())
+            text = path.read_text()
+            record = json.loads(text)
             got = (record["metrics"]["loss"], record["metrics"]["accuracy"])
             if got != numbers(record["parameters"]["seed"]):
                 found.append(f"{key} has the numbers {got}")
             if FAULTS.get(self.faults.get(key, "")) == "program_failed":
                 found.append(f"{key} is valid, and should have failed")
-            if path.stat().st_mtime_ns != self.seen.get(path, path.stat().st_mtime_ns):
+            if text != self.seen.get(path, text):
                 found.append(f"{key} was made again")
         for key in failures.keys() - records.keys():
             cause = json.loads(failures[key].read_text())["cause"]
