@@ -64,8 +64,7 @@ class Supervisor:
             self._end_all()
             for number, handler in previous.items():
                 signal.signal(number, handler)
-        if self._signal is not None and (cause is None or cause.kind == "rank_died"):
-            # it may have reached the ranks first
+        if self._signal is not None and _may_be_of_a_signal(cause):  # the ranks get it, too
             return failures.ended_by_slurm(self._slurms_log) or cancelled(self._signal)
         return cause
 
@@ -135,6 +134,10 @@ class Supervisor:
     def _slurms_log(self) -> Path | None:
         """The log of srun, if it has started the ranks."""
         return self.commands[0].log if self.commands[0].rank is None else None
+
+
+def _may_be_of_a_signal(cause: Cause | None) -> bool:
+    return cause is None or cause.kind == "rank_died" or cause.error == "killed by SIGTERM"
 
 
 def cancelled(number: int) -> Cause:
