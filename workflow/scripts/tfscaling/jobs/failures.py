@@ -110,14 +110,16 @@ def _words(failed: Event) -> str:
     return f"{failed['error']}: {failed['message']}"
 
 
-def stalled(folder: Path, message: str, silent: int | None, ranks: int) -> Cause:
+def stalled(
+    folder: Path, message: str, silent: int | None = None, ranks: int | None = None
+) -> Cause:
     """The cause when ranks hang: the silent rank, or else the one whose last event is the oldest.
 
     Parameter servers and workers that a coordinator drives have no events of their own to be late.
-    Of the `ranks` those that did not start, or did not meet the others, are named.
+    If there are to be `ranks`, those that did not start or did not meet the others are named.
     """
     seen = rank_events(folder)
-    if silent is None and seen and (missing := _missing(seen, ranks)):
+    if ranks is not None and silent is None and seen and (missing := _missing(seen, ranks)):
         rank, text = missing
         return _details(folder, "stalled", rank, {}, f"{message}; {text}", seen)
     if silent is not None:
