@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from builders import manifest_of, valid_config, write_failure
+from tfscaling.race.terms import TRIES_MAX
 from tfscaling.records.failure_report import Cause, Kind
-from tfscaling.sweep.lasting_failures import NoRetries, lasts
+from tfscaling.records.run_record import FAILURE
+from tfscaling.sweep.lasting_failures import NoRetries, is_given_up, lasts
 
 RUN, OTHER = manifest_of(valid_config()).runs
 
@@ -82,3 +86,27 @@ def test_a_crash_of_a_program_lasts_and_a_lost_connection_does_not(
     error: str, message: str, last: bool
 ) -> None:
     assert lasts(Cause(kind="program_failed", message=message, error=error)) is last
+
+
+@pytest.mark.parametrize(
+    ("causes", "parameters_hash", "is_out"),
+    [
+        (["rank_died"] * TRIES_MAX, RUN.spec.parameters_hash, True),
+        (["rank_died"] * (TRIES_MAX - 1) + ["cancelled"], RUN.spec.parameters_hash, False),
+        (["rank_died"] * TRIES_MAX, "0" * 16, False),
+    ],
+)
+def test_a_run_is_given_up_after_so_many_failures_of_its_own(
+    tmp_path: Path, causes: list[str], parameters_hash: str, is_out: bool
+) -> None:
+    folder = tmp_path / RUN.spec.path
+    for number, kind in enumerate(causes, 1):
+        write_failure(tmp_path, RUN, kind=kind)
+        report = json.loads((folder / FAILURE).read_text())
+        report["parameters_hash"] = parameters_hash
+        (folder / FAILURE).write_text(json.dumps(report))
+        (folder / f"attempt={number}").mkdir()
+        shutil.copy(folder / FAILURE, folder / f"attempt={number}")
+    assert is_given_up(RUN, tmp_path) == is_out
+    (folder / "run.json").touch()
+    assert not is_given_up(RUN, tmp_path)

@@ -90,14 +90,14 @@ def read(folder: Path) -> FailureReport | None:
     return run_record.decoded(folder / run_record.FAILURE, _DECODER, 0)
 
 
-class FailedAttempts(NamedTuple):
+class LostAttempts(NamedTuple):
     """How many attempts at a job have failed, and how long they took together, as far as known."""
 
     number: int
     wall_time_s: float
 
 
-def failed_attempts(folder: Path) -> FailedAttempts:
+def lost_attempts(folder: Path) -> LostAttempts:
     """The attempts at the job of `folder` that left a failure; a broken report counts no time."""
     number, wall_time_s = 0, 0.0
     for attempt in attempts.numbers(folder):
@@ -109,4 +109,17 @@ def failed_attempts(folder: Path) -> FailedAttempts:
         if failure is not None:
             number += 1
             wall_time_s += failure.wall_time_s or 0.0
-    return FailedAttempts(number, wall_time_s)
+    return LostAttempts(number, wall_time_s)
+
+
+def failed_attempts(folder: Path, parameters_hash: str) -> int:
+    """How many attempts at the job with these parameters failed; cancelled ones are no failures."""
+    count = 0
+    for attempt in folder.glob("attempt=*"):
+        try:
+            report = read(attempt)
+        except run_record.RecordError:
+            continue
+        if report is not None and report.parameters_hash == parameters_hash:
+            count += report.cause.kind != "cancelled"
+    return count

@@ -114,6 +114,15 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """CPUs of one rank: the node's, shared evenly by its tasks."""
         return self.measured.cpus_per_node // self.geometry.tasks_per_node_max
 
+    def threads(self, cpus: int) -> int:
+        """Threads of one operation on a rank that may run on so many CPUs.
+
+        Ranks on one machine share its CPUs: threads that wait for one keep all ranks waiting.
+        """
+        if self.measured.launcher != "local":
+            return self.cpus_per_task
+        return min(self.cpus_per_task, max(1, cpus // self.geometry.tasks))
+
     @property
     def by_mpi(self) -> bool:
         """Whether the ranks are those of an MPI job."""

@@ -11,8 +11,10 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from tfscaling.race.terms import TRIES_MAX
 from tfscaling.records import failure_report, run_record
 from tfscaling.records.failure_report import Cause, Kind
+from tfscaling.study.manifest import PlannedRun
 from tfscaling.sweep.sweep_jobs import Job
 
 #: Causes of these kinds last: the run was given something else than it asks for, or too little.
@@ -83,3 +85,11 @@ def _is_a_crash(cause: Cause) -> bool:
     if error.startswith("killed by"):
         return any(name in error for name in _CRASHES)
     return error not in _MAY_PASS and not _LOST_CONNECTION.search(cause.message)
+
+
+def is_given_up(run: PlannedRun, runs_dir: Path) -> bool:
+    """Whether the run of a search failed so often that its point leaves instead."""
+    folder = runs_dir / run.spec.path
+    if (folder / run_record.RECORD).exists() or not (folder / run_record.FAILURE).exists():
+        return False
+    return failure_report.failed_attempts(folder, run.spec.parameters_hash) >= TRIES_MAX

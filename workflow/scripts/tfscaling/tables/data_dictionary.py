@@ -65,11 +65,20 @@ _OF_RUN: dict[str, Column] = {
         f"Start of the launcher to all ranks ended and checked; {_NO_RECORD}.", "s", NUMBER
     ),
     "attempt": Column(f"Which attempt at the run succeeded; {_NO_RECORD}.", "", COUNT),
-    "failed_attempts": Column("Attempts at the run that failed.", "", {**WHOLE, "minimum": 0}),
-    "failed_time_s": Column(
+    "failed_attempts": Column(
+        "Attempts at a failed run that failed, none that was cancelled; null of other runs.",
+        "",
+        _COUNT_OR_NONE,
+    ),
+    "lost_attempts": Column(
+        "Attempts at the run that failed, whatever their parameters were.",
+        "",
+        {**WHOLE, "minimum": 0},
+    ),
+    "lost_time_s": Column(
         "Their wall time together; that of a launcher that was killed is not known.", "s", NUMBER
     ),
-    "failed_cost_usd": Column("What they cost; null without a price.", "US dollars", NUMBER),
+    "lost_cost_usd": Column("What they cost; null without a price.", "US dollars", NUMBER),
     "warnings": Column(
         'What a reader of the numbers has to know, separated by "; "; mostly empty.', "", TEXT
     ),

@@ -74,8 +74,9 @@ RUN_COLUMNS = (
     "wall_time_s",
     "attempt",
     "failed_attempts",
-    "failed_time_s",
-    "failed_cost_usd",
+    "lost_attempts",
+    "lost_time_s",
+    "lost_cost_usd",
     "warnings",
     *environments.COLUMNS,
     "parameters_hash",
@@ -138,7 +139,7 @@ def run_tables(
             row, of_run = {**kept, "status": RunState.STALE, "reason": reason}, ()
         if run.extra_repeat and row["status"] == RunState.MISSING:
             continue  # a repeat that its point did not need, or not yet
-        runs.append(row | _failed_attempts(run, row, runs_dir))
+        runs.append(row | _lost_attempts(run, row, runs_dir))
         whose = (*run.spec.axes.values(), row["status"])
         epochs += [(*whose, *_of_epoch(epoch, own_metrics)) for epoch in of_run]
     for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
@@ -151,17 +152,17 @@ def run_tables(
     )
 
 
-def _failed_attempts(run: PlannedRun, row: Row, runs_dir: Path) -> Row:
+def _lost_attempts(run: PlannedRun, row: Row, runs_dir: Path) -> Row:
     """What the attempts at a run cost that failed, of whatever parameters they were."""
     never = row["status"] == RunState.MISSING or row.get("attempt") == 1
-    failed = failure_report.FailedAttempts(0, 0.0)
+    failed = failure_report.LostAttempts(0, 0.0)
     if not never:
-        failed = failure_report.failed_attempts(runs_dir / run.spec.path)
+        failed = failure_report.lost_attempts(runs_dir / run.spec.path)
     cost = costs.run_cost_usd(run.usd_per_node_hour, run.spec.point.nodes, failed.wall_time_s)
     return {
-        "failed_attempts": failed.number,
-        "failed_time_s": failed.wall_time_s,
-        "failed_cost_usd": cost,
+        "lost_attempts": failed.number,
+        "lost_time_s": failed.wall_time_s,
+        "lost_cost_usd": cost,
     }
 
 
@@ -204,6 +205,10 @@ def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -
     except run_record.RecordError:
         record = None
     if record is None:
+        if why.status == RunState.FAILED:
+            row["failed_attempts"] = failure_report.failed_attempts(
+                path.parent, run.spec.parameters_hash
+            )
         return _Run(row | why._asdict())
     attempts = f"to replace attempt {record.attempt}, kept as {kept.name}: {why.reason}"
     of_other = staleness.other_parameters(run.spec, record)
