@@ -13,7 +13,7 @@ LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 .DEFAULT_GOAL := help
 # programs that tests run in environments of their own
 TOOLS = aws-parallelcluster cfn-lint snakedeploy
-.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce simulate fuzz examples cluster-up cluster-down lock
+.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce simulate fuzz soak outage examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -119,6 +119,15 @@ all-reduce: setup ## MPI beside gRPC on this machine: all-reduces by size, steps
 simulate: setup ## how often a search, and sweep against sweep, are wrong
 	python benchmarks/race.py
 	python benchmarks/regressions.py
+
+# RUNS and SEED: how many, and what happens when
+soak: setup ## 200 short runs on a virtual cluster while faults happen; half an hour
+	provision/virtual/install
+	SOAK_RUNS=$(or $(RUNS),200) SOAK_SEED=$(or $(SEED),17) pytest -s tests/soak
+
+outage: setup ## a sweep while Slurm's controller is away for ten minutes
+	provision/virtual/install --accounting
+	CONTROLLER_AWAY_S=600 pytest tests/slurm/test_accounting_on_slurm.py -k controller
 
 # the same tests with 70 cases each are part of `make test`; 2 minutes
 fuzz: setup ## 6,000 cases of bad input: keys of every type, damaged files

@@ -19,6 +19,8 @@ from tfscaling.sweep import slurm_limits, slurm_status
 from virtual_cluster import Cluster, start
 
 BOOT_S = 5
+#: So much longer is the controller away than a look at the jobs takes; `make outage`: ten minutes.
+AWAY_S = float(os.environ.get("CONTROLLER_AWAY_S", "0"))
 PLATFORM = {"launcher": "srun", "partition": "cpu", "nodes_max": 2, "cpus_per_node": 2}
 #: Models whose jobs do more than training: one cancels itself, one stops Slurm's controller.
 _MODELS = """
@@ -122,6 +124,7 @@ def test_a_sweep_outlives_a_controller_that_is_away(
         wait_for(lambda: pings.exists() and len(pings.read_text()) > 2, "a submission that waits")
         cloud.tool("start-node", "controller")
         wait_for(lambda: "Slurm does not answer" in log_of(project), "a look without an answer")
+        time.sleep(AWAY_S)
         cloud.tool("start-node", "controller")
 
     helper = threading.Thread(target=bring_back, daemon=True)

@@ -38,7 +38,7 @@ def specified(path: Path) -> None:
 class Launch:
     """A job whose script starts train.py and goes on after it, as in an interactive allocation."""
 
-    def __init__(self, project: Project, cluster: Cluster, *arguments: str) -> None:
+    def __init__(self, project: Project, cluster: Cluster) -> None:
         self.cluster, self.folder = cluster, project.folder / "run"
         launch = str(REPOSITORY / "workflow/scripts/train.py")
         dataset = project.folder / "results/datasets/mnist.npz"
@@ -46,7 +46,6 @@ class Launch:
         specified(specification)
         words = [sys.executable, launch, "--spec", str(specification)]
         words += ["--dataset-file", str(dataset), "--record", str(self.folder / "run.json")]
-        words += arguments
         script = f"{shlex.join(words)} & echo $! >{project.folder}/pid; wait; sleep 600"
         shape = (f"--nodes={NODES}", f"--ntasks={NODES}", "--ntasks-per-node=1")
         options = (*shape, "--cpus-per-task=2", "--partition=cpu", "--parsable")
@@ -68,12 +67,12 @@ class Launch:
 
 
 @pytest.fixture
-def launched(project: Project, cluster: Cluster) -> Iterator[Callable[..., Launch]]:
+def launched(project: Project, cluster: Cluster) -> Iterator[Callable[[], Launch]]:
     """Starts a launch; its job is cancelled afterwards."""
     started: list[Launch] = []
 
-    def start(*arguments: str) -> Launch:
-        started.append(Launch(project, cluster, *arguments))
+    def start() -> Launch:
+        started.append(Launch(project, cluster))
         return started[-1]
 
     yield start
@@ -88,7 +87,7 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 900.0)
         time.sleep(0.5)
 
 
-def test_ranks_end_with_a_launcher_that_is_killed(launched: Callable[..., Launch]) -> None:
+def test_ranks_end_with_a_launcher_that_is_killed(launched: Callable[[], Launch]) -> None:
     launch = launched()
     launch.signal("KILL", launch.ranks[0]["host"], launch.pid)
     wait_for(launch.is_idle, "the nodes to be free")
@@ -96,8 +95,8 @@ def test_ranks_end_with_a_launcher_that_is_killed(launched: Callable[..., Launch
     assert launch.cluster.run("squeue", "--noheader", f"--jobs={launch.job}").strip()
 
 
-def test_a_stopped_rank_is_found_and_named(launched: Callable[..., Launch]) -> None:
-    launch = launched("--stall-timeout-s", "20")
+def test_a_stopped_rank_is_found_and_named(launched: Callable[[], Launch]) -> None:
+    launch = launched()  # with the limits that runs have by default
     launch.signal("STOP", launch.ranks[1]["host"], str(launch.ranks[1]["pid"]))
     failure = launch.folder / "failure.json"
     wait_for(failure.exists, "the failure's report")

@@ -141,7 +141,7 @@ def test_a_signal_while_no_rank_runs_leaves_its_cause(
 
     def work(attempt: Attempt) -> None:
         command = Command((sys.executable, "-c", "pass"), {}, attempt.scratch / "log", 0)
-        assert Supervisor([command], attempt.scratch, 60).run() is None
+        assert Supervisor([command], attempt.scratch, 60, 1).run() is None
         try:
             signal.raise_signal(number)
         finally:
@@ -248,7 +248,9 @@ def test_a_failure_is_left_and_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit, match="1"):
         attempt.fail(spec, cause)
     for folder in (tmp_path, attempt.scratch):
-        assert failure_report.read(folder) == FailureReport(
+        found = failure_report.read(folder)
+        assert found is not None and found.wall_time_s is not None and found.wall_time_s >= 0
+        assert msgspec.structs.replace(found, wall_time_s=None) == FailureReport(
             axes=spec.axes, cause=cause, attempt=1, parameters_hash=spec.parameters_hash
         )
     assert "FAILED: rank_failed: no memory\n    the last" in capsys.readouterr().err

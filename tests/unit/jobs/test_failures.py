@@ -275,3 +275,56 @@ def test_bytes_in_a_log_that_are_no_text_do_not_hide_the_cause(tmp_path: Path) -
 )
 def test_exit_codes_in_words(code: int | None, text: str) -> None:
     assert failures.exit_text(code) == text
+
+
+@pytest.mark.parametrize(
+    ("due", "kind"),
+    [
+        (" DUE TO TIME LIMIT", "time_limit"),
+        (" DUE TO PREEMPTION", "preempted"),
+        (" DUE TO JOB REQUEUE", "requeued"),
+        (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "node_failed"),
+        ("", None),
+    ],
+)
+def test_slurms_reason_is_told_from_a_users_scancel(
+    due: str, kind: str | None, tmp_path: Path
+) -> None:
+    log = tmp_path / "srun.log"
+    assert failures.ended_by_slurm(log) is None
+    when = "2026-11-22T19:36:54"
+    line = f"slurmstepd-n2: error: *** STEP 7.0 ON n2 CANCELLED AT {when}{due} ***"
+    log.write_text(f"srun: forcing job termination\n{line}\nsrun: error: n2: task 1: Killed\n")
+    cause = failures.ended_by_slurm(log)
+    assert (None if cause is None else cause.kind) == kind
+
+
+def test_a_node_that_failed_is_named_with_its_first_rank(tmp_path: Path) -> None:
+    for rank, host in enumerate(["n1", "n2", "n2"]):
+        write_events(tmp_path, rank, [{"time_s": 1.0, "event": "start", "host": host}])
+    log = tmp_path / "srun.log"
+    log.write_text("srun: error: Node failure on n2\nsrun: Job step aborted\n")
+    cause = failures.ended_by_slurm(log)
+    assert cause is not None
+    named = failures.with_rank_of_host(cause, tmp_path)
+    assert (named.kind, named.rank, named.host) == ("node_failed", 1, "n2")
+
+
+@pytest.mark.parametrize(
+    ("reached", "rank", "said"),
+    [
+        ([["imported"], ["imported"]], 2, "rank 2 did not start"),
+        ([["imported"], [], ["imported"]], 1, "rank 1 did not come to the rendezvous"),
+        ([["imported"]] * 3, 0, "ranks 0, 1, 2 did not find the others in the rendezvous"),
+        ([["imported", "rendezvous", "built"]] * 3, 0, ""),
+    ],
+)
+def test_ranks_that_a_rendezvous_lacks_are_named(
+    reached: list[list[str]], rank: int, said: str, tmp_path: Path
+) -> None:
+    for number, names in enumerate(reached):
+        lines = [{"time_s": float(at), "event": n} for at, n in enumerate(["start", *names])]
+        write_events(tmp_path, number, lines)
+    cause = failures.stalled(tmp_path, "no rank made progress for 50 s", None, 3)
+    assert (cause.kind, cause.rank) == ("stalled", rank)
+    assert cause.message == "; ".join(filter(None, ["no rank made progress for 50 s", said]))

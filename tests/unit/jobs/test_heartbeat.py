@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from builders import SCRIPTS
 from tfscaling.jobs import heartbeat
-from tfscaling.jobs.heartbeat import Beat, Stall, Watch
+from tfscaling.jobs.heartbeat import Beat, Doing, Stall, Watch
 
 TIMEOUT_S = 60.0
 #: What a rank uses in a heartbeat's interval: nearly nothing, and one CPU.
@@ -22,11 +22,14 @@ IDLE_S, BUSY_S = 0.001, heartbeat.INTERVAL_S
 class Run:
     """Ranks by the watch of a launcher, second by second; each beats, works or has events."""
 
-    def __init__(self, ranks: int = 2) -> None:
+    def __init__(
+        self, ranks: int = 2, doing: Doing = Doing.OTHERS_CODE, timeout_s: float = TIMEOUT_S
+    ) -> None:
         self.now_s, self.progress = 1000.0, 0
-        self.watch = Watch(TIMEOUT_S, self.now_s)
+        self.watch = Watch(timeout_s, self.now_s, ranks)
         self.beats = {rank: Beat(1, 3.0, 1_000_000) for rank in range(ranks)}
-        self.ended: set[int] = set()
+        self.doing = dict.fromkeys(range(ranks), doing)
+        self.blocked: set[int] = set()
 
     def go(
         self,
@@ -39,12 +42,14 @@ class Run:
         for _ in range(int(seconds / heartbeat.INTERVAL_S)):
             for rank, used_s in (cpu_s or {}).items():
                 beat = self.beats[rank]
-                self.beats[rank] = Beat(beat.number + 1, beat.cpu_s + used_s, beat.io_bytes + io)
+                self.beats[rank] = Beat(
+                    beat.number + 1, beat.cpu_s + used_s, beat.io_bytes + io, rank in self.blocked
+                )
             self.progress += events
             for _ in range(int(heartbeat.INTERVAL_S)):
                 self.now_s += 1
                 self.watch.see(self.now_s, self.progress, self.beats)
-                if found := self.watch.stall(lambda: set(self.ended)):
+                if found := self.watch.stall(lambda: self.doing):
                     return found
         return None
 
@@ -87,7 +92,7 @@ def test_a_rank_that_stops_beating_is_named_though_another_works() -> None:
     run = Run()
     assert run.go(TIMEOUT_S, {0: BUSY_S, 1: BUSY_S}, events=True) is None
     found = run.go(3 * TIMEOUT_S, {0: BUSY_S}, events=True)
-    assert found == Stall("rank 1 gave no sign of life for 60 s", 1)
+    assert found == Stall(f"rank 1 gave no sign of life for {heartbeat.SILENT_S:g} s", 1)
 
 
 def test_a_rank_that_stops_beating_is_named_when_all_others_wait_for_it() -> None:
@@ -99,10 +104,46 @@ def test_a_rank_that_stops_beating_is_named_when_all_others_wait_for_it() -> Non
 
 def test_a_rank_that_has_ended_need_not_beat() -> None:
     run = Run()
-    run.ended = {1}
+    run.doing[1] = Doing.ENDED
     assert run.go(5 * TIMEOUT_S, {0: BUSY_S}) is None
     found = run.go(3 * TIMEOUT_S, {0: IDLE_S})
     assert found is not None and found.rank is None
+
+
+def test_by_default_a_rank_that_hangs_is_found_within_a_minute() -> None:
+    """Silent, or all wait for one another; the platform's limit is for code of others."""
+    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    run.go(300, {0: BUSY_S, 1: BUSY_S})
+    found = run.go(60, {0: BUSY_S})
+    assert found is not None and found.rank == 1
+    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    run.go(300, {0: BUSY_S, 1: BUSY_S})
+    assert run.go(60, {0: IDLE_S, 1: IDLE_S}) is not None
+
+
+@pytest.mark.parametrize("doing", [Doing.STARTING, Doing.OTHERS_CODE])
+def test_code_of_others_may_wait_until_the_platforms_limit(doing: Doing) -> None:
+    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    run.doing[1] = doing
+    assert run.go(590, {0: IDLE_S, 1: IDLE_S}) is None
+    assert run.go(30, {0: IDLE_S, 1: IDLE_S}) is not None
+
+
+def test_so_may_an_import_that_stops_the_heart_and_a_rank_that_has_not_started() -> None:
+    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    run.doing[1] = Doing.STARTING
+    run.go(10, {0: BUSY_S, 1: BUSY_S})
+    assert run.go(580, {0: BUSY_S}) is None
+    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    del run.doing[1], run.beats[1]
+    assert run.go(590, {0: IDLE_S}) is None
+
+
+def test_a_rank_that_waits_for_its_disk_is_not_taken_for_hung() -> None:
+    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    run.blocked = {1}
+    assert run.go(590, {0: IDLE_S, 1: IDLE_S}) is None
+    assert run.go(30, {0: IDLE_S, 1: IDLE_S}) is not None
 
 
 def test_a_rank_that_was_silent_when_others_complained_is_known() -> None:

@@ -65,7 +65,7 @@ def test_all_ranks_ending_well_is_a_success_and_their_words_are_in_their_logs(
     tmp_path: Path,
 ) -> None:
     ranks = [python_rank(tmp_path, n, f"print('I am {n}'); say('end')") for n in range(3)]
-    assert Supervisor(ranks, tmp_path, 60).run() is None
+    assert Supervisor(ranks, tmp_path, 60, len(ranks)).run() is None
     assert [(tmp_path / f"rank-{n}.log").read_text() for n in range(3)] == [
         f"I am {n}\n" for n in range(3)
     ]
@@ -78,7 +78,7 @@ def test_environment_of_a_command_is_added_to_the_launchers_own(
     code = "print(os.environ['FROM_LAUNCHER'], os.environ['OF_RANK'])"
     plain = python_rank(tmp_path, 0, code)
     command = Command(plain.argv, {"OF_RANK": "b"}, plain.log, 0)
-    assert Supervisor([command], tmp_path, 60).run() is None
+    assert Supervisor([command], tmp_path, 60, 1).run() is None
     assert plain.log.read_text() == "a b\n"
 
 
@@ -90,7 +90,7 @@ def test_one_rank_exiting_with_an_error_ends_all_and_is_named(tmp_path: Path) ->
         ),
         python_rank(tmp_path, 2, SLEEP),
     ]
-    cause = Supervisor(ranks, tmp_path, 60).run()
+    cause = Supervisor(ranks, tmp_path, 60, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank, cause.host) == ("rank_died", 1, "h1")
     assert (cause.exit_code, cause.message) == (3, "exit code 3")
@@ -101,7 +101,7 @@ def test_one_rank_exiting_with_an_error_ends_all_and_is_named(tmp_path: Path) ->
 def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
     die = "say('start'); say('imported'); os.kill(os.getpid(), signal.SIGKILL)"
     ranks = [python_rank(tmp_path, 0, SLEEP), python_rank(tmp_path, 1, die)]
-    cause = Supervisor(ranks, tmp_path, 60).run()
+    cause = Supervisor(ranks, tmp_path, 60, len(ranks)).run()
     assert cause is not None
     assert (cause.rank, cause.message) == (1, "killed by SIGKILL")
     assert (cause.exit_code, cause.reached) == (-9, "imported")
@@ -115,7 +115,7 @@ def test_a_rank_that_complains_about_a_dead_peer_is_not_the_cause(tmp_path: Path
         "say('failed', error='UnavailableError', message='Socket closed'); sys.exit(1)"
     )
     ranks = [python_rank(tmp_path, 0, peer), python_rank(tmp_path, 1, victim)]
-    cause = Supervisor(ranks, tmp_path, 60).run()
+    cause = Supervisor(ranks, tmp_path, 60, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank, cause.message) == ("rank_died", 1, "killed by SIGKILL")
 
@@ -123,7 +123,7 @@ def test_a_rank_that_complains_about_a_dead_peer_is_not_the_cause(tmp_path: Path
 def test_a_rank_that_raises_is_quoted(tmp_path: Path) -> None:
     code = "say('start'); say('failed', error='ValueError', message='too few'); sys.exit(1)"
     ranks = [python_rank(tmp_path, 0, SLEEP), python_rank(tmp_path, 1, code)]
-    cause = Supervisor(ranks, tmp_path, 60).run()
+    cause = Supervisor(ranks, tmp_path, 60, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank) == ("rank_failed", 1)
     assert cause.message == "ValueError: too few"
@@ -134,16 +134,16 @@ def test_all_are_ended_when_nothing_moves(tmp_path: Path) -> None:
         python_rank(tmp_path, 0, "say('start'); time.sleep(3); say('imported'); time.sleep(600)"),
         python_rank(tmp_path, 1, SLEEP),
     ]
-    cause = Supervisor(ranks, tmp_path, 6.0).run()
+    cause = Supervisor(ranks, tmp_path, 6.0, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank) == ("stalled", 1)
-    assert cause.message == "no rank made progress for 6 s"
+    assert cause.message == "no rank made progress for 6 s; rank 1 did not come to the rendezvous"
     assert of_this_test(tmp_path) == []
 
 
 def test_ranks_that_move_are_not_called_stalled(tmp_path: Path) -> None:
     code = "for step in range(32): say('progress', step=step); time.sleep(0.2)"
-    assert Supervisor([python_rank(tmp_path, 0, code)], tmp_path, 5.0).run() is None
+    assert Supervisor([python_rank(tmp_path, 0, code)], tmp_path, 5.0, 1).run() is None
 
 
 #: A rank with a real heart that then does as it is told, without a further event.
@@ -177,13 +177,13 @@ def test_ranks_that_work_without_an_event_for_longer_than_the_limit_are_let_work
 ) -> None:
     """The second waits for the first, as in a collective."""
     ranks = [beating_rank(tmp_path, 0, WORK, 14), beating_rank(tmp_path, 1, WAIT, 14)]
-    assert Supervisor(ranks, tmp_path, 5.0).run() is None
+    assert Supervisor(ranks, tmp_path, 5.0, len(ranks)).run() is None
 
 
 @pytest.mark.usefixtures("often")
 def test_ranks_that_beat_but_wait_for_each_other_are_ended(tmp_path: Path) -> None:
     ranks = [beating_rank(tmp_path, n, WAIT, 600) for n in range(2)]
-    cause = Supervisor(ranks, tmp_path, 5.0).run()
+    cause = Supervisor(ranks, tmp_path, 5.0, len(ranks)).run()
     assert cause is not None and cause.kind == "stalled"
     assert of_this_test(tmp_path) == []
 
@@ -193,7 +193,7 @@ def test_ranks_that_beat_but_wait_for_each_other_are_ended(tmp_path: Path) -> No
 def test_a_stopped_rank_is_found_and_named(tmp_path: Path, doing: str) -> None:
     stops = "time.sleep(1); os.kill(os.getpid(), signal.SIGSTOP); " + WAIT
     ranks = [beating_rank(tmp_path, 0, doing, 600), beating_rank(tmp_path, 1, stops, 600)]
-    cause = Supervisor(ranks, tmp_path, 5.0).run()
+    cause = Supervisor(ranks, tmp_path, 5.0, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank, cause.host) == ("stalled", 1, "h1")
     assert of_this_test(tmp_path) == []
@@ -204,7 +204,7 @@ def test_ranks_that_only_poll_are_ended_at_the_longer_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat, "BUSY_FACTOR", 2)
-    cause = Supervisor([beating_rank(tmp_path, 0, WORK, 600)], tmp_path, 4.0).run()
+    cause = Supervisor([beating_rank(tmp_path, 0, WORK, 600)], tmp_path, 4.0, 1).run()
     assert cause is not None and cause.kind == "stalled"
     assert cause.message == "ranks used CPU time but made no progress for 8 s"
 
@@ -215,7 +215,7 @@ def test_a_rank_that_ignores_being_asked_to_end_is_killed(tmp_path: Path) -> Non
         python_rank(tmp_path, 0, deaf),
         python_rank(tmp_path, 1, "time.sleep(0.5); sys.exit(1)"),
     ]
-    assert Supervisor(ranks, tmp_path, 60).run() is not None
+    assert Supervisor(ranks, tmp_path, 60, len(ranks)).run() is not None
     assert of_this_test(tmp_path) == []
 
 
@@ -225,14 +225,14 @@ def test_a_rank_that_ignores_being_asked_to_end_is_killed(tmp_path: Path) -> Non
 def test_children_that_a_rank_leaves_behind_are_ended(tmp_path: Path, ending: str) -> None:
     pid_file = tmp_path / "pid"
     rank = python_rank(tmp_path, 0, WITH_CHILD + ending, str(pid_file))
-    Supervisor([rank], tmp_path, 60).run()
+    Supervisor([rank], tmp_path, 60, 1).run()
     wait_until(lambda: is_gone(int(pid_file.read_text())))
 
 
 def test_children_of_a_stalled_rank_are_ended(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     rank = python_rank(tmp_path, 0, WITH_CHILD + "time.sleep(600)", str(pid_file))
-    cause = Supervisor([rank], tmp_path, 5.0).run()
+    cause = Supervisor([rank], tmp_path, 5.0, 1).run()
     assert cause is not None
     assert cause.kind == "stalled"
     wait_until(lambda: is_gone(int(pid_file.read_text())))
@@ -240,7 +240,7 @@ def test_children_of_a_stalled_rank_are_ended(tmp_path: Path) -> None:
 
 def test_a_program_that_does_not_exist_is_a_cause_and_not_a_crash(tmp_path: Path) -> None:
     command = Command(("no-such-launcher", "--nodes=1"), {}, tmp_path / "srun.log", None)
-    cause = Supervisor([command], tmp_path, 60).run()
+    cause = Supervisor([command], tmp_path, 60, 1).run()
     assert cause is not None
     assert cause.kind == "launch_failed"
     assert "no-such-launcher" in cause.message
@@ -249,7 +249,7 @@ def test_a_program_that_does_not_exist_is_a_cause_and_not_a_crash(tmp_path: Path
 def test_a_failing_launcher_of_all_ranks_is_read_for_its_words(tmp_path: Path) -> None:
     script = "echo 'srun: error: cpu2: task 1: Killed' >&2; exit 137"
     command = Command(("sh", "-c", script), {}, tmp_path / "srun.log", None)
-    cause = Supervisor([command], tmp_path, 60).run()
+    cause = Supervisor([command], tmp_path, 60, 1).run()
     assert cause is not None
     assert (cause.rank, cause.message) == (1, "Killed (on cpu2)")
 
@@ -264,7 +264,7 @@ commands = [
     Command(tuple(argv), {}, folder / f"rank-{rank}.log", rank)
     for rank, argv in enumerate(json.loads(sys.argv[2]))
 ]
-cause = supervisor.Supervisor(commands, folder, 60).run()
+cause = supervisor.Supervisor(commands, folder, 60, len(commands)).run()
 print(msgspec.json.encode(cause).decode(), flush=True)
 """
 
@@ -318,5 +318,5 @@ def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path, doing: str) ->
 
 def test_handlers_of_signals_are_as_before_afterwards(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    Supervisor([python_rank(tmp_path, 0, "pass")], tmp_path, 60).run()
+    Supervisor([python_rank(tmp_path, 0, "pass")], tmp_path, 60, 1).run()
     assert signal.getsignal(signal.SIGTERM) == before

@@ -14,6 +14,8 @@ import searched
 from builders import REGISTRIES, manifest_of, raw_config, record_of, write_failure, write_record
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
+from tfscaling.records import attempts, failure_report
+from tfscaling.records.failure_report import Cause, FailureReport
 from tfscaling.records.phases import PHASES, WALL_PHASES
 from tfscaling.study import configuration, grid
 from tfscaling.study.config import AllReduceBenchmark, Config
@@ -54,6 +56,23 @@ def test_finished_runs_are_left_out_and_cost_nothing(tmp_path: Path) -> None:
     made = plan_of(config, tmp_path)
     assert [row.nodes for row in made.runs] == [1]
     assert made.finished == 1
+
+
+def test_failed_attempts_are_counted_with_their_cost(tmp_path: Path) -> None:
+    config = config_of(repeats=1)
+    for run in planned_runs(config):
+        write_failure(tmp_path, run)
+        for attempt, wall_time_s in ((1, 1800.0), (2, None)):
+            folder = attempts.path(tmp_path / run.spec.path, attempt)
+            folder.mkdir()
+            cause = Cause(kind="stalled", message="x")
+            failure = FailureReport(
+                axes=run.spec.axes, attempt=attempt, cause=cause, wall_time_s=wall_time_s
+            )
+            failure_report.write(folder, failure)
+    failed = plan_of(config, tmp_path).failed
+    # on one and on two nodes
+    assert (failed.attempts, failed.node_hours) == (4, 1.5)
 
 
 def test_failed_stale_and_broken_runs_are_to_do_with_the_reason(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from builders import manifest_of, valid_config, write_failure
 from tfscaling.race.terms import TRIES_MAX
+from tfscaling.records.failure_report import Cause, Kind
 from tfscaling.records.run_record import FAILURE
-from tfscaling.sweep.lasting_failures import NoRetries, is_given_up
+from tfscaling.sweep.lasting_failures import NoRetries, is_given_up, lasts
 
 RUN, OTHER = manifest_of(valid_config()).runs
 
@@ -56,6 +57,35 @@ def test_jobs_that_are_no_runs_and_broken_reports_change_nothing(tmp_path: Path)
         record = logging.makeLogRecord({"event": "job_error", "output": list(job.output)})
         NoRetries(lambda: jobs).emit(record)
     assert [job.attempt for job in jobs] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "kind", ["node_failed", "preempted", "requeued", "time_limit", "cancelled", "rank_died"]
+)
+def test_what_happened_to_a_job_is_tried_again(kind: Kind) -> None:
+    assert not lasts(Cause(kind=kind, message="Slurm ended the job"))
+
+
+@pytest.mark.parametrize("kind", ["invalid", "out_of_memory"])
+def test_what_a_job_was_given_is_not(kind: Kind) -> None:
+    assert lasts(Cause(kind=kind, message="requested 2 CPUs per task, got {1: 1}"))
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "last"),
+    [
+        ("exit code 3", "the program ended with exit code 3", True),
+        ("ValueError", "the program ended with exit code 1, a.py:1: ValueError: x", True),
+        ("killed by SIGSEGV", "the program was killed by SIGSEGV", True),
+        ("killed by SIGKILL", "the program was killed by SIGKILL", False),
+        ("RuntimeError", "RuntimeError: [gloo/pair.cc:598] Connection closed by peer", False),
+        ("ConnectionResetError", "the program ended with exit code 1", False),
+    ],
+)
+def test_a_crash_of_a_program_lasts_and_a_lost_connection_does_not(
+    error: str, message: str, last: bool
+) -> None:
+    assert lasts(Cause(kind="program_failed", message=message, error=error)) is last
 
 
 @pytest.mark.parametrize(

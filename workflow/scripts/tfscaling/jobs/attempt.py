@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,19 +23,26 @@ from tfscaling.files import atomic
 from tfscaling.jobs import failures, process_management, rank_files, supervisor
 from tfscaling.jobs.launchers import LAUNCHERS, LaunchError, Request, trainer_command
 from tfscaling.jobs.ports import ReservedPorts
-from tfscaling.records import attempts, clock, run_record
+from tfscaling.records import attempts, clock, failure_report, run_record
 from tfscaling.records.failure_report import Cause, FailureReport
 from tfscaling.records.prepared_data import PreparedDataError
 from tfscaling.study import run_spec
 from tfscaling.study.run_spec import JobSpec
 
+#: The launcher's own output, as the rules have it.
+LOG = "launch.log"
+
 
 @dataclass(frozen=True)
 class Attempt:
-    """`folder` takes the job's results, `scratch` below it the logs and reports of this attempt."""
+    """`folder` takes the job's results, `scratch` below it the logs and reports of this attempt.
+
+    `begun_s` is by `time.monotonic()`.
+    """
 
     folder: Path
     number: int
+    begun_s: float
 
     @classmethod
     def begin(cls, folder: Path) -> Attempt:
@@ -42,13 +50,16 @@ class Attempt:
         folder.mkdir(parents=True, exist_ok=True)
         number = 1 + max(attempts.numbers(folder), default=0)
         while True:
-            attempt = cls(folder, number)
+            attempt = cls(folder, number, time.monotonic())
             try:
                 attempt.scratch.mkdir()
             except FileExistsError:  # another launcher has just begun: both keep their files
                 number += 1
                 continue
             (folder / run_record.FAILURE).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # by hand there is none
+                # Snakemake removes the log of an attempt before the next
+                atomic.link(folder / LOG, attempt.scratch / LOG)
             return attempt
 
     @property
@@ -108,7 +119,9 @@ class Attempt:
             except LaunchError as error:
                 return _not_started(error)
             print("$", " ".join(commands[0].argv), flush=True)
-            return supervisor.Supervisor(commands, self.scratch, stall_timeout_s).run()
+            return supervisor.Supervisor(
+                commands, self.scratch, stall_timeout_s, geometry.tasks
+            ).run()
 
     def fail(self, spec: JobSpec, cause: Cause) -> NoReturn:
         """Say the cause, leave failure.json with it, and end with exit status 1."""
@@ -119,10 +132,11 @@ class Attempt:
             attempt=self.number,
             cause=cause,
             parameters_hash=spec.parameters_hash,
+            wall_time_s=round(time.monotonic() - self.begun_s, 3),
         )
         for folder in (self.folder, self.scratch):
             try:
-                run_record.write_json(folder / run_record.FAILURE, failure)
+                failure_report.write(folder, failure)
             except OSError as error:  # as when the disk is full: what is said above stays
                 print(f"{folder / run_record.FAILURE}: {error}", file=sys.stderr)
         sys.exit(1)

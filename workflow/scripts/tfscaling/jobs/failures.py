@@ -111,12 +111,18 @@ def _words(failed: Event) -> str:
     return f"{failed['error']}: {failed['message']}"
 
 
-def stalled(folder: Path, message: str, silent: int | None = None) -> Cause:
+def stalled(
+    folder: Path, message: str, silent: int | None = None, ranks: int | None = None
+) -> Cause:
     """The cause when ranks hang: the silent rank, or else the one whose last event is the oldest.
 
     Parameter servers and workers that a coordinator drives have no events of their own to be late.
+    If there are to be `ranks`, those that did not start or did not meet the others are named.
     """
     seen = rank_events(folder)
+    if ranks is not None and silent is None and seen and (missing := _missing(seen, ranks)):
+        rank, text = missing
+        return _details(folder, "stalled", rank, {}, f"{message}; {text}", seen)
     if silent is not None:
         return _details(folder, "stalled", silent, {}, message, seen)
     if not seen:
@@ -125,6 +131,69 @@ def stalled(folder: Path, message: str, silent: int | None = None) -> Cause:
     unfinished = [r for r in seen if seen[r][-1]["event"] != "end"] or list(seen)
     rank = min(unfinished, key=lambda r: seen[r][-1]["time_s"])
     return _details(folder, "stalled", rank, {}, message, seen)
+
+
+#: A rank of the workflow's own trainer passes the first event when it looks for the others, and
+#: the second when it has met them.
+_LOOKS, _HAS_MET = "imported", "rendezvous"
+
+
+def _missing(seen: Mapping[int, list[Event]], ranks: int) -> tuple[int, str] | None:
+    """The first rank for which the others wait in a rendezvous, and which those are."""
+    passed = {rank: {event["event"] for event in lines} for rank, lines in seen.items()}
+    waiting = [r for r, names in passed.items() if _LOOKS in names and _HAS_MET not in names]
+    absent = [rank for rank in range(ranks) if rank not in seen]
+    late = [rank for rank, names in passed.items() if names == {"start"}]
+    if absent:
+        return absent[0], f"{_named(absent)} did not start"
+    if waiting and late:
+        return late[0], f"{_named(late)} did not come to the rendezvous"
+    if waiting:
+        return waiting[0], f"{_named(waiting)} did not find the others in the rendezvous"
+    return None
+
+
+def _named(ranks: list[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+
+
+#: Slurm's word for why it ends a job → what that is here.
+_ENDED_BY_SLURM: dict[str, Kind] = {
+    "TIME LIMIT": "time_limit",
+    "PREEMPTION": "preempted",
+    "JOB REQUEUE": "requeued",
+    "NODE FAILURE": "node_failed",
+}
+_CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([^*,]+)")
+_NODE_FAILED = re.compile(r"srun: error: Node failure on (\S+)")
+
+
+def ended_by_slurm(log: Path | None) -> Cause | None:
+    """Why Slurm itself ended a job, by the log of its srun; None if it did not, or does not say.
+
+    A user's scancel has no reason in the log.
+    """
+    lines = () if log is None else last_lines(log, 500)
+    for line in lines:
+        if (failed := _NODE_FAILED.search(line)) is not None:
+            said = f"Slurm: node failure on {failed[1]}"
+            return Cause(kind="node_failed", message=said, host=failed[1], last_lines=lines)
+    for line in lines:
+        if (ended := _CANCELLED.search(line)) is not None:
+            reason = ended[2].strip()
+            kind = _ENDED_BY_SLURM.get(reason)
+            if kind is not None:
+                said = f"Slurm ended the job: {reason.lower()}"
+                return Cause(kind=kind, message=said, last_lines=lines[-_LAST_LINES:])
+    return None
+
+
+def with_rank_of_host(cause: Cause, folder: Path) -> Cause:
+    """The cause with the first rank that ran on its host, if it names one."""
+    for rank, lines in rank_events(folder).items():
+        if cause.host is not None and lines[0].get("host") == cause.host:
+            return _details(folder, cause.kind, rank, {}, cause.message, {rank: lines})
+    return cause
 
 
 def incomplete(folder: Path, message: str, rank: int) -> Cause:

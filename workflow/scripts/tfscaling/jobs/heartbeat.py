@@ -10,6 +10,11 @@ bytes it has read and written so far. From that the launcher tells:
 - a rank that evaluates, compiles, reads data or computes a long chunk of steps: it uses CPU time or
   reads. So does a rank whose GPU computes: TensorFlow polls the GPU meanwhile.
 
+A rank past its imports that is silent is given up after `SILENT_S`, and ranks of the workflow's
+own trainer that all wait for one another after `IDLE_S`. Where code of others may wait for a
+download, a licence or a slow file system - imports, data, programs - only the platform's limit
+counts.
+
 It cannot tell work from a loop that goes on for ever, or from threads that poll while a GPU waits
 in a collective: for these there is only the longer limit of `Watch`. And a rank in which one call
 into C keeps Python's lock for as long as the limit looks stopped; TensorFlow and NumPy's file
@@ -19,11 +24,12 @@ functions release it.
 from __future__ import annotations
 
 import contextlib
+import enum
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +40,10 @@ READ_INTERVAL_S = 1.0
 #: A rank works if it uses at least this share of one CPU, or reads and writes so much. Ranks that
 #: wait in a collective on CPUs use less than a hundredth of this.
 CPU_SHARE_MIN, IO_BYTES_PER_S_MIN = 0.02, 10_000
+#: No heartbeat of a rank for so long: it is stopped, or cut off.
+SILENT_S = 40.0
+#: All ranks wait for so long, and none for anything but another.
+IDLE_S = 50.0
 #: Ranks that work but pass no event are given up after so many times the limit.
 BUSY_FACTOR = 10
 #: A launcher that was itself stopped meanwhile has not watched: at most this counts between looks.
@@ -43,11 +53,15 @@ _LATELY_S = 60.0
 
 @dataclass(frozen=True)
 class Beat:
-    """Of a rank since it began: number of this heartbeat, CPU time, bytes read and written."""
+    """Of a rank since it began: number of this heartbeat, CPU time, bytes read and written.
+
+    `blocked`: a thread of it waits for a disk or a file server.
+    """
 
     number: int
     cpu_s: float
     io_bytes: int
+    blocked: bool = False
 
 
 def path(folder: Path, rank: int) -> Path:
@@ -56,15 +70,17 @@ def path(folder: Path, rank: int) -> Path:
 
 
 class Usage(NamedTuple):
-    """CPU time, and bytes read and written, of the processes that do a rank's work."""
+    """What the processes that do a rank's work have used, and whether one waits for a disk."""
 
     cpu_s: float
     io_bytes: int
+    blocked: bool = False
 
 
 def own_usage() -> Usage:
     """That of this process, without the thread that asks."""
-    return Usage(time.process_time() - time.thread_time(), _io_bytes())
+    cpu_s = time.process_time() - time.thread_time()
+    return Usage(cpu_s, _io_bytes(), _is_blocked(os.getpid()))
 
 
 class Heart:
@@ -107,7 +123,8 @@ class Heart:
 def tree_usage(pid: int) -> Usage:
     """That of a process and all its descendants, those that ended and were waited for included."""
     processes = tree(pid)
-    return Usage(sum(map(_cpu_s, processes)), sum(map(_io_bytes, processes)))
+    blocked = any(map(_is_blocked, processes))
+    return Usage(sum(map(_cpu_s, processes)), sum(map(_io_bytes, processes)), blocked)
 
 
 def tree(pid: int) -> list[int]:
@@ -128,6 +145,15 @@ def _cpu_s(pid: int) -> float:
         return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return 0.0
+
+
+def _is_blocked(pid: int) -> bool:
+    """Whether a thread of the process is in a sleep that no signal ends."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # a thread that just ended
+            if stat.read_text().rpartition(")")[2].split()[0] == "D":
+                return True
+    return False
 
 
 def _io_bytes(pid: int | str = "self") -> int:
@@ -162,15 +188,28 @@ class Stall:
     rank: int | None
 
 
-class Watch:
-    """Tells from events and heartbeats when ranks hang; `timeout_s` is the limit.
+class Doing(enum.Enum):
+    """What a rank that has started is about, by its events."""
 
-    Hung is: a rank that has begun to beat and is silent for the limit; no event of any rank, and no
-    rank at work, for the limit; no event of any rank for `BUSY_FACTOR` times the limit.
+    #: It imports, which may take long without a heartbeat.
+    STARTING = enum.auto()
+    #: It loads data, builds a model, or runs a program: code of others may wait.
+    OTHERS_CODE = enum.auto()
+    #: It meets the other ranks, trains or evaluates.
+    TRAINING = enum.auto()
+    ENDED = enum.auto()
+
+
+class Watch:
+    """Tells from events and heartbeats when ranks hang; `timeout_s` is the platform's limit.
+
+    Hung is: a rank that has begun to beat and is silent; no event of any rank, and no rank at work;
+    no event of any rank for `BUSY_FACTOR` times the limit. `ranks` is how many there are to be.
     """
 
-    def __init__(self, timeout_s: float, now_s: float) -> None:
-        self.timeout_s = timeout_s
+    def __init__(self, timeout_s: float, now_s: float, ranks: int) -> None:
+        self.timeout_s, self._ranks = timeout_s, ranks
+        self._silent_s, self._idle_s = min(timeout_s, SILENT_S), min(timeout_s, IDLE_S)
         self._looked_s = now_s
         self._watched_s = 0.0  # all times below are on this clock
         self._progress: object = None
@@ -196,9 +235,9 @@ class Watch:
         for rank, beat in beats.items():
             self._hear(rank, beat)
 
-    def stall(self, ended: Callable[[], Collection[int]]) -> Stall | None:
-        """What is wrong, or None; `ended` gives the ranks that have done all their work."""
-        return self._silent(ended) or self._idle(ended) or self._busy()
+    def stall(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
+        """What is wrong, or None; `doing` tells it of the ranks that have started."""
+        return self._silent(doing) or self._idle(doing) or self._busy()
 
     def lately_silent(self) -> set[int]:
         """Ranks that had missed heartbeats when an event of another came, in the last minute.
@@ -214,27 +253,41 @@ class Watch:
         self._beats[rank], self._beat_s[rank] = beat, self._watched_s
         counted = self._counted.setdefault(rank, beat)
         if (
-            beat.cpu_s - counted.cpu_s >= CPU_SHARE_MIN * self.timeout_s
-            or beat.io_bytes - counted.io_bytes >= IO_BYTES_PER_S_MIN * self.timeout_s
+            beat.cpu_s - counted.cpu_s >= CPU_SHARE_MIN * self._idle_s
+            or beat.io_bytes - counted.io_bytes >= IO_BYTES_PER_S_MIN * self._idle_s
         ):
             self._counted[rank], self._worked_s = beat, self._watched_s
 
-    def _silent(self, ended: Callable[[], Collection[int]]) -> Stall | None:
-        silent = [r for r, at_s in self._beat_s.items() if self._past(at_s)]
-        silent = sorted(set(silent) - set(ended())) if silent else []
-        if not silent:
+    def _silent(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
+        since_s = {
+            r: at_s for r, at_s in self._beat_s.items() if self._is_past(at_s, self._silent_s)
+        }
+        if not since_s:
             return None
-        rank = min(silent, key=self._beat_s.__getitem__)
-        return Stall(f"rank {rank} gave no sign of life for {self.timeout_s:g} s", rank)
+        now = doing()
+        for rank in sorted(since_s, key=since_s.__getitem__):
+            limit_s = self._silent_s
+            if now.get(rank, Doing.STARTING) == Doing.STARTING:
+                limit_s = self.timeout_s
+            if now.get(rank) != Doing.ENDED and self._is_past(since_s[rank], limit_s):
+                return Stall(f"rank {rank} gave no sign of life for {limit_s:g} s", rank)
+        return None
 
-    def _idle(self, ended: Callable[[], Collection[int]]) -> Stall | None:
-        if not self._past(max(self._moved_s, self._worked_s)):
+    def _idle(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
+        at_s = max(self._moved_s, self._worked_s)
+        if not self._is_past(at_s, self._idle_s):
+            return None
+        now = doing()
+        train = len(now) >= self._ranks and set(now.values()) <= {Doing.TRAINING, Doing.ENDED}
+        is_blocked = any(beat.blocked for beat in self._beats.values())
+        limit_s = self._idle_s if train and not is_blocked else self.timeout_s
+        if not self._is_past(at_s, limit_s):
             return None
         # of ranks that wait for a silent one, none is the cause
         silent = [r for r, at_s in self._beat_s.items() if self._watched_s - at_s > 3 * INTERVAL_S]
-        silent = sorted(set(silent) - set(ended()))
+        silent = [rank for rank in sorted(silent) if now.get(rank) != Doing.ENDED]
         rank = min(silent, key=self._beat_s.__getitem__, default=None)
-        return Stall(f"no rank made progress for {self.timeout_s:g} s", rank)
+        return Stall(f"no rank made progress for {limit_s:g} s", rank)
 
     def _busy(self) -> Stall | None:
         limit_s = BUSY_FACTOR * self.timeout_s
@@ -242,5 +295,5 @@ class Watch:
             return None
         return Stall(f"ranks used CPU time but made no progress for {limit_s:g} s", None)
 
-    def _past(self, at_s: float) -> bool:
-        return self._watched_s - at_s > self.timeout_s
+    def _is_past(self, at_s: float, limit_s: float) -> bool:
+        return self._watched_s - at_s > limit_s

@@ -16,9 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfscaling.jobs import failures, hangs, heartbeat
+from tfscaling.jobs import failures, hangs, heartbeat, memory
+from tfscaling.jobs.heartbeat import Doing
 from tfscaling.jobs.launchers import Command
 from tfscaling.jobs.process_control import ending_with_parent
+from tfscaling.records import program_results
+from tfscaling.records.events import Event
 from tfscaling.records.failure_report import Cause
 
 #: Ranks that outlive a failed one get this long to end by themselves, then SIGTERM, then SIGKILL.
@@ -31,12 +34,15 @@ _POLL_S = 0.2
 class Supervisor:
     """Runs the commands of one launch until all ended, one failed, or nothing moves.
 
-    `folder` has the ranks' events and heartbeats, `stall_timeout_s` is the limit for
-    `heartbeat.Watch`.
+    `folder` has the ranks' events and heartbeats, `ranks` is their number, `stall_timeout_s` the
+    limit for `heartbeat.Watch`.
     """
 
-    def __init__(self, commands: Sequence[Command], folder: Path, stall_timeout_s: float) -> None:
+    def __init__(
+        self, commands: Sequence[Command], folder: Path, stall_timeout_s: float, ranks: int
+    ) -> None:
         self.commands, self.folder, self.stall_timeout_s = commands, folder, stall_timeout_s
+        self._ranks, self._oom_kills = ranks, memory.oom_kills()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._signal: int | None = None
 
@@ -58,8 +64,8 @@ class Supervisor:
             self._end_all()
             for number, handler in previous.items():
                 signal.signal(number, handler)
-        if cause is None and self._signal is not None:  # it came while the last processes ended
-            return cancelled(self._signal)
+        if self._signal is not None and _may_be_of_a_signal(cause):  # the ranks get it, too
+            return failures.ended_by_slurm(self._slurms_log) or cancelled(self._signal)
         return cause
 
     def _remember(self, number: int, _: Any) -> None:
@@ -67,10 +73,11 @@ class Supervisor:
 
     def _watch(self) -> Cause | None:
         now_s = time.monotonic()
-        watch, beats, heard_s = heartbeat.Watch(self.stall_timeout_s, now_s), {}, -math.inf
+        watch = heartbeat.Watch(self.stall_timeout_s, now_s, self._ranks)
+        beats, heard_s = {}, -math.inf
         while True:
             if self._signal is not None:
-                return cancelled(self._signal)
+                return None
             codes = [process.poll() for process in self._processes]
             now_s = time.monotonic()
             if now_s - heard_s >= heartbeat.READ_INTERVAL_S:
@@ -81,8 +88,8 @@ class Supervisor:
                 return self._why(watch.lately_silent())
             if all(code == 0 for code in codes):
                 return None
-            if stall := watch.stall(self._ended):
-                cause = failures.stalled(self.folder, stall.message, stall.rank)
+            if heard_s == now_s and (stall := watch.stall(self._doing)):
+                cause = failures.stalled(self.folder, stall.message, stall.rank, self._ranks)
                 return hangs.with_places(cause, self.folder)
             time.sleep(_POLL_S)
 
@@ -90,9 +97,8 @@ class Supervisor:
         """Grows with every event of every rank."""
         return sum(path.stat().st_size for path in self.folder.glob("rank-*.events.jsonl"))
 
-    def _ended(self) -> set[int]:
-        seen = failures.rank_events(self.folder)
-        return {rank for rank, lines in seen.items() if lines[-1]["event"] == "end"}
+    def _doing(self) -> dict[int, Doing]:
+        return {rank: doing(lines) for rank, lines in failures.rank_events(self.folder).items()}
 
     def _wait_for_the_others(self) -> None:
         """Peers of a dead rank end by themselves within seconds and say why; let them."""
@@ -118,14 +124,42 @@ class Supervisor:
             for command, process in zip(self.commands, self._processes, strict=True)
             if command.rank is not None
         }
+        if ended := failures.ended_by_slurm(self._slurms_log):
+            return failures.with_rank_of_host(ended, self.folder)
         srun = {} if exits else failures.srun_errors(self.commands[0].log)
-        return failures.find_cause(self.folder, exits, srun, silent)
+        cause = failures.find_cause(self.folder, exits, srun, silent)
+        return memory.named(cause, self._oom_kills)
+
+    @property
+    def _slurms_log(self) -> Path | None:
+        """The log of srun, if it has started the ranks."""
+        return self.commands[0].log if self.commands[0].rank is None else None
+
+
+def _may_be_of_a_signal(cause: Cause | None) -> bool:
+    return cause is None or cause.kind == "rank_died" or cause.error == "killed by SIGTERM"
 
 
 def cancelled(number: int) -> Cause:
     """The cause when the launcher received a signal."""
     name = signal.Signals(number).name
     return Cause(kind="cancelled", message=f"the launcher received {name}")
+
+
+#: Events after which a rank of the workflow's own trainer is in code of the user's: it loads data,
+#: or builds a model.
+_BEFORE_OTHERS_CODE = ("rendezvous", "data")
+
+
+def doing(events: Sequence[Event]) -> Doing:
+    """What a rank is about, by its events, of which it has at least one."""
+    names = {event["event"] for event in events}
+    last = events[-1]["event"]
+    if last == "end":
+        return Doing.ENDED
+    if program_results.STARTED in names or last in _BEFORE_OTHERS_CODE:
+        return Doing.OTHERS_CODE
+    return Doing.STARTING if last == "start" else Doing.TRAINING
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from tfscaling.records import run_record
+from tfscaling.records import attempts, run_record
 
 Kind = Literal[
     "cancelled",
@@ -16,10 +16,15 @@ Kind = Literal[
     "invalid",
     "launch_failed",
     "launcher_failed",
+    "node_failed",
+    "out_of_memory",
+    "preempted",
     "program_failed",
     "rank_died",
     "rank_failed",
+    "requeued",
     "stalled",
+    "time_limit",
 ]
 
 
@@ -67,6 +72,14 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     cause: Cause
     parameters_hash: str = ""
+    wall_time_s: Annotated[
+        float | None, Meta(description="From the launcher's begin to this report, if known.")
+    ] = None
+
+
+def write(folder: Path, failure: FailureReport) -> None:
+    """Leave the failure in a job's folder, or in that of its attempt. Raises OSError."""
+    run_record.write_json(folder / run_record.FAILURE, failure)
 
 
 _DECODER = msgspec.json.Decoder(FailureReport)
@@ -75,6 +88,28 @@ _DECODER = msgspec.json.Decoder(FailureReport)
 def read(folder: Path) -> FailureReport | None:
     """The failure that was left in a job's folder, or None. Raises RecordError."""
     return run_record.decoded(folder / run_record.FAILURE, _DECODER, 0)
+
+
+class LostAttempts(NamedTuple):
+    """How many attempts at a job have failed, and how long they took together, as far as known."""
+
+    number: int
+    wall_time_s: float
+
+
+def lost_attempts(folder: Path) -> LostAttempts:
+    """The attempts at the job of `folder` that left a failure; a broken report counts no time."""
+    number, wall_time_s = 0, 0.0
+    for attempt in attempts.numbers(folder):
+        try:
+            failure = read(attempts.path(folder, attempt))
+        except run_record.RecordError:
+            failure = None
+            number += 1
+        if failure is not None:
+            number += 1
+            wall_time_s += failure.wall_time_s or 0.0
+    return LostAttempts(number, wall_time_s)
 
 
 def failed_attempts(folder: Path, parameters_hash: str) -> int:

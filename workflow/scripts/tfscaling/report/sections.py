@@ -233,11 +233,24 @@ def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> Validity:
     enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
     return Validity(
         list(checks.CHECKS.items()),
-        table("statuses", TextTable.of("Runs by status", header, statuses)),
+        table("statuses", TextTable.of("Runs by status", header, statuses, spent(runs))),
         _left_out(runs, comparison),
         f"{_count(enough, 'point')} with at least {RUNS_FOR_INTERVAL} valid runs, "
         f"{len(sizes) - enough - few} with fewer, {few} with none.",
     )
+
+
+def spent(runs: pd.DataFrame) -> list[str]:
+    """What failed attempts cost, if there were any: a note."""
+    if "lost_attempts" not in runs or not (number := int(runs["lost_attempts"].sum())):
+        return []
+    hours = (runs["lost_time_s"] * runs["nodes"]).sum() / 3600.0
+    priced = runs.loc[runs["lost_attempts"] > 0, "lost_cost_usd"]
+    usd = f"{priced.sum():.2f} US dollars" if priced.notna().all() else "no price"
+    return [
+        f"{_count(number, 'attempt')} failed: {hours:.3f} node-hours, {usd}. The cause and the "
+        "logs of each are in its folder, attempt=<n>."
+    ]
 
 
 def _left_out(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table | None:

@@ -104,6 +104,14 @@ class BenchmarkRow(msgspec.Struct, frozen=True, kw_only=True):
 COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PointRow.__struct_fields__)))
 
 
+class FailedSum(NamedTuple):
+    """Attempts that failed so far; `cost_usd` is None if one has no price."""
+
+    attempts: int = 0
+    node_hours: float = 0.0
+    cost_usd: float | None = 0.0
+
+
 @dataclass(frozen=True)
 class SearchCost:
     """What a whole search takes, the runs that there are included, and the full grid beside it.
@@ -126,7 +134,8 @@ class Plan:
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
     `benchmarks` still to do are no rows of the plan, nor are runs that a search no longer needs.
-    `stale` runs of other code or data are made again only with `rerun: stale`.
+    `stale` runs of other code or data are made again only with `rerun: stale`. `failed`
+    attempts at any of the runs are paid for.
     """
 
     rows: list[PlanRow]
@@ -134,6 +143,7 @@ class Plan:
     elsewhere: int
     benchmarks: list[BenchmarkRow] = field(default_factory=list)
     stale: int = 0
+    failed: FailedSum = field(default_factory=FailedSum)
     searches: list[SearchCost] = field(default_factory=list)
 
     @property
@@ -209,7 +219,21 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         elsewhere,
         _benchmarks(config, benchmarks),
         kept,
+        _failed(table),
         [_search_cost(search, due, takes) for search in searches],
+    )
+
+
+def _failed(runs: pd.DataFrame) -> FailedSum:
+    """The sums over the failed attempts of a table of runs."""
+    failed = runs[runs["lost_attempts"] > 0]
+    if failed.empty:
+        return FailedSum()
+    usd = failed["lost_cost_usd"]
+    return FailedSum(
+        int(failed["lost_attempts"].sum()),
+        float((failed["lost_time_s"] * failed["nodes"]).sum()) / 3600.0,
+        float(usd.sum()) if usd.notna().all() else None,
     )
 
 

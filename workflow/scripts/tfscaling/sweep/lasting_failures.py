@@ -1,19 +1,29 @@
-"""Runs that another attempt would not help are not tried again."""
+"""Which failed runs are tried again; how often, the profile's `retries` says.
+
+Another attempt is for what may not be there next time: a lost node, a preemption, a time limit, a
+connection, a process that somebody killed. What it would only repeat is reported at once.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tfscaling.race.terms import TRIES_MAX
 from tfscaling.records import failure_report, run_record
+from tfscaling.records.failure_report import Cause, Kind
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.sweep.sweep_jobs import Job
 
+#: Causes of these kinds last: the run was given something else than it asks for, or too little.
+_LASTING: frozenset[Kind] = frozenset({"invalid", "out_of_memory"})
 #: Exceptions that another attempt may not meet, also in a user's code.
 _MAY_PASS = {
     *("OSError", "IOError", "PermissionError", "FileNotFoundError", "BlockingIOError"),
+    *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError"),
+    *("ConnectionAbortedError", "TimeoutError", "DistBackendError", "DistNetworkError"),
     *(
         "InterruptedError",
         "MemoryError",
@@ -22,6 +32,14 @@ _MAY_PASS = {
         "DataLossError",
     ),
 }
+#: How a program ends that crashes of itself; other signals come from outside.
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
+#: Libraries of communication raise errors of all names, in these words.
+_LOST_CONNECTION = re.compile(
+    r"connection (?:was )?(?:closed|reset|refused|aborted|timed out)|socket closed|timed? ?out"
+    r"|\bnccl|\bgloo",
+    re.IGNORECASE,
+)
 
 
 class NoRetries(logging.Handler):
@@ -41,22 +59,32 @@ class NoRetries(logging.Handler):
 
 
 def is_lasting(record: Path) -> bool:
-    """Whether the run that was to leave this record failed for missing GPUs, or in user code.
-
-    A user's function that raises does so again; not so for what a file or a connection may do.
-    """
+    """Whether the run that was to leave this record failed for what will be there again."""
     if record.name != run_record.RECORD:
         return False
     try:
         failure = failure_report.read(record.parent)
     except run_record.RecordError:
         return False
-    if failure is None:
-        return False
-    cause = failure.cause
-    return cause.error == "DeviceError" or (
-        cause.place is not None and cause.error not in _MAY_PASS
-    )
+    return failure is not None and lasts(failure.cause)
+
+
+def lasts(cause: Cause) -> bool:
+    """Whether another attempt would meet this cause again."""
+    if cause.kind == "program_failed":
+        return _is_a_crash(cause)
+    if cause.kind in _LASTING or cause.error == "DeviceError":
+        return True
+    # a user's function that raises does so again; not so for what a file or a connection may do
+    return cause.place is not None and cause.error not in _MAY_PASS
+
+
+def _is_a_crash(cause: Cause) -> bool:
+    """Whether a user's program ended of itself, and of nothing that may pass."""
+    error = cause.error or ""
+    if error.startswith("killed by"):
+        return any(name in error for name in _CRASHES)
+    return error not in _MAY_PASS and not _LOST_CONNECTION.search(cause.message)
 
 
 def is_given_up(run: PlannedRun, runs_dir: Path) -> bool:

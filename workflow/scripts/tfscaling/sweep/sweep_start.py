@@ -75,6 +75,11 @@ class SweepStart:
         # a run that failed for what another attempt would not change is not tried again; first,
         # so that other handlers know
         logger.handlers.insert(0, lasting_failures.NoRetries(self.jobs.to_do))
+        if self._is_on_slurm:
+            from tfscaling.sweep import slurm_verdicts
+
+            # before that: a launcher that was killed with its job has left no reason
+            logger.handlers.insert(0, slurm_verdicts.SlurmVerdicts(self.jobs.specs.get))
 
     def keep_earlier(self) -> None:
         """Keep the records that jobs to do replace, which Snakemake is about to remove."""

@@ -70,6 +70,15 @@ _OF_RUN: dict[str, Column] = {
         "",
         _COUNT_OR_NONE,
     ),
+    "lost_attempts": Column(
+        "Attempts at the run that failed, whatever their parameters were.",
+        "",
+        {**WHOLE, "minimum": 0},
+    ),
+    "lost_time_s": Column(
+        "Their wall time together; that of a launcher that was killed is not known.", "s", NUMBER
+    ),
+    "lost_cost_usd": Column("What they cost; null without a price.", "US dollars", NUMBER),
     "warnings": Column(
         'What a reader of the numbers has to know, separated by "; "; mostly empty.', "", TEXT
     ),

@@ -74,6 +74,9 @@ RUN_COLUMNS = (
     "wall_time_s",
     "attempt",
     "failed_attempts",
+    "lost_attempts",
+    "lost_time_s",
+    "lost_cost_usd",
     "warnings",
     *environments.COLUMNS,
     "parameters_hash",
@@ -136,7 +139,7 @@ def run_tables(
             row, of_run = {**kept, "status": RunState.STALE, "reason": reason}, ()
         if run.extra_repeat and row["status"] == RunState.MISSING:
             continue  # a repeat that its point did not need, or not yet
-        runs.append(row)
+        runs.append(row | _lost_attempts(run, row, runs_dir))
         whose = (*run.spec.axes.values(), row["status"])
         epochs += [(*whose, *_of_epoch(epoch, own_metrics)) for epoch in of_run]
     for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
@@ -147,6 +150,20 @@ def run_tables(
         pd.DataFrame(runs, columns=list(RUN_COLUMNS)).astype({**text, "examples_trained": "Int64"}),
         pd.DataFrame(epochs, columns=[*EPOCH_COLUMNS, *own_metrics]).astype(text),
     )
+
+
+def _lost_attempts(run: PlannedRun, row: Row, runs_dir: Path) -> Row:
+    """What the attempts at a run cost that failed, of whatever parameters they were."""
+    never = row["status"] == RunState.MISSING or row.get("attempt") == 1
+    failed = failure_report.LostAttempts(0, 0.0)
+    if not never:
+        failed = failure_report.lost_attempts(runs_dir / run.spec.path)
+    cost = costs.run_cost_usd(run.usd_per_node_hour, run.spec.point.nodes, failed.wall_time_s)
+    return {
+        "lost_attempts": failed.number,
+        "lost_time_s": failed.wall_time_s,
+        "lost_cost_usd": cost,
+    }
 
 
 def _own_metrics(qualities: Iterable[Quality]) -> list[str]:

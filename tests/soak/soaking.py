@@ -1,0 +1,335 @@
+"""A soak: many short runs on a virtual cluster while faults happen, all of them from one seed.
+
+What is asked at the end: each run is valid or failed of what was done to it, none is missing, none
+was made by two jobs at once or again after it was finished, and the numbers are those of a sweep
+in peace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import snakemake_server
+from project import REPOSITORY, Project
+from virtual_cluster import Cluster
+
+#: The runs' program: nothing but Python. A fault happens to a run once, or always if it is `exit`.
+PROGRAM = """
+import json, os, pathlib, re, signal, socket, subprocess, sys, time
+
+folder, seed, rank = sys.argv[1], int(sys.argv[2]), int(os.environ["RANK"])
+axes = [re.search(f"{name}=([^/]*)/", folder)[1] for name in ("platform", "nodes", "repeat")]
+key = "-".join(axes)
+fault = json.loads(pathlib.Path("faults.json").read_text()).get(key)
+if rank != int(os.environ["WORLD_SIZE"]) - 1 or pathlib.Path("happened", key).exists():
+    fault = None
+time.sleep(1)
+if fault == "exit":
+    sys.exit(3)
+if fault:
+    pathlib.Path("happened", key).touch()
+job = os.environ["SLURM_JOB_ID"]
+if fault == "killed":
+    os.kill(os.getppid(), signal.SIGKILL)
+elif fault == "cancelled":
+    subprocess.run(["scancel", job])
+elif fault == "requeued":
+    subprocess.run(["scontrol", "requeue", job])
+elif fault in ("power", "slurmd", "full"):
+    pathlib.Path("asked", f"{fault}-{socket.gethostname()}").touch()
+if fault and fault not in ("slurmd", "full"):
+    time.sleep(600)
+value = seed
+for _ in range(1000):
+    value = (1103515245 * value + 12345) % 2**31
+metrics = {"loss": value / 2**31, "accuracy": seed % 100 / 100}
+with open(os.environ["TFSCALING_EVENTS"], "a") as file:
+    for event in ({"event": "steps"}, {"event": "epoch", "epoch": 1, "metrics": metrics}):
+        file.write(json.dumps({**event, "time_s": time.time(), "steps": 1}) + "\\n")
+"""
+#: What is done to a run → how it may end; None: valid.
+FAULTS: dict[str, str | None] = {
+    "exit": "program_failed",
+    "killed": None,
+    "cancelled": None,
+    "requeued": None,
+    "power": None,
+    "slurmd": None,
+    "full": None,
+    "limit": "time_limit",
+}
+#: What is done to the cluster or the driver.
+DISTURBANCES = ("SIGKILL", "SIGHUP", "SIGINT", "controller", "preempt")
+#: As often snakemake is started at most: a soak that needs more does not end.
+STARTS_MAX = 40
+#: Takes a minute and more until Slurm sees it: only in soaks of so many runs.
+LIMIT_RUNS_MIN = 100
+FULL_S, AWAY_S, RESULTS_MB = 3.0, 8.0, 64
+_PREEMPTION = """
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=urgent Nodes=cpu[1-6] State=UP PriorityTier=10 PreemptMode=OFF
+"""
+
+
+def numbers(seed: int) -> tuple[float, float]:
+    """Loss and accuracy of a run with this seed, as its program has them."""
+    value = seed
+    for _ in range(1000):
+        value = (1103515245 * value + 12345) % 2**31
+    return value / 2**31, seed % 100 / 100
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A file system of its own, which can be filled; to be there before the cluster's nodes are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    options = ("-t", "tmpfs", "-o", f"size={RESULTS_MB}m", "soak", str(folder))
+    subprocess.run(["mount", *options], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@dataclass
+class Soak:
+    """`number` runs and what happens to them, by the seed."""
+
+    project: Project
+    cluster: Cluster
+    number: int
+    seed: int
+    planned: set[str] = field(default_factory=set)
+    #: Run → what happens to it.
+    faults: dict[str, str] = field(default_factory=dict)
+    disturbed: list[str] = field(default_factory=list)
+    starts: int = 0
+    #: Record → its text when it was first seen.
+    seen: dict[Path, str] = field(default_factory=dict)
+    _over: bool = False
+
+    def prepare(self) -> None:
+        """The grid, the program and the plan of faults."""
+        dice, folder = random.Random(self.seed), self.project.folder
+        pairs = max(1, self.number // 10)
+        limited = int(self.number >= LIMIT_RUNS_MIN)
+        shape = {"cpu-1": self.number - pairs - limited, "cpu-2": pairs}
+        shape |= {"short-1": limited} if limited else {}
+        keys = [f"{point}-{k}" for point, many in shape.items() for k in range(1, many + 1)]
+        self.planned = set(keys)
+        for key in keys:
+            if key.startswith("short"):
+                self.faults[key] = "limit"
+            elif dice.random() < 0.5:
+                names = [name for name in FAULTS if name != "limit"]
+                self.faults[key] = names[len(self.faults) % len(names)]
+        for name in ("happened", "asked"):
+            (folder / name).mkdir()
+        (folder / "faults.json").write_text(json.dumps(self.faults))
+        (folder / "soaked.py").write_text(PROGRAM)
+        usual = {"launcher": "srun", "partition": "cpu", "nodes_max": 2, "cpus_per_node": 1}
+        block = {"strategy": "own", "recipe": "soaked"}
+        self.project.overlay({
+            "grid": [
+                {**block, "platform": point.partition("-")[0], "nodes": int(point[-1]),
+                 "repeats": many}
+                for point, many in shape.items()
+            ],
+            "recipes": {"soaked": {
+                "program": ["python3", "soaked.py", "{folder}", "{seed}"], "observe": "events",
+                "per_replica_batch_size": 1, "epochs": 1,
+            }},
+            "platforms": {
+                "cpu": {**usual, "runtime_min": 30}, "short": {**usual, "runtime_min": 1},
+            },
+        })  # fmt: skip
+        conf = self.cluster.root / "etc/slurm.conf"
+        conf.write_text(conf.read_text() + _PREEMPTION)
+        self._restart_controller(0.0)
+        # at the same shares of finished runs, whatever the machine's speed
+        order = [DISTURBANCES[k % len(DISTURBANCES)] for k in range(max(5, self.number // 20))]
+        shares = sorted(dice.uniform(0.05, 0.7) for _ in order)
+        self._to_come = [(int(s * self.number), n) for s, n in zip(shares, order, strict=True)]
+
+    def go(self) -> None:
+        """Sweep, with all that happens, until no run is missing."""
+        disturber = threading.Thread(target=self._disturb, daemon=True)
+        disturber.start()
+        try:
+            while self.starts < STARTS_MAX:
+                self.starts += 1
+                if list(self.project.folder.glob(".snakemake/locks/*")):
+                    self._snakemake("--unlock")
+                self._snakemake("--slurm-init-seconds-before-status-checks", "3")
+                if not self._to_come and not self.missing():
+                    break
+        finally:
+            self._over = True
+            disturber.join()
+
+    def _snakemake(self, *words: str) -> None:
+        files = [str(REPOSITORY / "Snakefile"), "overlay.yaml", str(REPOSITORY / "profiles/slurm")]
+        named = zip(("--snakefile", "--configfile", "--profile"), files, strict=True)
+        call = [word for pair in named for word in pair]
+        environ = {**os.environ, **self.cluster.environ}
+        with contextlib.suppress(AssertionError):  # it was killed
+            _, output = snakemake_server.call([*call, *words], self.project.folder, environ)
+            (self.project.folder / f"driver-{self.starts}.log").write_text(output)
+
+    def missing(self) -> set[str]:
+        """The runs that have neither a record nor a failure."""
+        return self.planned - self._of("run.json").keys() - self._of("failure.json").keys()
+
+    def _of(self, name: str) -> dict[str, Path]:
+        """The files of this name in the runs' folders, by the runs' keys."""
+        found = {}
+        for path in self.project.folder.glob(f"results/runs/**/repeat=*/{name}"):
+            axes = dict(p.split("=") for p in path.parts if "=" in p)
+            found[f"{axes['platform']}-{axes['nodes']}-{axes['repeat']}"] = path
+        return found
+
+    def _disturb(self) -> None:
+        """What the runs ask for, and what comes at its share of finished runs."""
+        while not self._over:
+            for path in self._of("run.json").values():
+                with contextlib.suppress(FileNotFoundError):
+                    self.seen.setdefault(path, path.read_text())
+            for asked in (self.project.folder / "asked").iterdir():
+                fault, _, host = asked.name.partition("-")
+                asked.unlink()
+                self._happen(fault, host)
+            self._start_requeued()
+            if self._to_come and len(self.seen) >= self._to_come[0][0]:
+                name = self._to_come[0][1]
+                if self._disturbance(name):
+                    self.disturbed.append(name)
+                    self._to_come.pop(0)
+            time.sleep(0.5)
+
+    def _start_requeued(self) -> None:
+        """Slurm lets a job that it has requeued wait for two minutes, which shows nothing more."""
+        words = ("--noheader", "--states=PENDING", "--format=%i %r")
+        with contextlib.suppress(subprocess.CalledProcessError):  # the controller is away
+            for line in self.cluster.run("squeue", *words).splitlines():
+                if line.endswith(" BeginTime"):
+                    self.cluster.run(
+                        "scontrol", "update", f"JobId={line.split()[0]}", "StartTime=now"
+                    )
+
+    def _happen(self, fault: str, host: str) -> None:
+        if fault == "full":
+            self._fill()
+            return
+        self.cluster.tool({"power": "kill-node", "slurmd": "kill-slurmd"}[fault], host)
+        # Slurm notices a node that is away for 15 s
+        delay_s = 20.0 if fault == "power" else 3.0
+        threading.Timer(delay_s, self.cluster.tool, ("start-node", host)).start()
+
+    def _fill(self) -> None:
+        file = self.project.folder / "results/filling"
+        with contextlib.suppress(OSError), file.open("wb", buffering=0) as out:
+            while True:
+                out.write(bytes(1 << 20))
+        time.sleep(FULL_S)
+        file.unlink()
+
+    def _disturbance(self, name: str) -> bool:
+        """Whether it could be done now."""
+        if name == "controller":
+            self._restart_controller(AWAY_S)
+        elif name == "preempt":
+            words = ("--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null")
+            self.cluster.run("sbatch", *words, "--wrap=sleep 3")
+        else:
+            drivers = list(self.project.folder.glob(".snakemake/drivers/*.json"))
+            alive = [pid for pid in map(_pid, drivers) if Path(f"/proc/{pid}").exists()]
+            if not alive:
+                return False
+            os.kill(alive[0], signal.Signals[name])
+        return True
+
+    def _restart_controller(self, away_s: float) -> None:
+        self.cluster.run("scontrol", "shutdown", "slurmctld")
+        time.sleep(max(1.0, away_s))
+        self.cluster.tool("start-node", "controller")
+
+    def problems(self) -> list[str]:
+        """What is not as it should be."""
+        records, failures = self._of("run.json"), self._of("failure.json")
+        found = [f"{key} is missing" for key in sorted(self.missing())]
+        for key, path in records.items():
+            text = path.read_text()
+            record = json.loads(text)
+            got = (record["metrics"]["loss"], record["metrics"]["accuracy"])
+            if got != numbers(record["parameters"]["seed"]):
+                found.append(f"{key} has the numbers {got}")
+            if FAULTS.get(self.faults.get(key, "")) == "program_failed":
+                found.append(f"{key} is valid, and should have failed")
+            if text != self.seen.get(path, text):
+                found.append(f"{key} was made again")
+        for key in failures.keys() - records.keys():
+            cause = json.loads(failures[key].read_text())["cause"]
+            is_injected = cause["kind"] == FAULTS.get(self.faults.get(key, ""))
+            if not is_injected and "No space left" not in json.dumps(cause):
+                found.append(f"{key} ({self.faults.get(key)}) failed: {cause}")
+        for key, path in (failures | records).items():
+            found += [f"{key}: {text}" for text in _overlapping(path.parent)]
+        rows = Counter(
+            "-".join((row["platform"], row["nodes"], row["repeat"])) for row in self._table()
+        )
+        found += [f"{key} has {n} rows" for key, n in rows.items() if n > 1]
+        found += [f"{key} has no row" for key in self.planned - rows.keys()]
+        return found
+
+    def _table(self) -> list[dict[str, str]]:
+        for name in ("results/main/partial/tables/runs.csv", "results/main/tables/runs.csv"):
+            if (self.project.folder / name).exists():
+                return self.project.table(name)
+        return []
+
+    def summary(self) -> dict[str, Any]:
+        """What was done and what came of it."""
+        attempts = list(self.project.folder.glob("results/runs/**/attempt=*"))
+        kinds = Counter(
+            json.loads(path.read_text())["cause"]["kind"]
+            for path in self.project.folder.glob("results/runs/**/attempt=*/failure.json")
+        )
+        return {
+            "seed": self.seed, "runs": self.number, "valid": len(self._of("run.json")),
+            "failed": len(self._of("failure.json").keys() - self._of("run.json").keys()),
+            "faults": dict(Counter(self.faults.values())), "disturbances": self.disturbed,
+            "starts of snakemake": self.starts, "attempts": len(attempts),
+            "causes of failed attempts": dict(kinds),
+        }  # fmt: skip
+
+
+def _pid(path: Path) -> int:
+    return int(json.loads(path.read_text())["pid"])
+
+
+def _overlapping(folder: Path) -> list[str]:
+    """Attempts that began before the ranks of the one before had ended."""
+    begun: dict[int, float] = {}
+    ended: dict[int, float] = {}
+    for attempt in folder.glob("attempt=*"):
+        number = int(attempt.name.partition("=")[2])
+        if (attempt / "spec.json").exists():
+            begun[number] = (attempt / "spec.json").stat().st_mtime
+            signs = [p.stat().st_mtime for p in attempt.glob("rank-*") if p.is_file()]
+            ended[number] = max(signs, default=begun[number])
+    pairs = itertools.pairwise(sorted(begun))
+    return [f"attempt {b} began before {a} ended" for a, b in pairs if begun[b] < ended[a] - 0.5]

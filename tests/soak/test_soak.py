@@ -1,0 +1,34 @@
+"""The soak, as `make soak` runs it; 20 runs take three minutes, too long for `make test`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from project import Project
+from soaking import Soak, small_disk
+from virtual_cluster import start
+
+RUNS, SEED = int(os.environ.get("SOAK_RUNS", "20")), int(os.environ.get("SOAK_SEED", "17"))
+
+
+@pytest.mark.timeout(0)
+def test_no_run_is_lost_made_twice_or_changed_whatever_happens(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    project = Project(tmp_path)
+    with small_disk(tmp_path / "results"):
+        shape = ("--partition", "cpu:6:cpus=2")
+        cluster = start(tmp_path_factory.mktemp("vc"), *shape)
+        try:
+            soak = Soak(project, cluster, RUNS, SEED)
+            soak.prepare()
+            soak.go()
+            found, summary = soak.problems(), soak.summary()
+        finally:
+            cluster.tool("down")
+    print(json.dumps(summary, indent=1))
+    assert found == [], summary
+    assert set(soak.disturbed) == {"SIGKILL", "SIGHUP", "SIGINT", "controller", "preempt"}
