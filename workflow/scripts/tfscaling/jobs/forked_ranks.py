@@ -73,7 +73,7 @@ class Forking:
             self.process = subprocess.Popen(
                 [*argv, FLAG],
                 env={**os.environ, **dict(shared)},
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -148,8 +148,8 @@ def fork_all(load: Callable[[], object], main: Callable[[], object]) -> NoReturn
     with contextlib.suppress(Exception):
         load()
     # from here on the ranks are asked to end, not the process that tells how they ended
-    for number in _ASKING:
-        signal.signal(number, signal.SIG_IGN)
+    for asking in _ASKING:
+        signal.signal(asking, signal.SIG_IGN)
     lines = channel.makefile("r").readlines()
     running: dict[int, int] = {}
     for number, line in enumerate(lines):
@@ -175,8 +175,8 @@ def _be_rank(main: Callable[[], object], environment: Mapping[str, str], log: st
     code = 1
     try:
         os.setsid()
-        for number in _ASKING:
-            signal.signal(number, signal.SIG_DFL)
+        for asking in _ASKING:
+            signal.signal(asking, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDONLY)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         for target, source in ((0, nothing), (1, output), (2, output)):
