@@ -127,5 +127,6 @@ def test_updates_are_those_of_keras(
                 gradient = tf.IndexedSlices(tf.gather(gradient, rows), rows, tf.constant([7, 5]))
             optimizer.apply([gradient], [variable])
         ends.append(variable.numpy())
-    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-6, atol=1e-7)
+    # TensorFlow's Adam has 1 - beta in float32
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-4, atol=1e-6)
     assert not np.allclose(ends[0], start)
