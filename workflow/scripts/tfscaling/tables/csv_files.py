@@ -1,0 +1,24 @@
+"""Tables as CSV files: whole or not there, and no text in them is a formula."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from tfscaling.files import atomic
+
+#: A text that begins so is a formula for a spreadsheet, which would run it.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write(table: pd.DataFrame, path: Path) -> None:
+    """Write the table, or nothing. A text that would be a formula begins with an apostrophe."""
+    texts = table.select_dtypes(include=["object", "string"]).columns
+    plain = table.assign(**{name: table[name].map(_plain) for name in texts})
+    with atomic.whole(path) as temporary:
+        plain.to_csv(temporary, index=False)
+
+
+def _plain(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
