@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from builders import REPOSITORY, manifest_of, raw_config, write_failure, write_record
 from plotted import point, tables_of
@@ -96,6 +97,12 @@ def test_no_text_of_theirs_is_a_formula_of_a_spreadsheet(study: Study, tmp_path:
         assert not risky
     read = runs_table.read_table(tmp_path / "runs.csv")
     assert read["hosts"][0] == f"'{HOSTILE}" or HOSTILE in read["hosts"][0]
+
+
+def test_whole_numbers_beside_missing_values_stay_whole(tmp_path: Path) -> None:
+    table = pd.DataFrame({"hours": [1, None, 0.5, "-x"], "text": "a"}, dtype=object)
+    csv_files.write(table, tmp_path / "table.csv")
+    assert (tmp_path / "table.csv").read_text() == "hours,text\n1,a\n,a\n0.5,a\n'-x,a\n"
 
 
 @pytest.mark.parametrize("name", PLOTS)

@@ -92,7 +92,7 @@ PLATFORMS = list(dict.fromkeys(point.platform for point in POINTS.values()))
 #: Published results lie where the configuration says, with a module's `prefix` too.
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
 #: Name → title of the plots to draw.
-TITLES = titles(CONFIG.plots, MANIFEST.qualities.values())
+TITLES = titles(CONFIG.plots, MANIFEST.qualities.values(), bool(MANIFEST.searches))
 
 
 wildcard_constraints:
@@ -322,11 +322,27 @@ def records_before_round(wildcards):
 def records_after_round(number):
     """The records of the runs of every point and of the extra repeats up to this round."""
     extra = set(round_of_repeats(number)["runs"]) if number else set()
+    wanted = (path for path, run in RUNS.items() if not run.extra_repeat or path in extra)
     return [
         f"results/runs/{path}/run.json"
-        for path, run in RUNS.items()
-        if (not run.extra_repeat or path in extra) and is_selected(run.spec.point)
+        for path in wanted
+        if is_selected(RUNS[path].spec.point) and path not in given_up()
     ]
+
+
+@functools.cache
+def given_up():
+    """The runs of searches that failed too often: their points leave, and the others go on."""
+    if not MANIFEST.searches:
+        return frozenset()
+    from tfscaling.sweep import lasting_failures
+
+    searched = {each.point for search in MANIFEST.searches for each in search.points}
+    return frozenset(
+        path
+        for path, run in RUNS.items()
+        if run.spec.point in searched and lasting_failures.is_given_up(run, Path(ROOT, "runs"))
+    )
 
 
 def round_of_repeats(number):

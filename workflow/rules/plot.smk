@@ -1,6 +1,6 @@
 """Plots, one SVG each.
 
-INPUTS   results/{study}/tables/{comparison.csv,epochs.csv,published.csv,warnings.json},
+INPUTS   results/{study}/tables/{comparison.csv,epochs.csv,published.csv,search.csv,warnings.json},
          results/{study}/config.json
 OUTPUTS  results/{study}/plots/{plot}.svg    the plots that the configuration names
 """
@@ -13,6 +13,7 @@ rule plot:
         epochs=f"{RESULTS}/tables/epochs.csv",
         warnings=f"{RESULTS}/tables/warnings.json",
         published=f"{RESULTS}/tables/published.csv",
+        search=f"{RESULTS}/tables/search.csv",
         config=f"{RESULTS}/config.json",
         code=code_of("plot.py"),
     output:
@@ -41,6 +42,7 @@ rule plot:
             --epochs {input.epochs:q} \
             --warnings {input.warnings:q} \
             --published {input.published:q} \
+            --search {input.search:q} \
             --titles {params.titles:q} \
             --outputs {output.svg:q} \
             >{log:q} 2>&1

@@ -85,12 +85,15 @@ def conclude(config: Config, manifest: Manifest, folder: Path, benchmarks_dir: P
 def draw(config: Config, manifest: Manifest, folder: Path) -> None:
     """All plots and the report, from the tables in `folder`."""
     (folder / "plots").mkdir(parents=True, exist_ok=True)
-    titles = plot_registry.titles(config.plots, manifest.qualities.values())
+    qualities, is_searched = manifest.qualities.values(), bool(manifest.searches)
+    titles = plot_registry.titles(config.plots, qualities, is_searched)
     files = [folder / "plots" / f"{name}.svg" for name in titles]
     names = ["runs", "comparison", "epochs", *CONCLUSIONS]
     csv = {name: folder / "tables" / f"{name}.csv" for name in names}
     warnings = folder / "tables" / "warnings.json"
-    tables = plot.read_tables(csv["comparison"], csv["epochs"], warnings, csv["published"])
+    tables = plot.read_tables(
+        *(csv["comparison"], csv["epochs"], warnings, csv["published"], csv["search"])
+    )
     plot.draw(tables, dict(zip(files, titles.values(), strict=True)))
     points = runs_table.read_table(csv["comparison"])
     results = Results(

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import pandas as pd
 from tfscaling.files import atomic, program_errors
+from tfscaling.race import expected_runs
 from tfscaling.records.run_states import RERUN_STALE
 from tfscaling.study.config import Budget, Config
 from tfscaling.study.manifest import Manifest
@@ -114,6 +115,8 @@ def markdown(
     for line, number in lines.items():
         parts.append(f"sbatch {number}:\n\n```bash\n{line}\n```\n")
     parts.append(formats.markdown(totals_shown(made, points, config, warnings), level=2))
+    if made.searches:
+        parts.append(formats.markdown(searches_shown(made.searches), level=2))
     return "\n".join(parts)
 
 
@@ -171,6 +174,25 @@ def totals_shown(
     return TextTable.of("Totals", names, rows, [*warnings, *notes(made, points, config)])
 
 
+def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
+    """What each search takes, at least, expected and at most, and the full grid beside it."""
+    kinds = ("made", "least", "expected", "most", "full_grid")
+    rows = [
+        [search.work, kind.replace("_", " "), *sums(getattr(search, kind))[:3]]
+        for search in searches
+        for kind in kinds
+    ]
+    notes = (
+        "All runs of a search, those made included. Least: it is decided at its next look. Most: "
+        "no further point leaves. Full grid: `repeats` runs of the same points.",
+        f"Expected: the mean of {expected_runs.TRIALS} simulated searches, where runs scatter by "
+        f"{expected_runs.SCATTER:.0%} and times not measured yet follow random scaling curves: an "
+        "assumption, no bound.",
+    )
+    names = ["search", "", "runs", "node_hours", "cost_usd"]
+    return TextTable.of("The search and the full grid", names, rows, notes)
+
+
 def accepted(made: costed_plan.Plan, points: Sequence[PointRow]) -> list[costed_plan.PlanRow]:
     """The runs to do without those that Slurm refuses."""
     refused = {row.point for row in points if row.is_refused}
@@ -197,8 +219,10 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
     if excluded:
         found.append(f"Excluded points, with the reason in their row: {excluded}.")
     if made.if_needed:
-        if_needed = "runs are done only if an interval is too wide: sums are upper bounds."
-        found.append(f"{len(made.if_needed)} {if_needed}")
+        found.append(
+            f"{len(made.if_needed)} runs are done only if the others leave open what they are to "
+            "show: sums are upper bounds."
+        )
     if made.elsewhere:
         found.append(f"{made.elsewhere} runs are not on the chosen cluster {config.cluster}.")
     found.append(

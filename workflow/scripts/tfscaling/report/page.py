@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from tfscaling.analysis.conclusions import CONCLUSIONS
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.report import inline_svg, interactive_tables, sections
 from tfscaling.report.glossary import GLOSSARY
 from tfscaling.study.manifest import Manifest
@@ -117,7 +118,9 @@ def _tables(
 
 
 def _plot(plot: Plot) -> dict[str, str]:
-    name = f"Plot: {plot.title}. Its values are in the table “Comparison”."
+    of_search = plot.name in PLOTS and PLOTS[plot.name].is_of_search
+    table = CONCLUSIONS["search"].title if of_search else "Comparison"
+    name = f"Plot: {plot.title}. Its values are in the table “{table}”."
     return {"title": plot.title, "svg": inline_svg.inline(plot.svg.decode(), plot.name, name)}
 
 

@@ -17,7 +17,7 @@ from tfscaling import BENCHMARK_VERSION
 from tfscaling.files import atomic, strict_json
 from tfscaling.files.program_errors import InputError
 from tfscaling.study import user_code
-from tfscaling.study.config import Config, ParameterValue, Platform, Quality
+from tfscaling.study.config import Config, ParameterValue, Platform, Quality, Search
 from tfscaling.study.registries import Strategy
 from tfscaling.study.run_spec import BenchmarkSpec, Point, RunSpec
 
@@ -53,11 +53,28 @@ class Excluded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reason: str
 
 
+class SearchedPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A point that may be the best, and how many runs the full grid would make of it."""
+
+    point: Point
+    repeats: int
+
+
+class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A search for the best of the points with the same model and recipe."""
+
+    model: str
+    recipe: str
+    search: Search
+    points: tuple[SearchedPoint, ...]
+
+
 class Grid(NamedTuple):
-    """All runs in the order of the configuration, and the points left out."""
+    """All runs in the order of the configuration, the points left out, and the searches."""
 
     runs: tuple[PlannedRun, ...]
     excluded: tuple[Excluded, ...]
+    searches: tuple[PlannedSearch, ...] = ()
 
 
 class PlannedBenchmark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,6 +104,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ]
     runs: tuple[PlannedRun, ...]
     excluded: tuple[Excluded, ...]
+    searches: tuple[PlannedSearch, ...] = ()
     all_reduce_benchmarks: tuple[PlannedBenchmark, ...]
 
     @classmethod
@@ -104,6 +122,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             synchronous_strategies=tuple(n for n, s in strategies.items() if s.synchronous),
             runs=grid.runs,
             excluded=grid.excluded,
+            searches=grid.searches,
             all_reduce_benchmarks=_benchmarks(config, grid.runs, strategies),
         )
 

@@ -15,9 +15,14 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def write(table: pd.DataFrame, path: Path) -> None:
     """Write the table, or nothing. A text that would be a formula begins with an apostrophe."""
     texts = table.select_dtypes(include=["object", "string"]).columns
-    plain = table.assign(**{name: table[name].map(_plain) for name in texts})
+    plain = table.assign(**{name: _without_formulas(table[name]) for name in texts})
     with atomic.whole(path) as temporary:
         plain.to_csv(temporary, index=False)
+
+
+def _without_formulas(column: pd.Series) -> pd.Series:
+    # `map` would make 1.0 of 1 beside a missing value
+    return pd.Series([_plain(value) for value in column], column.index, dtype="object")
 
 
 def _plain(value: object) -> object:

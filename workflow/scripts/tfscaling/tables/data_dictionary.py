@@ -65,6 +65,11 @@ _OF_RUN: dict[str, Column] = {
         f"Start of the launcher to all ranks ended and checked; {_NO_RECORD}.", "s", NUMBER
     ),
     "attempt": Column(f"Which attempt at the run succeeded; {_NO_RECORD}.", "", COUNT),
+    "failed_attempts": Column(
+        "Attempts at a failed run that failed, none that was cancelled; null of other runs.",
+        "",
+        _COUNT_OR_NONE,
+    ),
     "warnings": Column(
         'What a reader of the numbers has to know, separated by "; "; mostly empty.', "", TEXT
     ),

@@ -73,6 +73,7 @@ RUN_COLUMNS = (
     "usd_per_node_hour",
     "wall_time_s",
     "attempt",
+    "failed_attempts",
     "warnings",
     *environments.COLUMNS,
     "parameters_hash",
@@ -187,6 +188,10 @@ def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -
     except run_record.RecordError:
         record = None
     if record is None:
+        if why.status == RunState.FAILED:
+            row["failed_attempts"] = failure_report.failed_attempts(
+                path.parent, run.spec.parameters_hash
+            )
         return _Run(row | why._asdict())
     attempts = f"to replace attempt {record.attempt}, kept as {kept.name}: {why.reason}"
     of_other = staleness.other_parameters(run.spec, record)
