@@ -1,6 +1,6 @@
 """Plots, one SVG each.
 
-INPUTS   results/{study}/tables/{comparison.csv,epochs.csv,published.csv,warnings.json},
+INPUTS   results/{study}/tables/{comparison.csv,epochs.csv,published.csv,search.csv,warnings.json},
          results/{study}/config.json
 OUTPUTS  results/{study}/plots/{plot}.svg    the plots that the configuration names
 """
@@ -13,6 +13,7 @@ rule plot:
         epochs=f"{RESULTS}/tables/epochs.csv",
         warnings=f"{RESULTS}/tables/warnings.json",
         published=f"{RESULTS}/tables/published.csv",
+        search=f"{RESULTS}/tables/search.csv",
         config=f"{RESULTS}/config.json",
         code=code_of("plot.py"),
     output:
@@ -21,7 +22,7 @@ rule plot:
                 f"{RESULTS}/plots/{plot}.svg",
                 category="Plots",
                 caption="../report/plot.rst",
-                labels={"plot": title},
+                labels=verbatim({"plot": title}),
             )
             for plot, title in TITLES.items()
         ],
@@ -31,7 +32,7 @@ rule plot:
     conda:
         "../envs/environment.yaml"
     params:
-        titles=list(TITLES.values()),
+        titles=verbatim(list(TITLES.values())),
     message:  # Snakemake would list all input files
         "draw the plots"
     shell:
@@ -41,6 +42,7 @@ rule plot:
             --epochs {input.epochs:q} \
             --warnings {input.warnings:q} \
             --published {input.published:q} \
+            --search {input.search:q} \
             --titles {params.titles:q} \
             --outputs {output.svg:q} \
             >{log:q} 2>&1

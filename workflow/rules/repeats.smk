@@ -1,4 +1,4 @@
-"""Extra repeats of the points whose interval is too wide (`repeat_until`), round by round.
+"""Extra repeats, round by round: where an interval is too wide (`repeat_until`), or for a `search`.
 
 INPUTS   results/{study}/manifest.json, results/runs/**/run.json of the rounds before
 OUTPUTS  results/{study}/repeats/round={round}.json   the extra repeats to run; none ends the rounds

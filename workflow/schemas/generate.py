@@ -133,7 +133,7 @@ def table_of_metrics() -> str:
 
 def table_of_plots() -> str:
     """The plots that `plots` may name."""
-    shown = titles(dict.fromkeys(PLOTS, config.PlotOptions()), ())
+    shown = titles(dict.fromkeys(PLOTS, config.PlotOptions()), (), is_searched=True)
     rows = [(f"`{name}`", title) for name, title in shown.items()]
     return _table(("plot", "title"), rows)
 

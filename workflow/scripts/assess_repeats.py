@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Which points need extra repeats, because their interval is still too wide.
+"""Which points need extra repeats: their interval is too wide, or a search is not decided.
 
 INPUTS   manifest.json (--manifest), the run records below --runs-dir, the round before
          (--previous, none for the first)
-OUTPUTS  round=<n>.json (--output): the extra repeats to make, and how wide each interval is
+OUTPUTS  round=<n>.json (--output): the extra repeats to make, how wide each interval is, and where
+         each search stands
 """
 
 import argparse
 from pathlib import Path
 
+from tfscaling.files import program_errors
 from tfscaling.records import run_record
 from tfscaling.study.manifest import Manifest
 from tfscaling.sweep import extra_repeats
@@ -32,9 +34,18 @@ def main() -> None:
         axes = f"platform {point.platform}, recipe {point.recipe}, nodes {point.nodes}"
         diverged = f", {point.diverged} diverged" if point.diverged else ""
         print(f"{axes}: {point.repeats} runs{diverged}, {shown}: {point.verdict}")
+    for search in made.searches:
+        more = (
+            f", {len(search.wanted)} are run {search.runs_next} times each" if search.wanted else ""
+        )
+        ended = "decided" if search.is_decided else "undecided"
+        print(
+            f"search, {search.model}, {search.recipe}: {len(search.left)} of {search.points} "
+            f"points have left{more or f'; {ended}'}"
+        )
     print(f"round {args.round}: {made.added} extra repeats")
     run_record.write_json(args.output, made)
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

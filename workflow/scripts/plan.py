@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 import pandas as pd
+from tfscaling.files import atomic, program_errors
+from tfscaling.race import expected_runs
 from tfscaling.records.run_states import RERUN_STALE
 from tfscaling.study.config import Budget, Config
 from tfscaling.study.manifest import Manifest
@@ -22,7 +24,7 @@ from tfscaling.study.platforms import LOGICAL
 from tfscaling.sweep import costed_plan, gpu_libraries, preflight, submission
 from tfscaling.sweep.costed_plan import PointRow
 from tfscaling.sweep.submission import Submission
-from tfscaling.tables import formats
+from tfscaling.tables import csv_files, formats
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, one_line, rounded
 
 SHOWN = (
@@ -47,8 +49,8 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, required=True)
     parser.add_argument("--md", type=Path, required=True)
     args = parser.parse_args()
-    config = msgspec.json.decode(args.config.read_bytes(), type=Config)
-    how = msgspec.json.decode(args.submission.read_bytes(), type=Submission)
+    config = program_errors.read_json(args.config, Config)
+    how = program_errors.read_json(args.submission, Submission)
     planned = Manifest.read(args.manifest)
     made = costed_plan.make(config, planned, args.runs_dir)
     points, warnings = answered(made, config, how)
@@ -59,9 +61,10 @@ def main() -> None:
         warnings += [one_line(problem)] if problem else []
     rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(costed_plan.COLUMNS), dtype=object)
-    table.to_csv(args.csv, index=False)
-    args.md.write_text(markdown(made, points, config, warnings))
-    print(args.md.read_text())
+    csv_files.write(table, args.csv)
+    text = markdown(made, points, config, warnings)
+    atomic.write_text(args.md, text)
+    print(text)
 
 
 def answered(
@@ -112,6 +115,8 @@ def markdown(
     for line, number in lines.items():
         parts.append(f"sbatch {number}:\n\n```bash\n{line}\n```\n")
     parts.append(formats.markdown(totals_shown(made, points, config, warnings), level=2))
+    if made.searches:
+        parts.append(formats.markdown(searches_shown(made.searches), level=2))
     return "\n".join(parts)
 
 
@@ -169,6 +174,25 @@ def totals_shown(
     return TextTable.of("Totals", names, rows, [*warnings, *notes(made, points, config)])
 
 
+def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
+    """What each search takes, at least, expected and at most, and the full grid beside it."""
+    kinds = ("made", "least", "expected", "most", "full_grid")
+    rows = [
+        [search.work, kind.replace("_", " "), *sums(getattr(search, kind))[:3]]
+        for search in searches
+        for kind in kinds
+    ]
+    notes = (
+        "All runs of a search, those made included. Least: it is decided at its next look. Most: "
+        "no further point leaves. Full grid: `repeats` runs of the same points.",
+        f"Expected: the mean of {expected_runs.TRIALS} simulated searches, where runs scatter by "
+        f"{expected_runs.SCATTER:.0%} and times not measured yet follow random scaling curves: an "
+        "assumption, no bound.",
+    )
+    names = ["search", "", "runs", "node_hours", "cost_usd"]
+    return TextTable.of("The search and the full grid", names, rows, notes)
+
+
 def accepted(made: costed_plan.Plan, points: Sequence[PointRow]) -> list[costed_plan.PlanRow]:
     """The runs to do without those that Slurm refuses."""
     refused = {row.point for row in points if row.is_refused}
@@ -195,8 +219,10 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
     if excluded:
         found.append(f"Excluded points, with the reason in their row: {excluded}.")
     if made.if_needed:
-        if_needed = "runs are done only if an interval is too wide: sums are upper bounds."
-        found.append(f"{len(made.if_needed)} {if_needed}")
+        found.append(
+            f"{len(made.if_needed)} runs are done only if the others leave open what they are to "
+            "show: sums are upper bounds."
+        )
     if made.elsewhere:
         found.append(f"{made.elsewhere} runs are not on the chosen cluster {config.cluster}.")
     found.append(
@@ -227,4 +253,4 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

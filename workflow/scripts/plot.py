@@ -2,7 +2,7 @@
 """Draw plots of the comparison, all in one process.
 
 INPUTS   comparison.csv (--comparison), epochs.csv (--epochs), warnings.json (--warnings),
-         published.csv (--published)
+         published.csv (--published), search.csv (--search)
 OUTPUTS  one SVG per plot (--outputs), with the warnings at its foot; a file's stem is the plot's
          name
 """
@@ -11,10 +11,11 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-import pandas as pd
+from tfscaling.files import program_errors
 from tfscaling.plots import plot_figure
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.plots.plot_series import Tables
+from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import data_warnings, runs_table
 
 
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=Path, required=True)
     parser.add_argument("--warnings", type=Path, required=True, help="warnings.json")
     parser.add_argument("--published", type=Path, required=True, help="published.csv")
+    parser.add_argument("--search", type=Path, required=True)
     parser.add_argument("--titles", nargs="*", required=True, help="one for each of --outputs")
     parser.add_argument("--outputs", type=Path, nargs="*", required=True, help="<plot>.svg")
     args = parser.parse_args()
@@ -32,22 +34,22 @@ def main() -> None:
         parser.error(f"unknown plots: {', '.join(unknown)}; known: {', '.join(PLOTS)}")
     if len(args.titles) != len(args.outputs):
         parser.error(f"{len(args.titles)} titles for {len(args.outputs)} outputs")
-    tables = read_tables(args.comparison, args.epochs, args.warnings, args.published)
+    files = (args.comparison, args.epochs, args.warnings, args.published, args.search)
+    tables = read_tables(*files)
     draw(tables, dict(zip(args.outputs, args.titles, strict=True)))
 
 
-def read_tables(comparison: Path, epochs: Path, warnings: Path, published: Path) -> Tables:
-    """What the plots show; `published` may be a file without any column."""
-    try:
-        published_rows = runs_table.read_table(published)
-    except pd.errors.EmptyDataError:
-        published_rows = pd.DataFrame()
+def read_tables(
+    comparison: Path, epochs: Path, warnings: Path, published: Path, search: Path
+) -> Tables:
+    """What the plots show; `published` and `search` may be files without any column."""
     found = data_warnings.read(warnings)
     return Tables(
-        runs_table.read_table(comparison),
-        runs_table.read_table(epochs),
-        published_rows,
+        runs_table.read_table(comparison, POINT_AXES),
+        runs_table.read_table(epochs, POINT_AXES),
+        runs_table.read_table(published),
         data_warnings.footnotes(found),
+        runs_table.read_table(search),
     )
 
 
@@ -58,4 +60,4 @@ def draw(tables: Tables, titles: Mapping[Path, str]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

@@ -43,11 +43,11 @@ def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[P
 def tables_in(paths: tuple[Path, ...]) -> Tables:
     published = paths[0].with_name("published.csv")
     published.write_text("\n")
-    return plot.read_tables(*paths, published)
+    return plot.read_tables(*paths, published, published)
 
 
 def own_titles(outputs: Sequence[Path]) -> dict[Path, str]:
-    shown = titles(dict.fromkeys(PLOTS, PlotOptions()), [Quality()])
+    shown = titles(dict.fromkeys(PLOTS, PlotOptions()), [Quality()], is_searched=True)
     return {path: shown[path.stem] for path in outputs}
 
 
@@ -61,7 +61,7 @@ def test_every_plot_is_written_as_svg_whatever_is_missing(
         text = path.read_text()
         assert text.rstrip().endswith("</svg>")
         assert f">{own_titles([path])[path]}</text>" in text
-        assert (plot_figure.NOTHING in text) == (not times)
+        assert (plot_figure.NOTHING in text) == (not times or path.stem == "race")
         number = len({4, 1, 2, 9} - times.keys())
         assert f"{number} point{'s' if number > 1 else ''} {plot_figure.ABSENT}" in text
     assert [str(warning.message) for warning in recwarn] == []
@@ -73,7 +73,8 @@ def test_every_plot_can_be_drawn_from_tables_without_rows(tmp_path: Path) -> Non
     (tmp_path / "p.csv").write_text("\n")
     data_warnings.write(tmp_path / "w.json", [])
     outputs = [tmp_path / f"{name}.svg" for name in PLOTS]
-    tables = plot.read_tables(*(tmp_path / name for name in ("c.csv", "e.csv", "w.json", "p.csv")))
+    files = ("c.csv", "e.csv", "w.json", "p.csv", "p.csv")
+    tables = plot.read_tables(*(tmp_path / name for name in files))
     plot.draw(tables, own_titles(outputs))
     assert all(plot_figure.NOTHING in path.read_text() for path in outputs)
 
@@ -92,7 +93,8 @@ def script(folder: Path, titles: Mapping[str, str]) -> Any:
     published = folder / "published.csv"
     published.write_text("\n")
     arguments = ["--comparison", comparison, "--epochs", epochs, "--warnings", warnings]
-    arguments += ["--published", str(published), "--titles", *titles.values(), "--outputs"]
+    arguments += ["--published", str(published), "--search", str(published)]
+    arguments += ["--titles", *titles.values(), "--outputs"]
     arguments += [str(folder / name) for name in titles]
     command = [sys.executable, str(SCRIPTS / "plot.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -131,6 +133,12 @@ def test_a_plot_shows_something_only_where_it_was_measured(name: str) -> None:
     table = pd.DataFrame([dict.fromkeys(comparison.COLUMNS)])
     assert not PLOTS[name].is_measured(table)
     assert PLOTS[name].is_measured(table.assign(**{PLOTS[name].shows[0]: 1.0}))
+
+
+def test_the_race_is_drawn_where_there_is_a_search() -> None:
+    assert [*titles({}, [])] == [] and [*titles({}, [], is_searched=True)] == ["race"]
+    assert [*titles({"race": PlotOptions()}, [])] == []
+    assert [*titles({"race": None}, [], is_searched=True)] == []
 
 
 def test_a_title_names_the_quality_where_there_is_one() -> None:

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tfscaling.race.looks import decide, plan_next
+from tfscaling.race.looks import decide, lacking
 from tfscaling.race.terms import (
     LOOKS,
     TRIES_MAX,
@@ -79,20 +79,18 @@ def test_the_order_of_candidates_does_not_matter() -> None:
     candidates = measured()
     shuffled = random.Random(1).sample(candidates, len(candidates))
     assert decide(shuffled, [TIME]) == decide(candidates, [TIME])
-    partial = decide([candidate(each.name) for each in candidates], [TIME])
-    assert plan_next(partial, shuffled, seed=1) == plan_next(partial, candidates, seed=1)
 
 
 def run_all(planned: Sequence[Candidate], goals: Sequence[Goal]) -> tuple[list[Decision], int]:
     """Every round of a search that makes the runs it asks for: (decisions, rounds)."""
     made: list[Candidate] = [replace(each, runs=()) for each in planned]
+    by_name = {each.name: each for each in planned}
     decisions = [decide(made, goals)]
     while decisions[-1].wanted:
         runs: dict[str, list[Run | None]] = {each.name: list(each.runs) for each in made}
-        for block, names in plan_next(decisions[-1], made, seed=3):
-            for each in (each for each in planned if each.name in names):
-                assert len(runs[each.name]) == block  # each block follows the one before
-                runs[each.name].append(each.runs[block])
+        for block, name in lacking(decisions[-1], made):
+            assert len(runs[name]) == block  # each block follows the one before
+            runs[name].append(by_name[name].runs[block])
         made = [replace(each, runs=tuple(runs[each.name])) for each in made]
         decisions.append(decide(made, goals))
     return decisions, len(decisions) - 1
@@ -113,17 +111,7 @@ def test_a_round_that_was_interrupted_is_finished() -> None:
     some, *others = first.wanted
     made = [replace(each, runs=each.runs[: 3 if each.name == some else 2]) for each in candidates]
     assert decide(made, [TIME]) == first
-    ((block, names),) = plan_next(first, made, seed=0)
-    assert (block, sorted(names)) == (2, sorted(others))
-    ((_, whole),) = plan_next(first, with_runs(candidates, first), seed=0)
-    assert [name for name in whole if name != some] == names
-
-
-def test_blocks_have_their_own_random_order() -> None:
-    nothing = [candidate(f"c{n:02d}") for n in range(20)]
-    needed = plan_next(decide(nothing, [TIME]), nothing, seed=0)
-    assert [block for block, _ in needed] == [0, 1]
-    assert needed[0][1] != needed[1][1] and sorted(needed[0][1]) == sorted(needed[1][1])
+    assert lacking(first, made) == [(2, name) for name in sorted(others)]
 
 
 def test_another_indifference_needs_no_other_runs() -> None:
@@ -196,7 +184,7 @@ def test_what_the_infrastructure_ended_is_run_again_in_its_block() -> None:
     failed = replace(candidate("a", None, 50), failures=(1,))
     decision = decide([failed, *others], [TIME])
     assert (decision.verdicts[0].rounds, decision.runs_next) == (0, 2)
-    assert plan_next(decision, [failed, *others], seed=0) == [(0, ["a"])]
+    assert lacking(decision, [failed, *others]) == [(0, "a")]
     again = decide([candidate("a", 51, 50), *others], [TIME])
     assert (again.verdicts[0].best, again.verdicts[0].is_decided) == ("a", True)
     never = replace(failed, failures=(TRIES_MAX,))
@@ -268,3 +256,32 @@ def test_one_candidate_is_the_best_and_what_cannot_be_compared_is_refused() -> N
         decide([candidate("a", 1.0, 1.0)], [Goal("cost", "cost_usd")])
     with pytest.raises(ValueError, match="repeats_max"):
         Settings(repeats_max=1)
+
+
+SCREENED = Settings(is_screened=True)
+
+
+def test_a_screen_lets_leave_what_is_far_behind_in_its_only_run() -> None:
+    firsts = {"a": 100.0, "b": 300.0, "c": 600.0, "d": INFINITE}
+    found = decide([candidate(name, t) for name, t in firsts.items()], [TIME], SCREENED)
+    (verdict,) = found.verdicts
+    assert verdict.left == (Left("c", 0, Why.SCREENED, "a", pytest.approx(5.0)),)
+    assert (found.wanted, found.runs_next, found.runs["c"]) == (("a", "b", "d"), 2, 1)
+    usual = decide([candidate(name, t) for name, t in firsts.items()], [TIME])
+    assert usual.verdicts[0].left == () and len(usual.wanted) == 4
+
+
+def test_a_screen_waits_for_the_first_run_of_each_and_the_search_goes_on_after_it() -> None:
+    waiting = decide([candidate("a", 100.0), candidate("b")], [TIME], SCREENED)
+    assert (waiting.wanted, waiting.runs_next) == (("a", "b"), 1)
+    assert lacking(waiting, [candidate("a", 100.0), candidate("b")]) == [(0, "b")]
+    after = [candidate("a", 100.0, 101.0), candidate("b", 900.0), candidate("c", 200.0, 202.0)]
+    (verdict,) = decide(after, [TIME], SCREENED).verdicts
+    assert (verdict.best, verdict.is_decided, verdict.rounds) == ("a", True, 1)
+    assert [left.round for left in verdict.left] == [0, 1]
+
+
+def test_a_screen_takes_its_share_of_the_error() -> None:
+    looks = range(len(SCREENED.looks))
+    assert sum(map(SCREENED.error, looks)) == pytest.approx(0.8 * 0.05)
+    assert 3 < SCREENED.screen_factor(6) < SCREENED.screen_factor(200) < 6

@@ -24,6 +24,19 @@ def test_a_search_is_right(cell: str, limits: Limits) -> None:
     assert limits.missed(found) == [], found
 
 
+@pytest.mark.parametrize(
+    ("cell", "procedure", "trials"),
+    [
+        ("gen20 5 %, time and cost", "time and cost", 20),
+        ("gen20 5 %, a limit", "with a limit", 20),
+        ("all 41 5 %, screened", "screened", 20),
+    ],
+)
+def test_so_are_its_options(cell: str, procedure: str, trials: int) -> None:
+    found = simulate((cell, procedure, trials))
+    assert (found.wrong, found.holds) == (0.0, 1.0) and found.node_hours <= 1.0, found
+
+
 def test_without_the_correction_it_is_not() -> None:
     found = simulate(("slip7 5 %", "uncorrected", TRIALS))
     assert found.wrong > 0.15

@@ -10,6 +10,7 @@ import all_reduce_records
 import generator
 import plan as script
 import pytest
+import searched
 from builders import REGISTRIES, manifest_of, raw_config, record_of, write_failure, write_record
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
@@ -396,3 +397,36 @@ def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Pat
     assert made.finished == 1
     assert [(row.nodes, row.repeat) for row in made.runs] == [(1, 2), (2, 1), (2, 2)]
     assert {row.duration_from for row in made.runs} == {"time limit"}
+
+
+# --- searches ---
+
+
+def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that_left(
+    tmp_path: Path,
+) -> None:
+    config = searched.config_of({})
+    planned = manifest_of(config)
+    before = costed_plan.make(config, planned, tmp_path)
+    assert len(before.runs) == 6 * 20 and len(before.if_needed) == 6 * 18
+    (cost,) = before.searches
+    runs = [getattr(cost, kind).runs for kind in ("made", "least", "most", "full_grid")]
+    assert runs == [0, 12, 120, 36]
+    assert 12 < cost.expected.runs < 120
+    hours = planned.runs[0].spec.point.nodes  # of the time limit
+    assert cost.least.node_hours == pytest.approx(2 * 2 * (1 + 2 + 4) * hours)
+    assert cost.full_grid.cost_usd == pytest.approx(3 * cost.least.cost_usd)
+
+    searched.runs_of(planned, tmp_path, lambda run: run.spec.repeat <= 2)
+    after = costed_plan.make(config, planned, tmp_path)
+    assert {(row.platform, row.nodes) for row in after.runs} == {("near", 2), ("near", 4)}
+    (cost,) = after.searches
+    assert [cost.made.runs, cost.least.runs, cost.most.runs] == [12, 14, 12 + 2 * 18]
+
+    searched.runs_of(planned, tmp_path)
+    done = costed_plan.make(config, planned, tmp_path)
+    assert done.runs == [] and done.finished == 16
+    (cost,) = done.searches
+    assert cost.made == cost.least == cost.expected == cost.most
+    shown = script.searches_shown(done.searches)
+    assert len(shown.cells) == 5

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from builders import manifest_of, valid_config, write_failure
-from tfscaling.sweep.lasting_failures import NoRetries
+from tfscaling.race.terms import TRIES_MAX
+from tfscaling.records.run_record import FAILURE
+from tfscaling.sweep.lasting_failures import NoRetries, is_given_up
 
 RUN, OTHER = manifest_of(valid_config()).runs
 
@@ -52,3 +56,27 @@ def test_jobs_that_are_no_runs_and_broken_reports_change_nothing(tmp_path: Path)
         record = logging.makeLogRecord({"event": "job_error", "output": list(job.output)})
         NoRetries(lambda: jobs).emit(record)
     assert [job.attempt for job in jobs] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("causes", "parameters_hash", "is_out"),
+    [
+        (["rank_died"] * TRIES_MAX, RUN.spec.parameters_hash, True),
+        (["rank_died"] * (TRIES_MAX - 1) + ["cancelled"], RUN.spec.parameters_hash, False),
+        (["rank_died"] * TRIES_MAX, "0" * 16, False),
+    ],
+)
+def test_a_run_is_given_up_after_so_many_failures_of_its_own(
+    tmp_path: Path, causes: list[str], parameters_hash: str, is_out: bool
+) -> None:
+    folder = tmp_path / RUN.spec.path
+    for number, kind in enumerate(causes, 1):
+        write_failure(tmp_path, RUN, kind=kind)
+        report = json.loads((folder / FAILURE).read_text())
+        report["parameters_hash"] = parameters_hash
+        (folder / FAILURE).write_text(json.dumps(report))
+        (folder / f"attempt={number}").mkdir()
+        shutil.copy(folder / FAILURE, folder / f"attempt={number}")
+    assert is_given_up(RUN, tmp_path) == is_out
+    (folder / "run.json").touch()
+    assert not is_given_up(RUN, tmp_path)

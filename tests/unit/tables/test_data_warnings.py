@@ -23,6 +23,8 @@ from tfscaling.tables import data_warnings, formats, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 
+#: The plots of a grid without a search.
+DRAWN = [name for name, plot in PLOTS.items() if not plot.is_of_search]
 #: What a test changes of a run: (the planned run, its record) → nothing, in place.
 Change = Callable[[PlannedRun, dict[str, Any]], None]
 
@@ -30,7 +32,7 @@ Change = Callable[[PlannedRun, dict[str, Any]], None]
 def config_of(platform: str = "cluster", repeats: int = 6, **block: Any) -> Config:
     usual = {"model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}
     grid = [{**usual, "platform": platform, "repeats": repeats, **block}]
-    raw = raw_config((("grid",), grid), (("plots",), {name: {} for name in PLOTS}))
+    raw = raw_config((("grid",), grid), (("plots",), {name: {} for name in DRAWN}))
     for run in raw["platforms"].values():
         run |= {"usd_per_node_hour": 1.0, "price_date": "2026", "price_source": "a list"}
     return configuration.validate(raw)
@@ -278,7 +280,7 @@ def test_every_output_has_every_warning_about_its_data(
     assert {Path(name).name for name in texts} >= {
         "comparison.md", "comparison.tex", "comparison.html", "laptop.md", "cluster.md",
         "decision.md", "findings.md", "clouds.md", "published.md", "scaling.md", "methodology.md",
-        "communication.md", "report.html", *(f"{name}.svg" for name in PLOTS),
+        "communication.md", "report.html", *(f"{name}.svg" for name in DRAWN),
     }  # fmt: skip
     read = [
         runs_table.read_table(folder / "tables" / f"{name}.csv") for name in ("comparison", "runs")
@@ -314,8 +316,8 @@ def test_no_legend_and_no_label_calls_logical_devices_gpus(tmp_path: Path) -> No
     notes = data_warnings.footnotes(data_warnings.find(comparison, runs))
     assert len(notes) == 1
     drawn_from = plot_series.Tables(comparison, epochs, pd.DataFrame(), notes)
-    for name, plot in PLOTS.items():
-        figure = plot.draw(drawn_from, "T")
+    for name in DRAWN:
+        figure = PLOTS[name].draw(drawn_from, "T")
         *legends, foot = figure.legends
         texts = [text for legend in legends for text in legend.get_texts()]
         for axes in figure.axes:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         methodology,
         next_steps,
         scaling_laws,
+        search_results,
         what_holds_back,
     )
     from tfscaling.analysis.evidence import Study
@@ -41,6 +42,7 @@ else:
     methodology = LateModule("tfscaling.analysis.methodology")
     next_steps = LateModule("tfscaling.analysis.next_steps")
     scaling_laws = LateModule("tfscaling.analysis.scaling_laws")
+    search_results = LateModule("tfscaling.analysis.search_results")
     what_holds_back = LateModule("tfscaling.analysis.what_holds_back")
     formats = LateModule("tfscaling.tables.formats")
     published = LateModule("tfscaling.tables.published")
@@ -117,6 +119,15 @@ CONCLUSIONS: dict[str, Conclusion] = {
         findings.find,
         _findings_text,
         uses=("clouds",),
+        category="Findings",
+    ),
+    "search": Conclusion(
+        "The search",
+        "Who left the search in which round, by what margin and at what cost, where a `search` "
+        "makes the runs; what its answer promises, and what it saved.",
+        search_results.table,
+        search_results.markdown,
+        search_results.as_text,
         category="Findings",
     ),
     "next_steps": Conclusion(

@@ -5,6 +5,7 @@ A point is compared with those of the same model and recipe only: the others do 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,8 @@ import pandas as pd
 from tfscaling.analysis.contest import COSTS, Contest
 from tfscaling.analysis.eligibility import ineligible_text, remark, split
 from tfscaling.analysis.evidence import Study
+from tfscaling.analysis.search_results import verdict_text
+from tfscaling.race.study_searches import StudySearch
 from tfscaling.records.metrics import QUALITY
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
@@ -22,6 +25,7 @@ from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
     NOT_COMPARED,
+    SUPPORTED,
     TOO_FEW,
     Samples,
     weakest,
@@ -97,11 +101,43 @@ def decide(study: Study) -> list[Choice]:
             if title is None:
                 continue
             choice = Choice(work, goal, title, "", NOT_MEASURED, indifference)
-            if measured:
+            search = study.searches.get(work)
+            if search and goal in search.verdicts:
+                choice = _searched(choice, search, rows, samples)
+            elif measured:
                 choice = _chosen(choice, measured, samples, vary)
             text = _joined(choice.text, ineligible_text(ineligible, vary))
             found.append(replace(choice, text=text))
     return found
+
+
+def _searched(choice: Choice, search: StudySearch, rows: Sequence[Row], samples: Samples) -> Choice:
+    """The choice as the search has made it, or stands."""
+    verdict, asked = search.verdicts[choice.goal], search.planned.search
+    by_point = {point_of(row): row for row in rows}
+    taken = search.points.get(verdict.cheapest or "")
+    rivals = [search.points[name] for name in verdict.survivors if search.points[name] != taken]
+    if taken is None or taken not in by_point:
+        support = INCONCLUSIVE if verdict.has_ended else TOO_FEW
+        text = f"A search, {verdict_text(search, verdict)}."
+        return replace(choice, text=text, support=support, indifference=asked.indifference)
+    row, vary = by_point[taken], varying(rows)
+    named = f"{point_name(row, vary)}: {value(choice.goal, row)}{remark(row, samples)}"
+    text = (
+        f"{'Use ' if verdict.is_decided else ''}{named}; {verdict_text(search, verdict)} "
+        f"({asked.confidence:.0%}, a search among {len(search.points)} points)."
+    )
+    bound = asked.indifference if verdict.is_decided else verdict.bound
+    return replace(
+        choice,
+        text=f"{text[0].upper()}{text[1:]}",
+        support=SUPPORTED if verdict.is_decided else INCONCLUSIVE,
+        indifference=asked.indifference,
+        point=taken,
+        alike=tuple(rivals),
+        bound=bound if math.isfinite(bound) else None,
+        comparisons=len(search.points) - 1,
+    )
 
 
 def _title(goal: str, rows: Sequence[Row]) -> str | None:

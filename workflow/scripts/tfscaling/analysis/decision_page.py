@@ -103,12 +103,13 @@ def _as_text(study: Study) -> TextTable:
 def _open(table: pd.DataFrame, study: Study) -> str:
     """What is not known yet: points with too few runs, failed or missing, or alike."""
     few: list[str] = []
+    searched = {point for search in study.searches.values() for point in search.points.values()}
     absent: dict[str, list[str]] = {status: [] for status in _ABSENT}
     for rows in study.works.values():
         vary = varying(rows)
         for row in rows:
             ended = row["runs"] + study.samples.statuses(point_of(row))[RunState.DIVERGED]
-            if row["runs"] > 0 and ended < RUNS_FOR_INTERVAL:
+            if row["runs"] > 0 and ended < RUNS_FOR_INTERVAL and point_of(row) not in searched:
                 few.append(f"{point_name(row, vary)}, {cell('runs', row)}")
             elif row["status"] in absent:
                 absent[row["status"]].append(point_name(row, vary))
@@ -120,6 +121,8 @@ def _open(table: pd.DataFrame, study: Study) -> str:
         for names, one, several in groups
         if names
     ]
+    if searched:
+        sentences.append("Points of a search have as many runs as it needed of them.")
     if (table["support"] == INCONCLUSIVE).any():
         sentences.append("More runs may decide what is not decided now.")
     enough = f"Every measured point has at least {RUNS_FOR_INTERVAL} runs, and none is missing."

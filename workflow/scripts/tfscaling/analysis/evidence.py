@@ -10,6 +10,8 @@ from pathlib import Path
 import pandas as pd
 
 from tfscaling.analysis.eligibility import split, works_of
+from tfscaling.race import study_searches
+from tfscaling.race.study_searches import StudySearch
 from tfscaling.study.config import Comparison, Published
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables.published_results import PublishedResult
@@ -49,6 +51,12 @@ class Study:
     def works(self) -> dict[str, list[Row]]:
         """Model and recipe → the points that do this work."""
         return works_of(self.points)
+
+    @cached_property
+    def searches(self) -> dict[str, StudySearch]:
+        """Model and recipe → the search for the best of the points that do this work."""
+        found = study_searches.of_study(self.manifest, self.runs)
+        return {", ".join(search.work): search for search in found}
 
     @cached_property
     def ineligible(self) -> list[tuple[Row, str]]:

@@ -1,7 +1,7 @@
 """The headline: the answer of a study in one sentence, and a badge that says how sure it is.
 
-One row per work, from the decision on the shortest time. The console prints it, the page begins
-with it.
+One row per work, from the decision on the shortest time, or on what a search is for. The console
+prints it, the page begins with it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from tfscaling.analysis import search_results
 from tfscaling.analysis.decision import ranked
 from tfscaling.analysis.eligibility import split
 from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.findings import TIME
+from tfscaling.analysis.search_results import verdict_text
+from tfscaling.race.study_searches import StudySearch
 from tfscaling.records.run_states import RunState
 from tfscaling.study.config import LINE_AXES
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
@@ -23,7 +26,7 @@ from tfscaling.tables.display import axis_text
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, NOT_COMPARED, SUPPORTED, TOO_FEW, Samples
 from tfscaling.tables.table_rows import NOT_MEASURED, Row, columns_of, point_of, rows_of
-from tfscaling.tables.wording import GPUS, percent, point_name, times, varying
+from tfscaling.tables.wording import GPUS, percent, point_name, times, value, varying
 
 #: `badge` is one of significance.WEAKEST_FIRST, `sure` what that means here, or empty; `work` is
 #: empty where there is only one.
@@ -33,18 +36,44 @@ _LINE_WIDTH = 100
 
 def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
     """COLUMNS: one row per work, at least one; `decision` is the table of that name."""
-    choices = {row["work"]: row for row in rows_of(decision[decision["goal"] == TIME])}
+    choices = {
+        row["work"]: row for row in rows_of(decision) if row["goal"] == _goal(study, row["work"])
+    }
     rows = []
     for work, points in study.works.items():
         if work not in choices:
             text, sure, badge = _without_run(study, points), "", NOT_MEASURED
         else:
             badge = str(choices[work]["support"])
-            text, sure = _sentences(study, points, choices[work])
+            choice, search = choices[work], study.searches.get(work)
+            made = _searched(study, search, choice) if search else None
+            text, sure = made or _sentences(study, points, choice)
         rows.append([work if len(study.works) > 1 else "", text, sure, badge])
     return pd.DataFrame(
         rows or [["", "No point is to be run.", "", NOT_MEASURED]], columns=list(COLUMNS)
     )
+
+
+def _goal(study: Study, work: str) -> str:
+    """What the headline is about: the shortest time, or what a search is for first."""
+    search = study.searches.get(work)
+    return search.planned.search.goals[0] if search else TIME
+
+
+def _searched(study: Study, search: StudySearch, choice: Row) -> tuple[str, str]:
+    """(the answer of a search, what it took)."""
+    verdict = search.verdicts[choice["goal"]]
+    said = verdict_text(search, verdict)
+    rows = study.works[choice["work"]]
+    taken = next((row for row in rows if pd.notna(choice["nodes"]) and _is_of(row, choice)), None)
+    rounds = search_results.rounds_text(verdict)
+    saving = search_results.saving(search_results.spent(study, search).values())
+    sure = f"{rounds.capitalize()}: {saving}"
+    if taken is None:
+        return f"{choice['title']}: {said}.", sure
+    named = f"{point_name(taken, varying(rows))}, {value(choice['goal'], taken)}"
+    confidence = f"{search.planned.search.confidence:.0%}"
+    return f"{choice['title']}: {named}; {said} ({confidence}).", sure
 
 
 def _without_run(study: Study, points: Sequence[Row]) -> str:

@@ -13,8 +13,10 @@ from statistics import median
 import pandas as pd
 
 from tfscaling.analysis.evidence import Study
+from tfscaling.race.terms import TRIES_MAX
 from tfscaling.records.run_states import RERUN_STALE, RunState
 from tfscaling.study import costs
+from tfscaling.study.config import LOOKS
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, TOO_FEW
@@ -39,27 +41,39 @@ class Step:
 
 def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
     """COLUMNS: one row per step, what helps most first; `decision` is the table of that name."""
-    steps = [*_unfinished(study), *_repeats(study, set(decision["support"])), *_prices(study)]
+    steps = [
+        *_unfinished(study),
+        *_searches(study),
+        *_repeats(study, set(decision["support"])),
+        *_prices(study),
+    ]
     return pd.DataFrame([asdict(step) for step in steps], columns=list(COLUMNS))
 
 
 def _unfinished(study: Study) -> Iterator[Step]:
-    counts = Counter(study.runs["status"])
+    searched = {point for search in study.searches.values() for point in search.points.values()}
+    runs = study.runs
+    given_up = [
+        point in searched and is_known(attempts) and attempts >= TRIES_MAX
+        for point, attempts in zip(points_of(runs), runs["failed_attempts"].tolist(), strict=True)
+    ]
+    counts = Counter(runs.loc[[not each for each in given_up], "status"])
     named = [f"{counts[status]} {status}" for status in _TO_MAKE if counts[status]]
     if named:
         number = sum(counts[status] for status in _TO_MAKE)
-        runs = "run" if number == 1 else "runs"
-        yield Step(f"Start the sweep again to make the {' and '.join(named)} {runs}.", number)
+        noun = "run" if number == 1 else "runs"
+        yield Step(f"Start the sweep again to make the {' and '.join(named)} {noun}.", number)
     if stale := counts[RunState.STALE]:
-        runs = "run" if stale == 1 else "runs"
-        yield Step(f"Make the {stale} stale {runs} again with {RERUN_STALE}.", stale)
+        noun = "run" if stale == 1 else "runs"
+        yield Step(f"Make the {stale} stale {noun} again with {RERUN_STALE}.", stale)
 
 
 def _repeats(study: Study, supports: set[str]) -> Iterator[Step]:
     """Repeats for intervals, or twice as many where the intervals leave the answer open."""
     planned = Counter(run.spec.point for run in study.manifest.runs if not run.extra_repeat)
     durations_s = _durations_s(study)
-    measured = [point for point in durations_s if point in planned]
+    searched = {point for search in study.searches.values() for point in search.points.values()}
+    measured = [point for point in durations_s if point in planned and point not in searched]
     most = max((planned[point] for point in measured), default=0)
     if not most:
         return
@@ -71,6 +85,25 @@ def _repeats(study: Study, supports: set[str]) -> Iterator[Step]:
         return
     more = {point: wanted - planned[point] for point in measured if planned[point] < wanted}
     yield _priced(f"`repeats: {wanted}` in the grid, {why}", more, durations_s, study)
+
+
+def _searches(study: Study) -> Iterator[Step]:
+    """Where a search goes on, and what may decide one that ended undecided."""
+    for work, search in study.searches.items():
+        if search.decision.wanted and search.decision.runs_next > LOOKS[0]:
+            points, runs = len(search.decision.wanted), search.decision.runs_next
+            yield Step(
+                f"Start the sweep again: the search goes on with {points} points, up to {runs} "
+                "runs of each.",
+                len(list(search.wanted())),
+            )
+        ended = [each for each in search.decision.verdicts if each.has_ended]
+        if any(not each.is_decided for each in ended):
+            named = f" of {work}" if len(study.searches) > 1 else ""
+            yield Step(
+                f"The search{named} is undecided: a larger `indifference`, which needs no further "
+                "run, may decide it."
+            )
 
 
 def _priced(

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from tfscaling.plots import plot_scaling, plot_tradeoffs, plot_training
+    from tfscaling.plots import plot_scaling, plot_search, plot_tradeoffs, plot_training
     from tfscaling.plots.plot_series import Tables
 else:
     plot_scaling = LateModule("tfscaling.plots.plot_scaling")
+    plot_search = LateModule("tfscaling.plots.plot_search")
     plot_tradeoffs = LateModule("tfscaling.plots.plot_tradeoffs")
     plot_training = LateModule("tfscaling.plots.plot_training")
 
@@ -27,12 +28,14 @@ class Plot:
     `{learned}` the loss and that.
 
     `draw(tables, title)` returns the figure, whatever has failed or is missing. `shows` are columns
-    of the comparison: the page leaves the plot out where no point has a value of any of them.
+    of the comparison: the page leaves the plot out where no point has a value of any of them. A
+    plot of a search is drawn where there is one, whether the configuration names it or not.
     """
 
     title: str
     draw: Callable[[Tables, str], Figure]
     shows: tuple[str, ...] = ("execution_time_s",)
+    is_of_search: bool = False
 
     def is_measured(self, comparison: pd.DataFrame) -> bool:
         """Whether there is anything to show."""
@@ -61,16 +64,22 @@ PLOTS: dict[str, Plot] = {
         ("loss", "quality", "published_loss", "published_accuracy"),
     ),
     "epochs": Plot("{learned} of each epoch", plot_training.epochs, ("loss", "quality")),
+    "race": Plot("The search: runs of each point", plot_search.race, is_of_search=True),
 }
 
 
 def titles(
-    options: Mapping[str, PlotOptions | None], qualities: Iterable[Quality]
+    options: Mapping[str, PlotOptions | None],
+    qualities: Iterable[Quality],
+    is_searched: bool = False,
 ) -> dict[str, str]:
     """Name of each plot to draw → the title in the configuration, or else its own.
 
-    `qualities` are those of the runs: the titles name it where there is one.
+    `qualities` are those of the runs: the titles name it where there is one. `is_searched`: the
+    grid has a search.
     """
+    of_search = {n: PlotOptions() for n, plot in PLOTS.items() if plot.is_of_search}
+    options = {**(of_search if is_searched else {}), **options}
     nouns = {each.in_training.replace("_", " ") for each in qualities}
     noun = nouns.pop() if len(nouns) == 1 else "quality"
     learned = "loss" if noun == "loss" else f"loss and {noun}"
@@ -78,5 +87,5 @@ def titles(
     return {
         name: plot.title or f"{own[name][0].upper()}{own[name][1:]}"
         for name, plot in options.items()
-        if plot is not None
+        if plot is not None and (is_searched or not PLOTS[name].is_of_search)
     }

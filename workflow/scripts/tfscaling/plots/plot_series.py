@@ -7,7 +7,7 @@ there is only one platform, colours distinguish them, too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -39,15 +39,16 @@ LINESTYLES: tuple[LineStyle, ...] = (
 
 @dataclass(frozen=True)
 class Tables:
-    """What plots are drawn from: comparison.csv, epochs.csv and published.csv (may be empty).
+    """What plots are drawn from: comparison.csv, epochs.csv, and published.csv and search.csv.
 
-    `footnotes` are at the foot of every plot, before its own notes.
+    The last two may be empty. `footnotes` are at the foot of every plot, before its own notes.
     """
 
     comparison: pd.DataFrame
     epochs: pd.DataFrame
     published: pd.DataFrame
     footnotes: Sequence[str] = ()
+    search: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 @dataclass(frozen=True)

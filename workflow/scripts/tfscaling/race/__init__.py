@@ -20,8 +20,8 @@ goes on after any interruption, and another indifference needs no other runs.
 
 No theorem covers the whole; benchmarks/race.py simulates it.
 
-`looks.decide` says what the runs show, `looks.plan_next` which runs the next look needs.
+`looks.decide` says what the runs show, `study_searches` makes it of the runs of a study.
 """
 
 #: Modules that other packages may import.
-__all__ = ()
+__all__ = ["expected_runs", "study_searches", "terms"]

@@ -1,9 +1,8 @@
-"""The looks at the runs of a search: who leaves, who is the best, which runs come next."""
+"""The looks at the runs of a search: who leaves, who is the best, who is run on."""
 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -41,6 +40,8 @@ def decide(
 ) -> Decision:
     """What the runs show after the last look for which all runs are there."""
     search = _Search(candidates, goals, settings, constraint, estimator)
+    if settings.is_screened and not search.screen():
+        return search.decision()
     for number, runs in enumerate(settings.looks):
         if not search.is_complete(runs):
             break
@@ -48,22 +49,11 @@ def decide(
     return search.decision()
 
 
-def plan_next(
-    decision: Decision, candidates: Sequence[Candidate], seed: int
-) -> list[tuple[int, list[str]]]:
-    """The runs that the next look needs: (block from 0, candidates in the order of their runs).
-
-    The order within a block depends on the seed and the block alone, also after an interruption.
-    """
-    by_name = {each.name: each for each in candidates}
-    lacking = {name: by_name[name].lacks(decision.runs_next) for name in decision.wanted}
-    planned = []
-    for block in range(decision.runs_next):
-        order = sorted(by_name)
-        random.Random(f"{seed} {block}").shuffle(order)
-        if names := [name for name in order if block in lacking.get(name, ())]:
-            planned.append((block, names))
-    return planned
+def lacking(decision: Decision, candidates: Sequence[Candidate]) -> list[tuple[int, str]]:
+    """(block from 0, candidate) of the runs that the next look lacks, block by block."""
+    wanted = [each for each in candidates if each.name in decision.wanted]
+    found = ((block, each.name) for each in wanted for block in each.lacks(decision.runs_next))
+    return sorted(found)
 
 
 @dataclass
@@ -106,6 +96,7 @@ class _Search:
         shared = 1 - CONSTRAINT_SHARE if constraint else 1.0
         self.goal_share = shared / max(len(goals), 1)
         self.number = 0
+        self.is_screened = not settings.is_screened
 
     @property
     def count(self) -> int:
@@ -122,6 +113,28 @@ class _Search:
         return bool(wanted) and all(
             not each.lacks(runs) or each.cannot_run(runs) for each in wanted
         )
+
+    def screen(self) -> bool:
+        """Let leave what is far behind in its only run, if each has one: whether that is so.
+
+        A run that did not reach its end screens nothing, and is not screened.
+        """
+        if not self.is_complete(1):
+            return False
+        self.is_screened = True
+        factor = self.settings.screen_factor((self.count - 1) * len(self.races))
+        for race in self.races:
+            firsts = {n: race.values[n, 0] for n in race.alive if np.isfinite(race.values[n, 0])}
+            if not firsts:
+                continue
+            best = min(firsts, key=lambda n: firsts[n])
+            for n, value in firsts.items():
+                if value > factor * firsts[best]:
+                    gap = float(value / firsts[best]) - 1
+                    race.alive.discard(n)
+                    race.left.append(Left(self.names[n], 0, Why.SCREENED, self.names[best], gap))
+                    self.used[n] = max(self.used[n], 1)
+        return True
 
     def look(self, number: int) -> None:
         runs = self.settings.looks[number]
@@ -146,7 +159,7 @@ class _Search:
                 for each, used in zip(self.candidates, self.used.tolist(), strict=True)
             },
             wanted,
-            looks[self.number] if wanted else 0,
+            (looks[self.number] if self.is_screened else 1) if wanted else 0,
             dict(zip(self.names, self.allowed, strict=True)),
         )
 

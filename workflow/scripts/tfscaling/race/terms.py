@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from statistics import NormalDist
 
-#: Runs of each survivor at each look, and the look's share of the error.
-LOOKS = (2, 3, 4, 6, 8, 11, 15, 20)
+from tfscaling.study.config import LOOKS
+
+#: The share of the error of each look.
 SHARES = (0.4, 0.2, *(0.4 / 6,) * 6)
+#: The share of a screen by one run, and what it assumes: runs scatter by so much at most, and none
+#: takes more than so many times as long as usual.
+SCREEN_SHARE, SCREEN_SCATTER, SCREEN_DISTURBED = 0.2, 0.10, 3.0
 #: Amounts are claimed from so many runs on.
 CLAIM_RUNS = 4
 #: A run that the infrastructure ended is tried so often in all.
@@ -31,6 +37,11 @@ class Candidate:
     runs: tuple[Run | None, ...] = ()
     failures: tuple[int, ...] = ()
     cost: float | None = None
+
+    @property
+    def number(self) -> int:
+        """How many runs it has."""
+        return sum(run is not None for run in self.runs)
 
     def lacks(self, blocks: int) -> list[int]:
         """The numbers of the first blocks in which it has no run, from 0."""
@@ -64,14 +75,16 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Settings:
-    """`indifference` is a fraction; `confidence` and `repeats_max` are fixed at the start.
+    """`indifference` is a fraction; all others are fixed at the start.
 
-    The last look is the last of LOOKS with at most `repeats_max` runs.
+    The last look is the last of LOOKS with at most `repeats_max` runs. `is_screened`: before them
+    one run of each is looked at.
     """
 
     indifference: float = 0.05
     confidence: float = 0.95
     repeats_max: int = LOOKS[-1]
+    is_screened: bool = False
 
     def __post_init__(self) -> None:
         if not (self.indifference > 0 and 0 < self.confidence < 1 and self.looks):
@@ -83,13 +96,21 @@ class Settings:
 
     def error(self, look: int) -> float:
         """The error that a look may make."""
-        return (1 - self.confidence) * SHARES[look] / sum(SHARES[: len(self.looks)])
+        left = 1 - SCREEN_SHARE if self.is_screened else 1.0
+        return left * (1 - self.confidence) * SHARES[look] / sum(SHARES[: len(self.looks)])
+
+    def screen_factor(self, comparisons: int) -> float:
+        """How many times as much as the best a single run must take to leave by the screen."""
+        tail = SCREEN_SHARE * (1 - self.confidence) / max(comparisons, 1)
+        quantile = NormalDist().inv_cdf(1 - tail)
+        return SCREEN_DISTURBED * math.exp(quantile * math.sqrt(2) * SCREEN_SCATTER)
 
 
 class Why(StrEnum):
     """Why a candidate left."""
 
     NOT_THE_BEST = "not the best"
+    SCREENED = "far behind in its only run"
     DOES_NOT_RUN = "does not run"
     NOT_REACHED = "does not reach the target reliably"
     NOT_ALLOWED = "outside the constraint"
@@ -105,7 +126,10 @@ class Allowed(StrEnum):
 
 @dataclass(frozen=True)
 class Left:
-    """A candidate that left in a round, from 1; `gap`: by what fraction `rival` was ahead."""
+    """A candidate that left in a round, from 1, or in 0 by a screen.
+
+    `gap`: by what fraction `rival` was ahead.
+    """
 
     name: str
     round: int

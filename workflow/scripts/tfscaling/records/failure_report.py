@@ -75,3 +75,16 @@ _DECODER = msgspec.json.Decoder(FailureReport)
 def read(folder: Path) -> FailureReport | None:
     """The failure that was left in a job's folder, or None. Raises RecordError."""
     return run_record.decoded(folder / run_record.FAILURE, _DECODER, 0)
+
+
+def failed_attempts(folder: Path, parameters_hash: str) -> int:
+    """How many attempts at the job with these parameters failed; cancelled ones are no failures."""
+    count = 0
+    for attempt in folder.glob("attempt=*"):
+        try:
+            report = read(attempt)
+        except run_record.RecordError:
+            continue
+        if report is not None and report.parameters_hash == parameters_hash:
+            count += report.cause.kind != "cancelled"
+    return count

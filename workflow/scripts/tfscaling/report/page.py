@@ -1,7 +1,8 @@
 """The page of results: one HTML file with everything in it.
 
 The page is `workflow/report/page.html.j2`. Its tables are plain HTML; DataTables, from the package
-itables, makes them sort and filter. A policy in the page forbids the browser any request.
+itables, makes them sort and filter. A policy in the page forbids the browser any request, and any
+script but the page's own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import functools
 import gzip
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from tfscaling.analysis.conclusions import CONCLUSIONS
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.report import inline_svg, interactive_tables, sections
 from tfscaling.report.glossary import GLOSSARY
 from tfscaling.study.manifest import Manifest
@@ -74,6 +77,7 @@ def render(
         results.conclusions[name] for name in ("headline", "decision", "findings", "next_steps")
     )
     plots = {plot.name: _plot(plot) for plot in results.plots}
+    script = (PAGE_DIR / SCRIPT).read_text(encoding="utf-8")
     context = {
         "title": title,
         "headlines": sections.headlines(headline),
@@ -90,7 +94,8 @@ def render(
         "definitions": sections.definitions(qualities_of(rows_of(comparison, QUALITY_COLUMNS))),
         "environment": sections.environment(results.manifest.platforms, runs, folder),
         "style": (PAGE_DIR / STYLE).read_text(encoding="utf-8"),
-        "script": (PAGE_DIR / SCRIPT).read_text(encoding="utf-8"),
+        "script": script,
+        "script_hash": "sha256-" + _base64(hashlib.sha256(script.encode()).digest()),
         "datatables": datatables(),
     }
     return str(_template().render(context))
@@ -113,7 +118,9 @@ def _tables(
 
 
 def _plot(plot: Plot) -> dict[str, str]:
-    name = f"Plot: {plot.title}. Its values are in the table “Comparison”."
+    of_search = plot.name in PLOTS and PLOTS[plot.name].is_of_search
+    table = CONCLUSIONS["search"].title if of_search else "Comparison"
+    name = f"Plot: {plot.title}. Its values are in the table “{table}”."
     return {"title": plot.title, "svg": inline_svg.inline(plot.svg.decode(), plot.name, name)}
 
 
@@ -123,7 +130,11 @@ def datatables() -> str:
     from itables.options import dt_bundle
 
     packed = gzip.compress(Path(dt_bundle).read_bytes(), compresslevel=9, mtime=0)
-    return base64.b64encode(packed).decode()
+    return _base64(packed)
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
 
 
 def _template() -> Template:

@@ -14,7 +14,13 @@ from tfscaling.study.registries import Registries
 def check(config: Config, number: int, registries: Registries, sources: Sources = ()) -> None:
     """Raise ConfigError if block `number` names what is not there, or asks for what cannot be."""
     _check_names(config, number, registries, sources)
-    _check_rules(number, config.grid[number], sources)
+    block = config.grid[number]
+    _check_rules(number, block, sources)
+    if block.repeat_until and config.search_of(block):
+        allowed = "a search says itself which runs it needs; allowed: null, or `search: null` here"
+        where: list[str | int] = ["grid", number, "repeat_until", "relative_interval"]
+        value = block.repeat_until.relative_interval
+        raise ConfigError(problem(where, value, allowed, sources))
 
 
 def _check_rules(number: int, block: Block, sources: Sources) -> None:

@@ -186,6 +186,97 @@ class RepeatUntil(Keys, frozen=True, kw_only=True):
     ] = 20
 
 
+#: Runs of each point that is still in a search, at each of its looks.
+LOOKS = (2, 3, 4, 6, 8, 11, 15, 20)
+#: What a search can be for: metrics of which less is better.
+SearchGoal = Literal["execution_time_s", "cost_usd", "time_to_target_s", "cost_to_target_usd"]
+
+
+class SearchLimit(Keys, frozen=True, kw_only=True):
+    """A limit of a quality: exactly one of `at_least` and `at_most` is given."""
+
+    at_least: Annotated[float | None, about("The mean over a point's runs is no less.")] = None
+    at_most: Annotated[float | None, about("The mean over a point's runs is no more.")] = None
+    indifference: Annotated[
+        float,
+        Meta(gt=0),
+        about(
+            "A point that misses the limit by at most this may be chosen, in the metric's unit; "
+            "the smaller, the more runs it takes to know."
+        ),
+    ] = 0.001
+
+
+class Search(Keys, frozen=True, kw_only=True):
+    """A search makes runs in rounds, of the points alone that may still be the best of their work.
+
+    It ends when one point is shown to be within the indifference of the best. All keys but
+    `indifference` are to stay as they are while a search goes on.
+    """
+
+    goal: Annotated[
+        SearchGoal | Annotated[tuple[SearchGoal, ...], _ONCE],
+        about(
+            "The best point has the least of this, among all points with the same model and "
+            "recipe: `execution_time_s`, `cost_usd`, `time_to_target_s` or `cost_to_target_usd`. "
+            "Several goals share the runs and the error."
+        ),
+    ] = "execution_time_s"
+    indifference: Annotated[
+        float,
+        Meta(gt=0, lt=1),
+        about(
+            "The search may end at a point that is worse than the best by at most this fraction. "
+            "A change reruns nothing."
+        ),
+    ] = 0.05
+    confidence: Annotated[
+        float,
+        Meta(ge=0.5, lt=1),
+        about("The search may be wrong in at most 1 - confidence of all searches."),
+    ] = 0.95
+    constraint: Annotated[
+        dict[MetricName, SearchLimit],
+        Meta(max_length=1),
+        about(
+            "Only a point whose quality keeps this limit is chosen: the metric of the recipe's "
+            "`quality` and its limit, as `test_accuracy: {at_least: 0.98, indifference: 0.002}`. "
+            "It is judged by the same runs, and takes a fifth of the error."
+        ),
+    ] = {}
+    repeats_max: Annotated[
+        int,
+        Meta(ge=LOOKS[0], le=LOOKS[-1]),
+        about(
+            "A point gets at most this many runs; the search looks at its points at 2, 3, 4, 6, 8, "
+            "11, 15 and 20 runs of each."
+        ),
+    ] = LOOKS[-1]
+    screen: Annotated[
+        bool,
+        about(
+            "If true, the search also looks at one run of each point: one that is far behind the "
+            "best gets no second run. It assumes that runs scatter by at most 10 % and that no run "
+            "takes more than three times as long as usual."
+        ),
+    ] = False
+
+    @property
+    def goals(self) -> tuple[SearchGoal, ...]:
+        """The goals, one or more."""
+        return values_of(self.goal)
+
+    @property
+    def first_runs(self) -> int:
+        """Runs of each point before anything is looked at."""
+        return 1 if self.screen else LOOKS[0]
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """Runs of each point that is still in the search, at each look."""
+        return tuple(runs for runs in LOOKS if runs <= self.repeats_max)
+
+
 class Exclusion(Keys, frozen=True, kw_only=True):
     """An entry leaves out the points whose axes all match."""
 
@@ -263,6 +354,14 @@ class Block(Keys, frozen=True, kw_only=True):
             "makes none."
         ),
     ] = None
+    search: Annotated[
+        Search | UnsetType | None,
+        about(
+            "The points get as many runs as a search needs, and `repeats` is what the search is "
+            "compared with; without the key the `search` of the whole grid holds, null makes "
+            "`repeats` runs of each point."
+        ),
+    ] = UNSET
     exclude: Annotated[
         tuple[Annotated[Exclusion, Meta(extra_json_schema={"minProperties": 1})], ...],
         about(
@@ -1027,6 +1126,13 @@ class Config(Keys, frozen=True, kw_only=True):
         Meta(min_length=1),
         about("The grid says what to run; each entry is a block, the product of its axes."),
     ]
+    search: Annotated[
+        Search | None,
+        about(
+            "Every block without a `search` of its own has this one; null makes `repeats` runs "
+            "of each point."
+        ),
+    ] = None
     recipes: Annotated[
         dict[Name, Recipe], Meta(min_length=1), about("Each entry says how to train.")
     ]
@@ -1060,6 +1166,13 @@ class Config(Keys, frozen=True, kw_only=True):
             "must not import TensorFlow."
         ),
     ] = True
+    readable_by: Annotated[
+        Literal["owner", "group", "all"],
+        about(
+            "Files that runs and tables write may be read by nobody else, by the group, or by all "
+            "users of the machines; what the umask of the shell takes away stays away."
+        ),
+    ] = "owner"
     budget: Annotated[
         Budget,
         about(
@@ -1084,6 +1197,10 @@ class Config(Keys, frozen=True, kw_only=True):
         dict[str, PlotOptions | None],
         about("Each entry is a plot to draw, by its name; null draws none."),
     ] = {}
+
+    def search_of(self, block: Block) -> Search | None:
+        """The search that makes the runs of a block, if one does."""
+        return self.search if block.search is UNSET else block.search
 
     def is_selected(self, platform: str) -> bool:
         """Whether the platform is on the cluster that was chosen with --config cluster=NAME."""

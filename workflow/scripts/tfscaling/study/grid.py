@@ -6,6 +6,7 @@ Pure: the registries of models, strategies and datasets are an argument.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,10 +24,13 @@ from tfscaling.study.geometry import Geometry, batch_sizes
 from tfscaling.study.manifest import Excluded, Grid, PlannedRun
 from tfscaling.study.registries import Registries
 from tfscaling.study.run_spec import Point, RunSpec
+from tfscaling.study.searches import Searches
 
 #: Characters of the values of all axes together: with separators they are the name of the folder of
 #: a job's Slurm logs, and names have at most 255 bytes.
 NAMES_MAX = 240
+#: Runs of a grid: Snakemake plans so many in minutes.
+RUNS_MAX = 100_000
 #: The largest seed of NumPy and Keras.
 SEED_MAX = 2**32 - 1
 
@@ -58,11 +62,14 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
     excluded: list[Excluded] = []
     measured = {name: platform.measured for name, platform in config.platforms.items()}
     recipes = {n: variants.of(n, recipe) for n, recipe in config.recipes.items()}
+    searches = Searches(config, sources)
     for number, block in enumerate(config.grid):
         block_checks.check(config, number, registries, sources)
         before = len(runs)
-        until = block.repeat_until
-        repeats = until.repeats_max if until else block.repeats
+        until, search = block.repeat_until, config.search_of(block)
+        first = search.first_runs if search else block.repeats
+        repeats = until.repeats_max if until else search.looks[-1] if search else block.repeats
+        _check_size(number, block, recipes, (before, repeats), sources)
         for point in _points(block, recipes):
             platform = config.platforms[point.platform]
             recipe = recipes[variants.base(point.recipe)][point.recipe]
@@ -77,10 +84,12 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                 excluded.append(Excluded(point=point, reason=str(error)))
                 continue
             _check_lengths(number, point, config.seed, repeats, sources)
-            if (first := block_of.setdefault(point, number)) != number:
-                rule = f"grid[{first}] has the point already"
+            if (other := block_of.setdefault(point, number)) != number:
+                rule = f"grid[{other}] has the point already"
                 raise ConfigError(problem(["grid", number], point.axes, rule, sources))
             price = platform.price_usd(point.gpus_per_node)
+            if search:
+                searches.add(number, search, point, recipe)
             for repeat in range(1, repeats + 1):
                 spec = RunSpec(
                     point=point,
@@ -94,13 +103,32 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                 run = PlannedRun(
                     spec=spec,
                     relative_interval=until.relative_interval if until else None,
-                    extra_repeat=repeat > block.repeats,
+                    extra_repeat=repeat > first,
                     usd_per_node_hour=price,
                 )
                 runs.append(run)
         if len(runs) == before:
             raise ConfigError(_nothing_left(number, block, config, excluded, sources))
-    return Grid(tuple(runs), tuple(excluded))
+    return Grid(tuple(runs), tuple(excluded), searches.planned)
+
+
+def _check_size(
+    number: int,
+    block: Block,
+    recipes: Mapping[str, Mapping[str, Recipe]],
+    runs: tuple[int, int],
+    sources: Sources,
+) -> None:
+    """Refuse a grid beyond RUNS_MAX before it takes all memory.
+
+    `runs` are those of earlier blocks, and of each point of this one.
+    """
+    before, repeats = runs
+    lengths = {axis: len(block.values(axis)) for axis in POINT_AXES}
+    lengths["recipe"] = sum(len(recipes.get(name, (name,))) for name in block.values("recipe"))
+    if (count := before + math.prod(lengths.values()) * repeats) > RUNS_MAX:
+        rule = f"the grid has {count} runs up to this block; allowed: {RUNS_MAX}"
+        raise ConfigError(problem(["grid", number], {**lengths, "repeats": repeats}, rule, sources))
 
 
 def _nothing_left(

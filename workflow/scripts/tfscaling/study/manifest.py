@@ -15,8 +15,9 @@ from msgspec import Meta
 
 from tfscaling import BENCHMARK_VERSION
 from tfscaling.files import atomic, strict_json
+from tfscaling.files.program_errors import InputError
 from tfscaling.study import user_code
-from tfscaling.study.config import Config, ParameterValue, Platform, Quality
+from tfscaling.study.config import Config, ParameterValue, Platform, Quality, Search
 from tfscaling.study.registries import Strategy
 from tfscaling.study.run_spec import BenchmarkSpec, Point, RunSpec
 
@@ -25,7 +26,7 @@ SCHEMA_VERSION = 3
 SINGLE, NO_ALL_REDUCE, OF_PROGRAM = "single replica", "no all-reduce", "program"
 
 
-class ManifestError(ValueError):
+class ManifestError(InputError):
     """The file is no manifest that this version of the workflow reads."""
 
 
@@ -52,11 +53,28 @@ class Excluded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reason: str
 
 
+class SearchedPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A point that may be the best, and how many runs the full grid would make of it."""
+
+    point: Point
+    repeats: int
+
+
+class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A search for the best of the points with the same model and recipe."""
+
+    model: str
+    recipe: str
+    search: Search
+    points: tuple[SearchedPoint, ...]
+
+
 class Grid(NamedTuple):
-    """All runs in the order of the configuration, and the points left out."""
+    """All runs in the order of the configuration, the points left out, and the searches."""
 
     runs: tuple[PlannedRun, ...]
     excluded: tuple[Excluded, ...]
+    searches: tuple[PlannedSearch, ...] = ()
 
 
 class PlannedBenchmark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,6 +104,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ]
     runs: tuple[PlannedRun, ...]
     excluded: tuple[Excluded, ...]
+    searches: tuple[PlannedSearch, ...] = ()
     all_reduce_benchmarks: tuple[PlannedBenchmark, ...]
 
     @classmethod
@@ -103,6 +122,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             synchronous_strategies=tuple(n for n, s in strategies.items() if s.synchronous),
             runs=grid.runs,
             excluded=grid.excluded,
+            searches=grid.searches,
             all_reduce_benchmarks=_benchmarks(config, grid.runs, strategies),
         )
 
@@ -122,15 +142,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @classmethod
     def read(cls, path: Path) -> Manifest:
         """The manifest of a file. Raises ManifestError if it is none of this version."""
-        content = path.read_bytes()
+        try:
+            return cls.decode(path.read_bytes())
+        except ManifestError as error:
+            raise ManifestError(f"{path}: {error}") from None
+
+    @classmethod
+    def decode(cls, content: bytes) -> Manifest:
+        """The manifest that `encode` gave. Raises ManifestError if it is none of this version."""
         try:
             version = msgspec.json.decode(content, type=_Version).schema_version
             if version == SCHEMA_VERSION:
                 return msgspec.json.decode(content, type=cls)
         except msgspec.DecodeError as error:  # of which ValidationError is one
-            raise ManifestError(f"{path}: {error}") from None
+            raise ManifestError(str(error)) from None
         raise ManifestError(
-            f"{path}: schema_version {version}, not {SCHEMA_VERSION}: written by another version "
+            f"schema_version {version}, not {SCHEMA_VERSION}: written by another version "
             "of the workflow; remove it, and snakemake writes it anew"
         )
 

@@ -6,6 +6,7 @@ __all__ = [
     "drivers",
     "extra_repeats",
     "gpu_libraries",
+    "lasting_failures",
     "merging",
     "partial_tables",
     "preflight",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pandas as pd
@@ -25,6 +25,9 @@ from tfscaling.study.manifest import Excluded, Manifest, PlannedBenchmark, Plann
 from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import one_line
+
+if TYPE_CHECKING:
+    from tfscaling.race.study_searches import StudySearch
 
 TIME_LIMIT = "time limit"
 #: A run that is still to do, an extra repeat that may have to be done, a point that is not run.
@@ -99,12 +102,28 @@ COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PointRow.__struct_fields__)
 
 
 @dataclass(frozen=True)
+class SearchCost:
+    """What a whole search takes, the runs that there are included, and the full grid beside it.
+
+    The least if it is decided at its next look, the most if no point leaves before its last one.
+    """
+
+    work: str
+    points: int
+    made: Total
+    least: Total
+    expected: Total
+    most: Total
+    full_grid: Total
+
+
+@dataclass(frozen=True)
 class Plan:
     """`rows`: the runs still to do, extra repeats included, and the excluded points.
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
-    `benchmarks` still to do are no rows of the plan. `stale` runs of other code or data are made
-    again only with `rerun: stale`.
+    `benchmarks` still to do are no rows of the plan, nor are runs that a search no longer needs.
+    `stale` runs of other code or data are made again only with `rerun: stale`.
     """
 
     rows: list[PlanRow]
@@ -112,6 +131,7 @@ class Plan:
     elsewhere: int
     benchmarks: list[BenchmarkRow] = field(default_factory=list)
     stale: int = 0
+    searches: list[SearchCost] = field(default_factory=list)
 
     @property
     def runs(self) -> list[PlanRow]:
@@ -128,7 +148,7 @@ class Plan:
 class Total:
     """Sums over runs; `cost_usd` is of those with a price, `unpriced` are the other platforms."""
 
-    runs: int
+    runs: float
     node_hours: float
     cost_usd: float
     duration_s: float
@@ -151,8 +171,10 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     wanted = tuple(replace(run, extra_repeat=False) for run in selected)
     table, _ = runs_table.run_tables(wanted, runs_dir)
     estimates: dict[Point, Estimate] = {}
-    rows, kept = [], 0
+    rows, kept, unneeded = [], 0, 0
     states = (table[column] for column in ("status", "reason", "record"))
+    searches = _searches(planned, runs_dir)
+    searched = {point: search for search in searches for point in search.points.values()}
     for run, status, reason, record in zip(selected, *states, strict=True):
         if status in FINISHED:
             continue
@@ -160,11 +182,13 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
             kept += 1
             continue
         point = run.spec.point
+        if point in searched and not searched[point].may_be_wanted(point):
+            unneeded += 1
+            continue
         if point not in estimates:
-            limit_s = 60.0 * config.platforms[point.platform].runtime_min
-            estimates[point] = estimate(run.spec, runs_dir, limit_s)
+            estimates[point] = _estimate(run, config, runs_dir)
         rows.append(_row(run, f"{status}: {one_line(reason)}", estimates[point]))
-    finished = len(selected) - len(rows) - kept
+    finished = len(selected) - len(rows) - kept - unneeded
     for out in planned.excluded:
         if config.is_selected(out.point.platform):
             rows.append(_excluded_row(out, config))
@@ -174,7 +198,72 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         config.rerun == "stale",
     )
     elsewhere = len(planned.runs) - len(selected)
-    return Plan(rows, finished, elsewhere, _benchmarks(config, benchmarks), kept)
+    due = {run.spec.point: run for run in planned.runs} if searches else {}
+    takes = {p: estimates.get(p) or _estimate(due[p], config, runs_dir) for p in searched}
+    return Plan(
+        rows,
+        finished,
+        elsewhere,
+        _benchmarks(config, benchmarks),
+        kept,
+        [_search_cost(search, due, takes) for search in searches],
+    )
+
+
+def _estimate(run: PlannedRun, config: Config, runs_dir: Path) -> Estimate:
+    limit_s = 60.0 * config.platforms[run.spec.point.platform].runtime_min
+    return estimate(run.spec, runs_dir, limit_s)
+
+
+def _searches(planned: Manifest, runs_dir: Path) -> list[StudySearch]:
+    """The searches by the runs of all clusters."""
+    if not planned.searches:
+        return []
+    from tfscaling.race import study_searches  # loads SciPy
+
+    table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
+    return study_searches.of_study(planned, table)
+
+
+def _search_cost(
+    search: StudySearch, runs: Mapping[Point, PlannedRun], takes: Mapping[Point, Estimate]
+) -> SearchCost:
+    from tfscaling.race import expected_runs
+
+    prices = {point: run.usd_per_node_hour for point, run in runs.items()}
+    made = {search.points[each.name]: each.number for each in search.candidates}
+    looks = search.planned.search.looks
+
+    def up_to(number: int) -> dict[Point, int]:
+        """The runs if the points that are left get so many."""
+        return {
+            point: max(runs, number) if search.may_be_wanted(point) else runs
+            for point, runs in made.items()
+        }
+
+    def cost(runs: Mapping[Point, float]) -> Total:
+        hours = {
+            point: n * point.nodes * takes[point].duration_s / 3600 for point, n in runs.items()
+        }
+        usd = {point: hours[point] * (prices[point] or 0.0) for point in runs}
+        return Total(
+            sum(runs.values()),
+            sum(hours.values()),
+            sum(usd.values()),
+            sum(n * takes[point].duration_s for point, n in runs.items()),
+            tuple(dict.fromkeys(point.platform for point in runs if prices[point] is None)),
+        )
+
+    expected = expected_runs.expected_runs(search, prices)
+    return SearchCost(
+        ", ".join(search.work),
+        len(made),
+        cost(made),
+        cost(up_to(search.decision.runs_next)),
+        cost({point: max(made[point], number) for point, number in expected.items()}),
+        cost(up_to(looks[-1])),
+        cost({each.point: each.repeats for each in search.planned.points if each.point in made}),
+    )
 
 
 def _benchmarks(config: Config, benchmarks: Iterable[PlannedBenchmark]) -> list[BenchmarkRow]:
@@ -210,7 +299,7 @@ def _of_point(runs: Sequence[PlanRow]) -> PointRow:
         return PointRow(**fields)
     fields["node_hours"] = sums.node_hours
     fields["cost_usd"] = None if sums.unpriced else sums.cost_usd
-    return PointRow(**fields, runs=sums.runs)
+    return PointRow(**fields, runs=len(runs))
 
 
 class Estimate(NamedTuple):

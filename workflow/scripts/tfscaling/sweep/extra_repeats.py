@@ -1,8 +1,9 @@
-"""Extra repeats of the points whose interval is still too wide.
+"""Extra repeats: of points whose interval is still too wide, and those that a search needs.
 
 Repeats are added in rounds: all runs of a round end, then the points are looked at again. A point
 is repeated up to the next number of runs at which its interval can be narrower at all: that of the
-median ends at order statistics, which move inwards at 9, 12, 15, ... runs only.
+median ends at order statistics, which move inwards at 9, 12, 15, ... runs only. A search asks for
+the runs of its next look.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from statistics import median
 from typing import Annotated
 
 import msgspec
+import pandas as pd
 from msgspec import Meta
 
+from tfscaling.race import study_searches
+from tfscaling.race.study_searches import StudySearch
 from tfscaling.records import run_record
 from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.manifest import Manifest, PlannedRun
@@ -41,6 +45,18 @@ class RepeatedPoint(Point, frozen=True, kw_only=True):
     verdict: str
 
 
+class SearchedWork(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a search stands, for a model and recipe."""
+
+    model: str
+    recipe: str
+    points: Annotated[int, Meta(description="From which the search chooses.")]
+    left: Annotated[tuple[str, ...], Meta(description="Points that left it, by their paths.")]
+    wanted: Annotated[tuple[str, ...], Meta(description="Points that are run on.")]
+    runs_next: Annotated[int, Meta(description="Runs of each of these at the next look, or 0.")]
+    is_decided: bool
+
+
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """round=<n>.json: the extra repeats to make."""
 
@@ -48,6 +64,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     runs: Annotated[tuple[str, ...], Meta(description="Paths of those of all rounds up to this.")]
     added: Annotated[int, Meta(description="How many of them are new.")]
     points: tuple[RepeatedPoint, ...]
+    searches: tuple[SearchedWork, ...] = ()
 
 
 def read(path: Path) -> Round | None:
@@ -64,7 +81,8 @@ def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], numbe
     for run in planned.runs:
         if run.relative_interval is not None:
             points.setdefault(run.spec.point, []).append(run)
-    done = _done(planned, runs_dir)
+    table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
+    done = _done(table)
     found, runs = [], list(before)
     for point, of_point in points.items():
         due = [run for run in of_point if not run.extra_repeat or run.spec.path in before]
@@ -89,8 +107,38 @@ def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], numbe
                 verdict=HALF_DIVERGED if 2 * diverged >= len(made) else verdict,
             )
         )
-    added = len(runs) - len(before)
-    return Round(round=number, runs=tuple(runs), added=added, points=tuple(found))
+    searched = study_searches.of_study(planned, table)
+    runs += _of_searches(searched, planned, before)
+    return Round(
+        round=number,
+        runs=tuple(runs),
+        added=len(runs) - len(before),
+        points=tuple(found),
+        searches=tuple(map(_standing, searched)),
+    )
+
+
+def _of_searches(
+    searched: Sequence[StudySearch], planned: Manifest, before: Collection[str]
+) -> list[str]:
+    """Paths of the extra repeats that the next looks lack and no round asked for before."""
+    extra = {(run.spec.point, run.spec.repeat): run for run in planned.runs if run.extra_repeat}
+    wanted = (extra.get(run) for search in searched for run in search.wanted())
+    return [run.spec.path for run in wanted if run and run.spec.path not in before]
+
+
+def _standing(search: StudySearch) -> SearchedWork:
+    decision = search.decision
+    left = [each.name for verdict in decision.verdicts for each in verdict.left]
+    return SearchedWork(
+        model=search.planned.model,
+        recipe=search.planned.recipe,
+        points=len(search.points),
+        left=tuple(dict.fromkeys(left)),
+        wanted=decision.wanted,
+        runs_next=decision.runs_next,
+        is_decided=all(verdict.is_decided for verdict in decision.verdicts),
+    )
 
 
 def relative_interval(times_s: Sequence[float]) -> float | None:
@@ -110,8 +158,7 @@ def next_number(runs: int) -> int:
     return more
 
 
-def _done(planned: Manifest, runs_dir: Path) -> dict[tuple[Point, int], Row]:
+def _done(runs: pd.DataFrame) -> dict[tuple[Point, int], Row]:
     """Point and repeat → row of the runs that the tables count as results, valid or diverged."""
-    runs, _ = runs_table.run_tables(planned.runs, runs_dir)
     done = runs[runs["status"].isin([*FINISHED])]
     return {(point_of(row), row["repeat"]): row for row in rows_of(done)}

@@ -1,4 +1,4 @@
-"""Runs that failed for what another attempt would not change are not tried again."""
+"""Runs that another attempt would not help are not tried again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from tfscaling.race.terms import TRIES_MAX
 from tfscaling.records import failure_report, run_record
+from tfscaling.study.manifest import PlannedRun
 from tfscaling.sweep.sweep_jobs import Job
 
 #: Exceptions that another attempt may not meet, also in a user's code.
@@ -55,3 +57,11 @@ def is_lasting(record: Path) -> bool:
     return cause.error == "DeviceError" or (
         cause.place is not None and cause.error not in _MAY_PASS
     )
+
+
+def is_given_up(run: PlannedRun, runs_dir: Path) -> bool:
+    """Whether the run of a search failed so often that its point leaves instead."""
+    folder = runs_dir / run.spec.path
+    if (folder / run_record.RECORD).exists() or not (folder / run_record.FAILURE).exists():
+        return False
+    return failure_report.failed_attempts(folder, run.spec.parameters_hash) >= TRIES_MAX

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tfscaling.files import atomic
 from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.records.rank_report import PROGRAM_PACKAGES
@@ -64,6 +65,11 @@ _OF_RUN: dict[str, Column] = {
         f"Start of the launcher to all ranks ended and checked; {_NO_RECORD}.", "s", NUMBER
     ),
     "attempt": Column(f"Which attempt at the run succeeded; {_NO_RECORD}.", "", COUNT),
+    "failed_attempts": Column(
+        "Attempts at a failed run that failed, none that was cancelled; null of other runs.",
+        "",
+        _COUNT_OR_NONE,
+    ),
     "warnings": Column(
         'What a reader of the numbers has to know, separated by "; "; mostly empty.', "", TEXT
     ),
@@ -307,4 +313,6 @@ def write_parquet(runs: pd.DataFrame, path: Path) -> None:
         for name, column in columns.items()
         if "format" in column.rules
     }
-    runs.assign(**times).to_parquet(path, index=False, schema=pyarrow.schema(types.items()))
+    with atomic.whole(path) as temporary:
+        typed = runs.assign(**times)
+        typed.to_parquet(temporary, index=False, schema=pyarrow.schema(types.items()))

@@ -1,0 +1,114 @@
+"""`search` on the real workflow: runs in rounds, of the points that may still be the best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import generator
+import msgspec
+from project import QUICK, SMALL_MODEL, Project
+from tfscaling.analysis.search_results import TAKEN
+from tfscaling.race.terms import TRIES_MAX, Why
+from tfscaling.records import run_record
+from tfscaling.records.failure_report import Cause, FailureReport
+from tfscaling.study.manifest import Manifest, PlannedRun
+from tfscaling.study.run_spec import RunSpec
+from tfscaling.sweep.extra_repeats import Round
+from tfscaling.tables.significance import SUPPORTED
+
+NODES = (1, 2, 4)
+#: Two of the points are near each other, so that they need more runs than the others.
+CONTENT: dict[str, Any] = {
+    "grid": [{"platform": ["laptop", "far"], "model": SMALL_MODEL, "recipe": "quick",
+              "nodes": list(NODES), "repeats": 6}],
+    "search": {"repeats_max": 11},
+    "recipes": {"quick": QUICK},
+    "platforms": {"far": {"launcher": "local", "nodes_max": 4, "cpus_per_node": 2}},
+}  # fmt: skip
+TIMES_S = {"laptop": {1: 90.0, 2: 50.0, 4: 54.0}, "far": {1: 190.0, 2: 130.0, 4: 120.0}}
+
+
+def time_s(spec: RunSpec) -> float:
+    point = spec.point
+    scatter = (0.96, 1.04, 1.01, 0.99, 1.02, 0.98)[(3 * spec.repeat + point.nodes) % 6]
+    return TIMES_S[point.platform][point.nodes] * scatter
+
+
+class Made:
+    """A project whose runs are made up as rounds ask for them."""
+
+    def __init__(self, project: Project, content: dict[str, Any]) -> None:
+        self.project = project
+        project.overlay(content)
+        project.snakemake("results/main/manifest.json")
+        self.planned = Manifest.read(project.folder / "results/main/manifest.json")
+
+    def make(self, runs: list[PlannedRun]) -> None:
+        generator.write_records(runs, self.project.folder / "results/runs", time_s, noise=0.0)
+
+    def round(self, number: int) -> Round:
+        """The round that a start of snakemake makes, and then its runs: as if each was cut off."""
+        file = f"results/main/repeats/round={number}.json"
+        self.project.snakemake(file)
+        made = msgspec.json.decode((self.project.folder / file).read_bytes(), type=Round)
+        asked = [run for run in self.planned.runs if run.spec.path in made.runs]
+        self.make([run for run in asked if not self.record(run).exists()])
+        return made
+
+    def record(self, run: PlannedRun) -> Path:
+        return self.project.folder / "results/runs" / run.spec.path / "run.json"
+
+    def rounds(self) -> list[Round]:
+        found = [self.round(1)]
+        while found[-1].added:
+            found.append(self.round(len(found) + 1))
+        return found
+
+
+def fail(made: Made, run: PlannedRun, attempts: int) -> None:
+    for number in range(1, attempts + 1):
+        folder = made.project.folder / "results/runs" / run.spec.path
+        (scratch := folder / f"attempt={number}").mkdir(parents=True)
+        cause = Cause(kind="rank_failed", message="no such library")
+        report = FailureReport(
+            axes=run.spec.axes,
+            attempt=number,
+            cause=cause,
+            parameters_hash=run.spec.parameters_hash,
+        )
+        for place in (folder, scratch):
+            run_record.write_json(place / run_record.FAILURE, report)
+
+
+def test_rounds_run_the_points_that_may_be_the_best_until_one_is_shown_to_be(
+    project: Project,
+) -> None:
+    """No run trains; every round is made by a start of its own, as after interruptions."""
+    made = Made(project, CONTENT)
+    first = [run for run in made.planned.runs if not run.extra_repeat]
+    never = next(run for run in first if run.spec.point.platform == "far")
+    fail(made, never, TRIES_MAX)
+    made.make([run for run in first if run is not never])
+    rounds = made.rounds()
+    assert len(rounds) > 2
+    standing = rounds[-1].searches[0]
+    assert (standing.points, standing.is_decided, standing.wanted) == (6, True, ())
+    assert never.spec.point.path in standing.left
+
+    before = project.made()
+    project.snakemake()
+    assert project.made() == before
+    shown = project.table("results/main/tables/search.csv")
+    best = shown[0]
+    assert (best["platform"], best["nodes"], best["place"]) == ("laptop", "2", TAKEN)
+    assert {row["why"] for row in shown[1:]} == {Why.NOT_THE_BEST.value, Why.DOES_NOT_RUN.value}
+    runs = sum(int(row["runs"]) for row in shown)
+    assert runs == len(project.records()) < 6 * len(shown)
+    (choice,) = [r for r in project.table("results/main/tables/decision.csv")
+                 if r["goal"] == "execution_time_s"]  # fmt: skip
+    assert (choice["nodes"], choice["support"]) == ("2.0", SUPPORTED)
+
+    project.overlay({**CONTENT, "search": {**CONTENT["search"], "indifference": 0.5}})
+    project.snakemake()
+    assert project.made() == before

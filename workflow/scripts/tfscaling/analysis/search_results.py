@@ -1,0 +1,265 @@
+"""The searches of a study: who left in which round, by what margin, at what cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from tfscaling.analysis.evidence import Study
+from tfscaling.race.study_searches import StudySearch
+from tfscaling.race.terms import Claim, Left, Verdict
+from tfscaling.records.metrics import METRICS
+from tfscaling.study import costs
+from tfscaling.study.config import POINT_AXES, SearchLimit
+from tfscaling.study.run_spec import Point
+from tfscaling.tables import formats
+from tfscaling.tables.display import TextTable, cell, naming, rounded
+from tfscaling.tables.table_rows import Row, columns_of, is_known, points_of, rows_of
+from tfscaling.tables.wording import percent, point_name, varying
+
+TAKEN, IN, LEFT = "the answer", "not excluded", "left"
+OTHER_WORK = "trains fewer examples than others"
+#: `rival`: the point that was ahead when this one left, by the fraction `gap` by estimate;
+#: `at_least`: by what it is worse with the confidence of the search, where that is claimed.
+COLUMNS = (
+    *("goal", *POINT_AXES, "devices", "place", "constraint"),
+    *("round", "why", "rival", "gap", "at_least"),
+    *("runs", "node_hours", "cost_usd", "full_runs", "full_node_hours", "full_cost_usd"),
+    *("rounds", "is_decided", "bound", "verdict", "indifference", "confidence", "limit"),
+)
+_SHOWN = (
+    *("place", "constraint", "round", "why", "rival", "gap", "at_least"),
+    *("runs", "node_hours", "cost_usd"),
+)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Runs, node-hours and US dollars, None where one is not known."""
+
+    runs: int
+    node_hours: float | None
+    cost_usd: float | None
+
+    @classmethod
+    def of(cls, nodes: int, price: float | None, seconds: Sequence[float], repeats: int) -> Spent:
+        """What so many repeats take, by the mean of runs of so many seconds on these nodes."""
+        if not seconds:
+            return cls(repeats, None, None)
+        total_s = repeats * sum(seconds) / len(seconds)
+        return cls(repeats, nodes * total_s / 3600, costs.run_cost_usd(price, nodes, total_s))
+
+    @classmethod
+    def sum(cls, parts: Sequence[Spent]) -> Spent:
+        return cls(
+            sum(part.runs for part in parts),
+            _sum([part.node_hours for part in parts]),
+            _sum([part.cost_usd for part in parts]),
+        )
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]:
+    """Point → (what its runs took, what those of the full grid would have taken)."""
+    seconds: dict[Point, list[float]] = {}
+    prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
+    table = study.runs
+    for point, wall_s in zip(points_of(table), table["wall_time_s"].tolist(), strict=True):
+        if is_known(wall_s):
+            seconds.setdefault(point, []).append(wall_s)
+    found = {}
+    for each in search.planned.points:
+        point, own = each.point, seconds.get(each.point, [])
+        had, full = (
+            Spent.of(point.nodes, prices.get(point), own, n) for n in (len(own), each.repeats)
+        )
+        found[point] = had, full
+    return found
+
+
+def table(study: Study) -> pd.DataFrame:
+    """COLUMNS: one row for each goal and point of each search, the answer first."""
+    rows = [row for search in study.searches.values() for row in _rows(study, search)]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _rows(study: Study, search: StudySearch) -> Iterator[Row]:
+    costs_of = spent(study, search)
+    shown = dict(zip(points_of(study.comparison), study.points, strict=True))
+    points = {**search.points, **{point.path: point for point in search.other_work}}
+    vary = varying([shown[point] for point in points.values()])
+    names = {name: point_name(shown[point], vary) for name, point in points.items()}
+    allowed, asked = search.decision.allowed, search.planned.search
+    limit = next((limit_text(*each) for each in asked.constraint.items()), None)
+    for verdict in search.decision.verdicts:
+        claims = {claim.worse: claim for claim in verdict.claims}
+        left = {each.name: each for each in verdict.left}
+        order = sorted(search.points, key=lambda name: _place(name, verdict, left))
+        for name in [*order, *(point.path for point in search.other_work)]:
+            point = points[name]
+            had, full = costs_of[point]
+            yield {
+                "goal": verdict.goal,
+                **columns_of(point),
+                "devices": shown[point]["devices"],
+                **(
+                    _standing(name, verdict, left.get(name), claims.get(name), names)
+                    if name in search.points
+                    else {"place": LEFT, "why": OTHER_WORK}
+                ),
+                "constraint": str(allowed.get(name, "")) if asked.constraint else None,
+                "runs": had.runs,
+                "node_hours": had.node_hours if had.runs else 0.0,
+                "cost_usd": had.cost_usd if had.runs else 0.0,
+                "full_runs": full.runs,
+                "full_node_hours": full.node_hours,
+                "full_cost_usd": full.cost_usd,
+                "rounds": verdict.rounds,
+                "is_decided": verdict.is_decided,
+                "bound": verdict.bound if math.isfinite(verdict.bound) else None,
+                "verdict": f"{verdict_text(search, verdict)}, {rounds_text(verdict)}",
+                "indifference": asked.indifference,
+                "confidence": asked.confidence,
+                "limit": limit,
+            }
+
+
+def _place(name: str, verdict: Verdict, left: Mapping[str, Left]) -> tuple[int, float, str]:
+    if name in left:
+        return -left[name].round, left[name].gap or math.inf, name
+    return -1000 - (name == verdict.cheapest), 0.0, name
+
+
+def _standing(
+    name: str,
+    verdict: Verdict,
+    left: Left | None,
+    claim: Claim | None,
+    names: Mapping[str, str],
+) -> Row:
+    row: Row = {"place": TAKEN if name == verdict.cheapest else IN}
+    if left:
+        row = {"place": LEFT, "round": left.round, "why": str(left.why), "gap": left.gap}
+        row["rival"] = names.get(left.rival or "")
+    if claim:
+        row["at_least"] = claim.at_least
+    return row
+
+
+def guarantee(indifference: float, confidence: float, limit: str | None) -> str:
+    """What a search promises, and what it does not, in plain words."""
+    near, sure = f"{100 * indifference:g}%", f"{confidence:.0%}"
+    return (
+        f"“Decided” means: in at least {sure} of such searches the point named is within {near} of "
+        "the best; “undecided” names a point and how far it may be from the best, as sure. "
+        "“left” with “not the best” does not say by how much a point is worse: only “worse by at "
+        f"least” does, for all points together with {sure}; “behind” is the estimate when it left. "
+        "This holds where up to one run in twenty is disturbed and all platforms drift alike, not "
+        "where one platform drifts by itself or a point always runs on the same bad node."
+        + (f" The point named keeps {limit}, as sure." if limit else "")
+    )
+
+
+def limit_text(metric: str, limit: SearchLimit) -> str:
+    """`test_accuracy of at least 0.98, but for 0.002`."""
+    words = (
+        f"at least {limit.at_least:g}" if limit.at_most is None else f"at most {limit.at_most:g}"
+    )
+    return f"{metric} of {words}, but for {limit.indifference:g}"
+
+
+def saving(pairs: Iterable[tuple[Spent, Spent]]) -> str:
+    """What a search took beside the full grid: of each point (its runs, the full grid's)."""
+    had, full = map(Spent.sum, zip(*pairs, strict=True))
+    text = f"{had.runs} runs instead of the {full.runs} of the full grid"
+    if not full.node_hours or had.node_hours is None:
+        return f"{text}."
+    text += f", {had.node_hours:.3g} of {full.node_hours:.3g} node-hours"
+    if had.cost_usd is not None and full.cost_usd:
+        text += f", ${had.cost_usd:.2f} of ${full.cost_usd:.2f}"
+    share = had.node_hours / full.node_hours
+    less = f"{1 - share:.0%} less" if share < 1 else f"{share - 1:.0%} more"
+    return f"{text}: {less}, if the full grid's runs last as long as those made."
+
+
+def verdict_text(search: StudySearch, verdict: Verdict) -> str:
+    """`decided: within 5% of the best`, or `undecided: within 7.2% of the best`."""
+    if verdict.is_decided:
+        return f"decided: within {100 * search.planned.search.indifference:g}% of the best"
+    state = "undecided" if verdict.has_ended else "undecided so far"
+    if math.isfinite(verdict.bound):
+        return f"{state}: within {percent(verdict.bound)} of the best"
+    if not verdict.has_ended:
+        return f"{state}: no bound yet"
+    limited = bool(search.planned.search.constraint)
+    return f"{state}: no point {'is shown to keep the constraint' if limited else 'can be named'}"
+
+
+def rounds_text(verdict: Verdict) -> str:
+    """`in 3 rounds`."""
+    return f"in {verdict.rounds} round{'s' * (verdict.rounds != 1)}"
+
+
+def as_text(table: pd.DataFrame) -> TextTable:
+    """The table of the page, of all searches: what each found, took and promises below it."""
+    axes, fixed = naming(table)
+    several = table["goal"].nunique() > 1
+    shown = [n for n in _SHOWN if n != "constraint" or table["constraint"].notna().any()]
+    names = [*(["goal"] * several), *axes, *shown]
+    rows = [[_cell(name, row) for name in names] for row in rows_of(table)]
+    heads = {"gap": "behind", "at_least": "worse by at least", "rival": "ahead of it"}
+    above = f"All points: {fixed}." if fixed else ""
+    return TextTable.of("The search", [heads.get(n, n) for n in names], rows, _notes(table), above)
+
+
+def _notes(table: pd.DataFrame) -> Iterator[str]:
+    works = table.groupby(["model", "recipe"], sort=False)
+    for (model, recipe), own in works:
+        named = f"{model}, {recipe}: " if len(works) > 1 else ""
+        goals = own.groupby("goal", sort=False)
+        for goal, of_goal in goals:
+            yield f"{named}{METRICS[str(goal)].title}: {of_goal['verdict'].iloc[0]}."
+        yield named + saving(_spent(row) for row in rows_of(next(iter(goals))[1]))
+    promises = table[["indifference", "confidence", "limit"]].drop_duplicates()
+    for row in rows_of(promises):
+        limit = row["limit"] if is_known(row["limit"]) else None
+        yield guarantee(row["indifference"], row["confidence"], limit)
+
+
+def _spent(row: Row) -> tuple[Spent, Spent]:
+    """What a row says of the point's runs and of those of the full grid."""
+    found = []
+    for before in ("", "full_"):
+        hours, usd = row[f"{before}node_hours"], row[f"{before}cost_usd"]
+        spent = Spent(
+            int(row[f"{before}runs"]),
+            hours if is_known(hours) else None,
+            usd if is_known(usd) else None,
+        )
+        found.append(spent)
+    return found[0], found[1]
+
+
+def _cell(name: str, row: Row) -> str:
+    if not is_known(row[name]):
+        return ""
+    if name in ("gap", "at_least"):
+        return f"{row[name]:.1%}"
+    digits = {"round": 0, "runs": 0, "node_hours": 4, "cost_usd": 4}
+    if name in digits:
+        return rounded(row[name], digits[name])
+    return cell(name, row) if name in POINT_AXES else str(row[name])
+
+
+def markdown(table: pd.DataFrame, _: Study) -> str:
+    """The page search.md."""
+    if table.empty:
+        return "# The search\n\nNo block of the grid has a `search`.\n"
+    return formats.markdown(as_text(table))

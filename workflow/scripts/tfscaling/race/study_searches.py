@@ -1,0 +1,152 @@
+"""The searches of a study: their candidates from the table of runs, and what these show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import pandas as pd
+
+from tfscaling.race.looks import decide, lacking
+from tfscaling.race.terms import (
+    Candidate,
+    Constraint,
+    Decision,
+    Goal,
+    Run,
+    Settings,
+    Verdict,
+)
+from tfscaling.records.metrics import QUALITY
+from tfscaling.records.run_states import RunState
+from tfscaling.study.config import Search
+from tfscaling.study.manifest import Manifest, PlannedSearch
+from tfscaling.study.run_spec import Point
+from tfscaling.tables.comparison import is_same_work
+from tfscaling.tables.table_rows import Row, is_known, points_of, rows_of
+
+#: Columns of the table of runs that a search goes by, besides its goals.
+_COLUMNS = (
+    *("repeat", "status", "failed_attempts", "examples_trained", "execution_time_s", "cost_usd"),
+    QUALITY,
+)
+
+
+@dataclass(frozen=True)
+class StudySearch:
+    """A search as far as its runs are there.
+
+    `points` are those of the candidates by their names; `other_work` are points whose runs trained
+    fewer examples than others, so that they are no candidates.
+    """
+
+    planned: PlannedSearch
+    points: Mapping[str, Point]
+    other_work: tuple[Point, ...]
+    candidates: tuple[Candidate, ...]
+    decision: Decision
+
+    @property
+    def work(self) -> tuple[str, str]:
+        """Model and recipe."""
+        return self.planned.model, self.planned.recipe
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """Goal → what is known."""
+        return {verdict.goal: verdict for verdict in self.decision.verdicts}
+
+    def wanted(self) -> Iterator[tuple[Point, int]]:
+        """(point, repeat) of the runs that the next look lacks, block by block."""
+        for block, name in lacking(self.decision, self.candidates):
+            yield self.points[name], block + 1
+
+    def may_be_wanted(self, point: Point) -> bool:
+        """Whether a later look may need further runs of the point."""
+        return any(self.points[name] == point for name in self.decision.wanted)
+
+
+def of_study(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
+    """The searches of a manifest, by its table of runs."""
+    if not planned.searches:
+        return []
+    by_point: dict[Point, list[Row]] = {}
+    goals = {goal for each in planned.searches for goal in each.search.goals}
+    columns = dict.fromkeys((*_COLUMNS, *sorted(goals)))
+    for point, row in zip(points_of(runs), rows_of(runs, columns), strict=True):
+        by_point.setdefault(point, []).append(row)
+    return [_search(each, by_point) for each in planned.searches]
+
+
+def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[Row]]) -> StudySearch:
+    rows = {each.point: by_point.get(each.point, ()) for each in planned.points}
+    trained = {point: _examples(own) for point, own in rows.items()}
+    most = max((number for number in trained.values() if number is not None), default=None)
+    other = [
+        point
+        for point, number in trained.items()
+        if most is not None and number is not None and not is_same_work(number, most)
+    ]
+    points = {point.path: point for point in rows if point not in other}
+    search = planned.search
+    costs = {name: _median(rows[point], "cost_usd") for name, point in points.items()}
+    if None in costs.values():
+        times_s = {n: _median(rows[point], "execution_time_s") for n, point in points.items()}
+        costs = {n: t and points[n].nodes * t for n, t in times_s.items()}
+    candidates = tuple(
+        _candidate(name, rows[point], search, costs[name]) for name, point in points.items()
+    )
+    return StudySearch(planned, points, tuple(other), candidates, decision_of(candidates, search))
+
+
+def decision_of(candidates: Sequence[Candidate], search: Search) -> Decision:
+    """What the runs of the candidates show."""
+    settings = Settings(
+        search.indifference, search.confidence, search.repeats_max, is_screened=search.screen
+    )
+    goals = [Goal(goal, goal) for goal in search.goals]
+    return decide(candidates, goals, settings, _constraint(search))
+
+
+def _constraint(search: Search) -> Constraint | None:
+    for limit in search.constraint.values():
+        is_most = limit.at_most is not None
+        value = limit.at_most if is_most else limit.at_least
+        return Constraint(QUALITY, value or 0.0, limit.indifference, is_most)
+    return None
+
+
+def _examples(rows: Sequence[Row]) -> float | None:
+    """The fewest examples that a run of the point trained."""
+    known = (row["examples_trained"] for row in rows if row["status"] == RunState.OK)
+    return min((number for number in known if is_known(number)), default=None)
+
+
+def _median(rows: Sequence[Row], column: str) -> float | None:
+    known = [row[column] for row in rows if row["status"] == RunState.OK]
+    return median(known) if known and all(map(is_known, known)) else None
+
+
+def _candidate(name: str, rows: Sequence[Row], search: Search, cost: float | None) -> Candidate:
+    runs: list[Run | None] = [None] * search.looks[-1]
+    failures = [0] * search.looks[-1]
+    for row in rows:
+        block = int(row["repeat"]) - 1
+        if block >= len(runs):
+            continue
+        if row["status"] in (RunState.OK, RunState.DIVERGED):
+            values: dict[str, float] = {goal: _value(row, goal) for goal in search.goals}
+            if search.constraint and row["status"] == RunState.OK and is_known(row[QUALITY]):
+                values[QUALITY] = float(row[QUALITY])
+            runs[block] = values
+        elif is_known(row["failed_attempts"]):
+            failures[block] = int(row["failed_attempts"])
+    return Candidate(name, tuple(runs), tuple(failures), cost)
+
+
+def _value(row: Row, goal: str) -> float:
+    """Infinite of a run that diverged, or did not reach its target."""
+    is_reached = row["status"] == RunState.OK and is_known(row[goal])
+    return float(row[goal]) if is_reached else math.inf

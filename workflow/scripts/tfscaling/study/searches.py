@@ -1,0 +1,72 @@
+"""Which points a search chooses from: those of the same model and recipe, of all its blocks."""
+
+from __future__ import annotations
+
+from tfscaling.study.config import Config, Recipe, Search
+from tfscaling.study.configuration import ConfigError, Sources, problem
+from tfscaling.study.manifest import PlannedSearch, SearchedPoint
+from tfscaling.study.run_spec import Point
+
+#: Model and recipe: points that share these do the same work.
+Work = tuple[str, str]
+
+
+class Searches:
+    """The searches of a grid while its blocks are expanded; raises ConfigError."""
+
+    def __init__(self, config: Config, sources: Sources) -> None:
+        self._config, self._sources = config, sources
+        self._blocks: dict[Work, int] = {}
+        self._searches: dict[Work, Search] = {}
+        self._points: dict[Work, list[SearchedPoint]] = {}
+
+    def add(self, number: int, search: Search, point: Point, recipe: Recipe) -> None:
+        """A point of block `number`, which this search may choose."""
+        work = (point.model, point.recipe)
+        first = self._blocks.setdefault(work, number)
+        if self._searches.setdefault(work, search) != search:
+            rule = f"grid[{first}] searches among points of the same model and recipe: the same"
+            self._fail(number, "search", search.goal, f"{rule} `search`, best for the whole grid")
+        self._check_goals(number, search, point, recipe)
+        self._check_constraint(number, search, recipe)
+        repeats = self._config.grid[number].repeats
+        self._points.setdefault(work, []).append(SearchedPoint(point=point, repeats=repeats))
+
+    @property
+    def planned(self) -> tuple[PlannedSearch, ...]:
+        """The search of each model and recipe, in the order of the grid."""
+        return tuple(
+            PlannedSearch(model=model, recipe=recipe, search=search, points=tuple(points))
+            for ((model, recipe), search), points in zip(
+                self._searches.items(), self._points.values(), strict=True
+            )
+        )
+
+    def _check_goals(self, number: int, search: Search, point: Point, recipe: Recipe) -> None:
+        platform = self._config.platforms[point.platform]
+        for goal in search.goals:
+            if goal.startswith("cost_") and not platform.price_usd(point.gpus_per_node):
+                rule = f"needs a usd_per_node_hour above 0 of platform {point.platform}"
+                self._fail(number, "goal", goal, rule)
+            metric = recipe.quality.metric
+            if "_to_target" in goal and metric not in self._config.comparison.targets:
+                rule = f"needs a target of {metric} in comparison.targets"
+                self._fail(number, "goal", goal, rule)
+
+    def _check_constraint(self, number: int, search: Search, recipe: Recipe) -> None:
+        if search.constraint and search.screen:
+            rule = "one run does not tell whether the best keeps the constraint; allowed: false"
+            self._fail(number, "screen", True, rule)
+        for metric, limit in search.constraint.items():
+            if metric != recipe.quality.metric:
+                rule = f"allowed: the quality of the recipe, {recipe.quality.metric}"
+                self._fail(number, "constraint", metric, rule)
+            if (limit.at_least is None) == (limit.at_most is None):
+                rule = "allowed: exactly one of at_least and at_most"
+                self._fail(number, "constraint", metric, rule)
+
+    def _fail(self, number: int, key: str, value: object, rule: str) -> None:
+        has_own = isinstance(self._config.grid[number].search, Search)
+        where: list[str | int] = ["grid", number, "search"] if has_own else ["search"]
+        where += [key] * (key != "search")
+        raise ConfigError(problem(where, value, rule, self._sources))
