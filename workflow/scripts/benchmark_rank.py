@@ -9,9 +9,11 @@ import time
 
 STARTED_S = time.monotonic()
 
-from tfscaling.jobs import rank_process  # noqa: E402
+import sys  # noqa: E402
+
+from tfscaling.jobs import forked_ranks, rank_process  # noqa: E402
 from tfscaling.study.run_spec import BenchmarkSpec  # noqa: E402
-from tfscaling.training import all_reduce_timing  # noqa: E402
+from tfscaling.training import all_reduce_timing, rank  # noqa: E402
 
 
 def main() -> None:
@@ -25,4 +27,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if forked_ranks.is_asked(sys.argv):
+        forked_ranks.fork_all(rank.load_tensorflow, main)
     main()

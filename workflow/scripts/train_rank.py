@@ -9,9 +9,10 @@ import time
 
 STARTED_S = time.monotonic()  # execution_time_s begins with the trainer's first line
 
+import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-from tfscaling.jobs import rank_process  # noqa: E402
+from tfscaling.jobs import forked_ranks, rank_process  # noqa: E402
 from tfscaling.study.run_spec import RunSpec  # noqa: E402
 from tfscaling.training import rank  # noqa: E402
 
@@ -29,4 +30,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if forked_ranks.is_asked(sys.argv):
+        forked_ranks.fork_all(rank.load_tensorflow, main)
     main()

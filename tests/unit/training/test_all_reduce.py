@@ -25,7 +25,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records import events, run_results
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Epoch
-from tfscaling.training import attribution_rounds
+from tfscaling.training import attribution_rounds, resident
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.all_reduce_loop import COMPUTE_STEPS
 from tfscaling.training.loop import Result, order_of_epoch
@@ -112,6 +112,19 @@ def test_loss_accuracy_and_weights_are_those_of_a_plain_loop(
     for own, plain in zip(trainer.model.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_allclose(own, plain, rtol=1e-4, atol=1e-5)
     assert result.epochs[-1].loss < result.epochs[0].loss
+
+
+def test_data_as_they_lie_on_a_gpu_give_the_same_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (trainer, result), packed = train(tmp_path), []
+    monkeypatch.setattr(resident, "is_gpu", lambda device: packed.append(device) or True)
+    on_gpu, found = train(tmp_path)
+    assert packed and [part.dtype.name for part in on_gpu.train_data] == ["int64"] * 2
+    assert curve(found) == curve(result)
+    assert found.epochs[1].test_loss == result.epochs[1].test_loss
+    for own, other in zip(on_gpu.model.get_weights(), trainer.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(own, other)
 
 
 @pytest.mark.parametrize("training", ["mirrored", "one_worker_with_two_devices", "two_workers"])

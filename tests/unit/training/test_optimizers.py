@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from strategy_rank import training_spec
 from tfscaling.training.optimizers import learning_rate_factor, make_optimizer
 
@@ -89,3 +91,42 @@ def test_weight_decay_and_nesterov_are_those_of_keras(optimizer: str) -> None:
 def test_a_schedule_needs_the_number_of_updates() -> None:
     with pytest.raises(ValueError, match="steps_per_epoch"):
         make_optimizer(training_spec(1, decay="linear").recipe, 1)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize(
+    ("asked", "keras_own"),
+    [
+        ({"optimizer": "sgd", "momentum": 0.0}, lambda: keras.optimizers.SGD(0.1)),
+        (
+            {"optimizer": "sgd", "momentum": 0.9, "nesterov": True},
+            lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+        ),
+        (
+            {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.01},
+            lambda: keras.optimizers.SGD(0.1, weight_decay=0.01),
+        ),
+        ({"optimizer": "adam"}, lambda: keras.optimizers.Adam(0.1)),
+    ],
+)
+def test_updates_are_those_of_keras(
+    asked: dict[str, Any], keras_own: Callable[[], Any], is_sparse: bool
+) -> None:
+    random = np.random.default_rng(0)
+    start = random.normal(size=(7, 5)).astype(np.float32)
+    made = make_optimizer(training_spec(1, learning_rate=0.1, **asked).recipe, 1)
+    ends = []
+    for optimizer in (made, keras_own()):
+        variable = keras.Variable(start)
+        optimizer.build([variable])
+        draws = np.random.default_rng(1)
+        for _ in range(5):
+            gradient = tf.constant(draws.normal(size=(7, 5)), tf.float32)
+            if is_sparse:
+                rows = tf.constant([1, 4])
+                gradient = tf.IndexedSlices(tf.gather(gradient, rows), rows, tf.constant([7, 5]))
+            optimizer.apply([gradient], [variable])
+        ends.append(variable.numpy())
+    # TensorFlow's Adam has 1 - beta in float32
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-4, atol=1e-6)
+    assert not np.allclose(ends[0], start)

@@ -113,6 +113,7 @@ class Attempt:
                 gpus_here=here,
                 mpi=settings.mpi if spec.by_mpi else None,
                 pmi=pmi,
+                forks=spec.loads_tensorflow,
             )
             try:
                 commands = LAUNCHERS[settings.launcher](request)

@@ -25,6 +25,7 @@ class Request:
     `setup` are shell lines run first on every rank, `env` is added to the environment, `folder`
     takes the log of each rank. For the local launcher `ports` has one port per task, and
     `gpus_here` the GPUs that its ranks may use, as CUDA_VISIBLE_DEVICES names them; None: unknown.
+    `forks`: ranks on this machine may be forks of one process that has loaded what they need.
     Ranks of an MPI job find each other by srun's `mpi`, or at the address `pmi` of this machine.
     """
 
@@ -40,16 +41,21 @@ class Request:
     gpus_here: Sequence[str] | None = None
     mpi: str | None = None
     pmi: str | None = None
+    forks: bool = False
 
 
 @dataclass(frozen=True)
 class Command:
-    """One process for the launcher to start. `rank` is None if it stands for all ranks."""
+    """One process for the launcher to start. `rank` is None if it stands for all ranks.
+
+    `is_fork`: it is a fork of a process that runs `argv` for all that have this.
+    """
 
     argv: tuple[str, ...]
     env: dict[str, str]
     log: Path
     rank: int | None
+    is_fork: bool = False
 
 
 def rank_log(folder: Path, rank: int | str) -> Path:
@@ -92,6 +98,8 @@ def local(request: Request) -> list[Command]:
     for (job, _), address in zip(places, addresses, strict=True):
         cluster[job].append(address)
     own_gpus = _shared_out(request) if request.gpus else {}
+    # of a single rank there is nothing to share, and what loads a GPU's driver cannot be forked
+    is_fork = request.forks and shape.tasks > 1 and not (request.gpus or request.setup)
     commands = []
     for rank, (job, index) in enumerate(places):
         task = {"cluster": cluster, "task": {"type": job, "index": index}}
@@ -101,7 +109,7 @@ def local(request: Request) -> list[Command]:
         if request.pmi:
             env |= process_management.variables(request.pmi, rank)
         argv = tuple(with_setup(request.setup, request.command))
-        commands.append(Command(argv, env, rank_log(request.folder, rank), rank))
+        commands.append(Command(argv, env, rank_log(request.folder, rank), rank, is_fork))
     return commands
 
 

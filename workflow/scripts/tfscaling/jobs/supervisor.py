@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tfscaling.jobs import failures, hangs, heartbeat, memory
+from tfscaling.jobs.forked_ranks import ForkedRank, Forking
 from tfscaling.jobs.heartbeat import Doing
 from tfscaling.jobs.launchers import Command
 from tfscaling.jobs.process_control import ending_with_parent
@@ -43,7 +44,8 @@ class Supervisor:
     ) -> None:
         self.commands, self.folder, self.stall_timeout_s = commands, folder, stall_timeout_s
         self._ranks, self._oom_kills = ranks, memory.oom_kills()
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[subprocess.Popen[bytes] | ForkedRank] = []
+        self._forking: Forking | None = None
         self._signal: int | None = None
 
     def run(self) -> Cause | None:
@@ -55,8 +57,7 @@ class Supervisor:
         for caught in SIGNALS:
             previous[caught] = signal.signal(caught, self._remember)
         try:
-            for command in self.commands:
-                self._processes.append(_start(command))
+            self._start()
             cause = self._watch()
         except OSError as error:
             cause = Cause(kind="launch_failed", message=str(error))
@@ -67,6 +68,16 @@ class Supervisor:
         if self._signal is not None and _may_be_of_a_signal(cause):  # the ranks get it, too
             return failures.ended_by_slurm(self._slurms_log) or cancelled(self._signal)
         return cause
+
+    def _start(self) -> None:
+        forks = [command for command in self.commands if command.is_fork]
+        if forks:
+            environments, logs = [c.env for c in forks], [c.log for c in forks]
+            self._forking = Forking(forks[0].argv, environments, logs)
+            self._processes += self._forking.ranks
+        for command in self.commands:
+            if not command.is_fork:
+                self._processes.append(_start(command))
 
     def _remember(self, number: int, _: Any) -> None:
         self._signal = number
@@ -117,6 +128,8 @@ class Supervisor:
         for process in self._processes:
             process.wait()
             _signal_group(process, signal.SIGKILL)  # children that a dead rank left behind
+        if self._forking is not None:
+            self._forking.end()
 
     def _why(self, silent: set[int]) -> Cause:
         exits = {
@@ -177,6 +190,6 @@ def _start(command: Command) -> subprocess.Popen[bytes]:
         )
 
 
-def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+def _signal_group(process: subprocess.Popen[bytes] | ForkedRank, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)

@@ -129,6 +129,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.point.strategy == MPI_STRATEGY
 
     @property
+    def loads_tensorflow(self) -> bool:
+        """Whether the ranks are processes of the workflow's own that compute with TensorFlow."""
+        return True
+
+    @property
     def parameters(self) -> dict[str, Value]:
         """All that can change the job, flat, as its record holds it."""
         raise NotImplementedError
@@ -170,6 +175,10 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
     def path(self) -> str:
         """The run's folder below results/runs."""
         return f"{self.point.path}/repeat={self.repeat}"
+
+    @property
+    def loads_tensorflow(self) -> bool:
+        return not self.recipe.program
 
     @property
     def batch_scaling(self) -> Literal["strong", "weak"]:

@@ -14,7 +14,7 @@ from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Execution, GradientNorms
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training import gradient_norms, user_model
+from tfscaling.training import gradient_norms, resident, user_model
 from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.loop import ExampleOrder, Result, compiled
 
@@ -33,8 +33,8 @@ class Trainer(AllReduceLoop):
         tf = self.tf
         self.order = ExampleOrder(arrays, self.global_batch, self.replicas)
         self.train_examples, self.test_examples = arrays.train_examples, arrays.test_examples
-        self.train_data = self._resident(arrays.train)
-        self.test_data = self._resident(arrays.test)
+        self._train_layouts, self.train_data = self._resident(arrays.train)
+        self._test_layouts, self.test_data = self._resident(arrays.test)
         self.make_model(
             build_model,
             lambda: self._gather(tf.range(self.batch), *arrays.train),
@@ -45,19 +45,41 @@ class Trainer(AllReduceLoop):
         self._evaluate_call = compiled(self._evaluation)
         self._norms_call = compiled(self._norms)
 
-    def _resident(self, arrays: tuple[Nest, ...]) -> Any:
-        """The same with each array as a value of every local device."""
-        devices = self.strategy.extended.worker_devices
+    def _resident(self, arrays: tuple[Nest, ...]) -> tuple[Any, Any]:
+        """The same with the layout of each array, and with each as a value of every local device.
 
-        def on_device(array: np.ndarray) -> Any:
+        A GPU holds them itself where they fit: on the host each step would gather its examples and
+        copy them.
+        """
+        tf, devices = self.tf, self.strategy.extended.worker_devices
+        size = sum(array.nbytes for array in tf.nest.flatten(arrays))
+        places = [resident.device_of(device, size) for device in devices]
+        layouts = tf.nest.map_structure(
+            lambda array: resident.Layout.of(array, on_gpu=resident.is_gpu(places[0])), arrays
+        )
+
+        def on_device(array: np.ndarray, layout: resident.Layout) -> Any:
+            stored = layout.stored(array)
+
             def value(context: Any) -> Any:
                 local = context.replica_id_in_sync_group % len(devices)
-                with self.tf.device(_data_device(devices[local])):
-                    return self.tf.identity(self.tf.constant(array))
+                with tf.device(places[local]):
+                    return tf.identity(tf.constant(stored))
 
             return self.strategy.experimental_distribute_values_from_function(value)
 
-        return self.tf.nest.map_structure(on_device, arrays)
+        return layouts, tf.nest.map_structure(on_device, arrays, layouts)
+
+    def _taken(self, layouts: Any, indices: Any, data: tuple[Any, ...]) -> tuple[Any, ...]:
+        """In a replica: the examples at `indices` of its data, as `fit` has them of arrays."""
+        found = self.tf.nest.map_structure(
+            lambda layout, part: layout.taken(part, indices), layouts, data
+        )
+        return self._as_fit_has_them(found)
+
+    def _trained(self, indices: Any, data: tuple[Any, ...]) -> tuple[Any, ...]:
+        """In a replica: its part of the training examples at the indices of all replicas."""
+        return self._taken(self._train_layouts, self._own(indices, self.batch), data)
 
     def _own(self, indices: Any, size: int) -> Any:
         """This replica's part of the indices of all replicas."""
@@ -71,7 +93,7 @@ class Trainer(AllReduceLoop):
         return tf.cast(replica * size + tf.range(size) < examples, tf.float32)
 
     def _replica_step(self, indices: Any, examples: Any, *data: Any) -> Any:
-        batch = self._gather(self._own(indices, self.batch), *data)
+        batch = self._trained(indices, data)
         return self.train_on(batch, self._weights(self.batch, examples), examples)
 
     def _step(self, order: Any, step: Any, *data: Any) -> Any:
@@ -95,21 +117,21 @@ class Trainer(AllReduceLoop):
         def replica(indices: Any, *data: Any) -> None:
             tf = self.tf
             own = self._own(indices, self.order.evaluation_batch)
-            batch = self._gather(tf.maximum(own, 0), *data)
+            batch = self._taken(self._test_layouts, tf.maximum(own, 0), data)
             self.test_on(batch, tf.cast(own >= 0, tf.float32))
 
         self.strategy.run(replica, args=(indices, *data))
 
     def _compute(self, order: Any, *data: Any) -> Any:
         def replica(indices: Any, *data: Any) -> Any:
-            batch = self._gather(self._own(indices, self.batch), *data)
+            batch = self._trained(indices, data)
             return self.compute_on(batch, self._weights(self.batch, self.global_batch))
 
         return self.strategy.run(replica, args=(order[0], *data))
 
     def _norms(self, order: Any, *data: Any) -> Any:
         def replica(indices: Any, *data: Any) -> Any:
-            batch = self._gather(self._own(indices, self.batch), *data)
+            batch = self._trained(indices, data)
             return self.norms_on(batch, self._weights(self.batch, self.global_batch))
 
         return self.strategy.run(replica, args=(order[0], *data))
@@ -173,18 +195,3 @@ class Trainer(AllReduceLoop):
         self._average_call()
         for batch in self.order.of_evaluation():
             self._evaluate_call(self.tf.constant(batch), *self.test_data)
-
-
-def _data_device(device: str) -> str:
-    """Where a device's data lies: a CPU device itself, the host's memory for a GPU.
-
-    TensorFlow has no GPU kernel that gathers bytes: data on the GPU would be copied to the host
-    whole at each step, data on the host only in batches to the GPU.
-    """
-    import tensorflow as tf
-
-    spec = tf.DeviceSpec.from_string(device)
-    if spec.device_type == "CPU":
-        return device
-    host: str = spec.replace(device_type="CPU", device_index=0).to_string()
-    return host

@@ -293,14 +293,18 @@ class TrainingLoop(ABC):
             self._reported_s = now_s
 
     def _gather(self, indices: Any, *data: Any) -> tuple[Any, ...]:
-        """The examples at `indices` of inputs, answers and weights, as `fit` has them of arrays.
+        """The examples at `indices` of inputs, answers and weights, as `fit` has them of arrays."""
+        gathered = self.tf.nest.map_structure(lambda part: self.tf.gather(part, indices), data)
+        return self._as_fit_has_them(gathered)
+
+    def _as_fit_has_them(self, data: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Examples of inputs, answers and weights of arrays, as `fit` gives them to a model.
 
         Floating point is float32, all else as it is; only inputs of bytes are scaled to [0, 1].
         """
         tf = self.tf
 
-        def taken(part: Any) -> Any:
-            found = tf.gather(part, indices)
+        def taken(found: Any) -> Any:
             return tf.cast(found, tf.float32) if found.dtype.is_floating else found
 
         def scaled(part: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfscaling.study.config import Recipe
+from tfscaling.training import fused_updates
 
 
 def learning_rate_factor(recipe: Recipe, replicas: int) -> float:
@@ -32,7 +33,7 @@ def make_optimizer(recipe: Recipe, replicas: int, updates_per_epoch: int | None 
     rate = scheduled(recipe, full, updates_per_epoch)
     weight_decay = recipe.weight_decay or None
     if recipe.optimizer == "adam":
-        optimizer = keras.optimizers.Adam(rate, weight_decay=weight_decay)
+        optimizer = fused_updates.adam(rate, weight_decay=weight_decay)
     else:
         optimizer = keras.optimizers.SGD(
             rate,

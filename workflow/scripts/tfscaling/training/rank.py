@@ -38,7 +38,6 @@ from tfscaling.training.strategies import STRATEGIES
 
 def prepare(context: RankContext, spec: JobSpec) -> list[str]:
     """Load TensorFlow and take this rank's devices; returns their names."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     # parameter servers and coordinators compute nothing that a GPU would help with
     gpus = spec.geometry.gpus_per_task if context.cluster.job == "worker" else 0
     if gpus == 0 or not on_gpus(spec):
@@ -52,11 +51,12 @@ def prepare(context: RankContext, spec: JobSpec) -> list[str]:
 def load_tensorflow() -> None:
     """Import TensorFlow in half of the time that `import tensorflow` takes.
 
-    Without what no rank needs: a search for garbage among its half a million objects, which is a
-    quarter of the import and a second when Python ends; matplotlib, which Keras has for its plots;
-    pandas, which Keras has for data frames given to `fit`. Code that is loaded later may import
-    both. What is loaded already stays.
+    Without what no rank needs: lines in the log about how TensorFlow was built; a search for
+    garbage among its half a million objects, which is a quarter of the import and a second when
+    Python ends; matplotlib, which Keras has for its plots; pandas, which Keras has for data frames
+    given to `fit`. Code that is loaded later may import both. What is loaded already stays.
     """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     gc.disable()
     with _hidden("matplotlib", "pandas"):
         import tensorflow  # noqa: F401
