@@ -21,9 +21,10 @@ from virtual_cluster import Cluster
 NODES = 2
 
 
-def specified(path: Path) -> None:
+def specified(path: Path, strategy: str) -> None:
     """Write the specification of a training on two nodes that takes minutes."""
     block = {"platform": "cluster", "model": "mnist_cnn", "recipe": "long", "nodes": NODES}
+    block |= {"strategy": strategy}
     platform = {"launcher": "srun", "nodes_max": NODES, "cpus_per_node": 2}
     raw = {
         "grid": [{**block, "repeats": 1}],
@@ -38,12 +39,18 @@ def specified(path: Path) -> None:
 class Launch:
     """A job whose script starts train.py and goes on after it, as in an interactive allocation."""
 
-    def __init__(self, project: Project, cluster: Cluster, *arguments: str) -> None:
+    def __init__(
+        self,
+        project: Project,
+        cluster: Cluster,
+        *arguments: str,
+        strategy: str = "multi_worker_mirrored",
+    ) -> None:
         self.cluster, self.folder = cluster, project.folder / "run"
         launch = str(REPOSITORY / "workflow/scripts/train.py")
         dataset = project.folder / "results/datasets/mnist.npz"
         specification = project.folder / "spec.json"
-        specified(specification)
+        specified(specification, strategy)
         words = [sys.executable, launch, "--spec", str(specification)]
         words += ["--dataset-file", str(dataset), "--record", str(self.folder / "run.json")]
         words += arguments
@@ -72,8 +79,8 @@ def launched(project: Project, cluster: Cluster) -> Iterator[Callable[..., Launc
     """Starts a launch; its job is cancelled afterwards."""
     started: list[Launch] = []
 
-    def start(*arguments: str) -> Launch:
-        started.append(Launch(project, cluster, *arguments))
+    def start(*arguments: str, **training: str) -> Launch:
+        started.append(Launch(project, cluster, *arguments, **training))
         return started[-1]
 
     yield start
@@ -94,6 +101,21 @@ def test_ranks_end_with_a_launcher_that_is_killed(launched: Callable[..., Launch
     wait_for(launch.is_idle, "the nodes to be free")
     # the job itself has not ended
     assert launch.cluster.run("squeue", "--noheader", f"--jobs={launch.job}").strip()
+
+
+def test_a_killed_rank_of_an_mpi_job_is_named(launched: Callable[..., Launch]) -> None:
+    """Its peer waits for it in the library, on another node."""
+    launch = launched(strategy="mpi_all_reduce")
+    killed_s = time.time()
+    launch.signal("KILL", launch.ranks[1]["host"], str(launch.ranks[1]["pid"]))
+    failure = launch.folder / "failure.json"
+    wait_for(failure.exists, "the failure's report")
+    cause: dict[str, Any] = json.loads(failure.read_text())["cause"]
+    assert (cause["kind"], cause["rank"]) == ("rank_died", 1), cause
+    assert cause["host"] == launch.ranks[1]["host"]
+    # a limit of 30 s on a machine that is not busy
+    assert failure.stat().st_mtime - killed_s < 120
+    wait_for(launch.is_idle, "the nodes to be free")
 
 
 def test_a_stopped_rank_is_found_and_named(launched: Callable[..., Launch]) -> None:
