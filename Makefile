@@ -13,13 +13,13 @@ LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 .DEFAULT_GOAL := help
 # programs that tests run in environments of their own
 TOOLS = aws-parallelcluster cfn-lint snakedeploy
-.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench simulate examples cluster-up cluster-down lock
+.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce simulate fuzz examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 	@echo "Start: make demo. All else: README.md and docs/."
 
-demo: setup ## six runs on this machine, a table and a page; 5 minutes
+demo: setup ## six runs on this machine, a table and a page; 4 minutes
 	@$(SNAKEMAKE) --configfile config/demo.yaml
 	@$(TABLE) results/demo/tables/comparison.md
 	@echo "make view opens the page, results/demo/report.html"
@@ -113,8 +113,15 @@ bench: setup ## CPU time of the workflow itself
 	python benchmarks/dry_run.py
 	python benchmarks/aggregation.py
 
+all-reduce: setup ## MPI beside gRPC on this machine: all-reduces by size, steps; a minute
+	python benchmarks/all_reduce.py --workers $(or $(WORKERS),2)
+
 simulate: setup ## a search that stops: how often it is wrong, and what it costs
 	python benchmarks/race.py
+
+# the same tests with 70 cases each are part of `make test`; 2 minutes
+fuzz: setup ## 6,000 cases of bad input: keys of every type, damaged files
+	pytest --hypothesis-profile=many tests/unit/study/test_bad_input.py
 
 # every example, on this machine and on a virtual Slurm cluster
 examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half an hour

@@ -9,7 +9,6 @@ OUTPUTS  sweeps/<study>.yaml, an overlay of the configuration; then what `snakem
 """
 
 import argparse
-import csv
 import os
 import re
 import shlex
@@ -19,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from tfscaling.files import atomic, program_errors
 from tfscaling.study import config_files, configuration, user_code
-from tfscaling.sweep import preflight
 
 PROJECT = Path(__file__).resolve().parents[2]
 PLATFORMS = Path("config/platforms.yaml")
@@ -35,7 +34,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 OPTIMIZER = {"optimizer": "adam", "learning_rate": 0.003}
 
 
-class SweepError(ValueError):
+class SweepError(program_errors.InputError):
     """A variable is wrong: names it, the value and what is allowed."""
 
 
@@ -61,20 +60,15 @@ def main() -> None:
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--yes", default="", help="anything: run it without a question")
     args = parser.parse_args()
-    try:
-        wanted = read({name: getattr(args, name) for name in DEFAULTS})
-        launcher = launcher_of(wanted.platform)
-        overlay = write(wanted)
-    except (SweepError, configuration.ConfigError) as error:
-        sys.exit(str(error))
+    wanted = read({name: getattr(args, name) for name in DEFAULTS})
+    launcher = launcher_of(wanted.platform)
+    overlay = write(wanted)
     words = ["--profile", profile_of(launcher), "--configfile", str(overlay)]
     words += [] if Path("Snakefile").exists() else ["--snakefile", str(PROJECT / "Snakefile")]
     print(f"{overlay}:\n{overlay.read_text()}", flush=True)
     planned = subprocess.run(["snakemake", "plan", *words, "--quiet", "all"], check=False)
     if planned.returncode:
-        sys.exit(planned.returncode)
-    if refused := refusals(Path("results", wanted.study, "plan.csv")):
-        sys.exit("\n".join(["Slurm refuses this sweep; nothing was run:", *refused]))
+        sys.exit("Nothing was run.")
     if args.yes or is_wanted(f".venv/bin/snakemake {shlex.join(words)}"):
         sys.exit(subprocess.run(["snakemake", *words], check=False).returncode)
 
@@ -121,8 +115,8 @@ def numbers(name: str, text: str, least: int) -> tuple[int, ...]:
 
 
 def number(name: str, text: str, least: int) -> int:
-    """A whole number of at least `least`."""
-    if not (text.isascii() and text.isdecimal() and int(text) >= least):
+    """A whole number of at least `least`; the configuration has the rest of its rules."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) >= least):
         raise SweepError(problem(name, text, f"allowed: whole numbers from {least}"))
     return int(text)
 
@@ -138,7 +132,10 @@ def launcher_of(platform: str) -> str:
     if not isinstance(platforms, dict) or platform not in platforms:
         known = configuration.known(platforms or (), platform)
         raise SweepError(problem("platform", platform, f"{known} (in {PLATFORMS})"))
-    return str(platforms[platform]["launcher"])
+    entry = platforms[platform]
+    if not isinstance(entry, dict) or "launcher" not in entry:
+        raise SweepError(problem("platform", platform, f"it has no launcher in {PLATFORMS}"))
+    return str(entry["launcher"])
 
 
 def profile_of(launcher: str) -> str:
@@ -150,11 +147,11 @@ def profile_of(launcher: str) -> str:
 def write(wanted: Wanted) -> Path:
     """Write the overlay; raises SweepError rather than write over a file of the user's."""
     path = SWEEPS / f"{wanted.study}.yaml"
-    if path.exists() and not path.read_text().startswith(HEAD):
+    if path.exists() and not (path.is_file() and path.read_bytes().startswith(HEAD.encode())):
         raise SweepError(problem("study", wanted.study, f"{path} is a file of yours"))
     path.parent.mkdir(exist_ok=True)
     schema = f"# yaml-language-server: $schema={os.path.relpath(SCHEMA, path.parent)}\n"
-    path.write_text(HEAD + schema + text_of(wanted))
+    atomic.write_text(path, HEAD + schema + text_of(wanted))
     return path
 
 
@@ -181,19 +178,6 @@ def text_of(wanted: Wanted) -> str:
     return yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=100)
 
 
-def refusals(plan: Path) -> list[str]:
-    """A line for each platform and each reason by which Slurm refuses points of the plan."""
-    with plan.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["starts"] == preflight.REFUSED]
-    nodes: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        nodes.setdefault((row["platform"], row["slurm"]), []).append(row["nodes"])
-    return [
-        f"  {platform}, nodes {', '.join(dict.fromkeys(found))}: {why}"
-        for (platform, why), found in nodes.items()
-    ]
-
-
 def is_wanted(command: str) -> bool:
     """The user's answer; where nobody can answer, what to do instead, and exit status 1."""
     if not sys.stdin.isatty():
@@ -209,4 +193,4 @@ def answer(text: str) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

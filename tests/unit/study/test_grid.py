@@ -71,8 +71,10 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "gpus_that_tasks_cannot_share": (
         {"gpus_per_node": 4, "tasks_per_node": 3}, "grid[0].gpus_per_node", "4",
         "allowed: a multiple of tasks_per_node 3"),
+    "no_number_of_nodes_within_the_limit": (
+        {"nodes": 9}, "grid[0].nodes", "9", "cluster has nodes_max 8; allowed: 1 to 8"),
     "nothing_left": (
-        {"nodes": 9}, "grid[0]", '"cluster"', "last reason: 9 nodes exceed nodes_max 8"),
+        {"nodes": 8, "exclude": [{"nodes": 8}]}, "grid[0]", '"cluster"', "excluded by the grid"),
 }  # fmt: skip
 
 
@@ -415,3 +417,12 @@ def test_the_seed_of_the_last_repeat_is_one_that_keras_takes(
 def test_nodes_beyond_all_limits_are_excluded_by_the_limit() -> None:
     (point,) = expand(blocks(block(nodes=[1, 100000]))).excluded
     assert point.reason == "100000 nodes exceed nodes_max 8"
+
+
+def test_a_grid_that_memory_does_not_hold_is_refused_before_it_is_made() -> None:
+    axes = {"nodes": [*range(1, 9)], "gpus_per_node": [*range(5)], "repeats": 10_000}
+    with pytest.raises(ConfigError, match=r"grid\[0\]: .* the grid has 400000 runs .*100000"):
+        expand(blocks(block(**axes)))
+    parameters = {f"p{n}": [*range(100)] for n in range(8)}
+    with pytest.raises(ConfigError, match=r"weak\.parameters: .* have 10{16} combinations"):
+        expand((("recipes", "weak", "parameters"), parameters))

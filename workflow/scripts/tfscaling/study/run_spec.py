@@ -20,6 +20,7 @@ from msgspec import NODEFAULT, Meta
 
 from tfscaling import BENCHMARK_VERSION, PROGRAM_VERSION, TRAINER_VERSION
 from tfscaling.files import strict_json
+from tfscaling.files.program_errors import InputError
 from tfscaling.study.config import (
     AXES,
     BATCH_SIZE_KEYS,
@@ -245,7 +246,7 @@ class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
         }
 
 
-class SpecError(ValueError):
+class SpecError(InputError):
     """A file is no specification of this version."""
 
 

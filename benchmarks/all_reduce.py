@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""MPI beside gRPC: all-reduces by size, and steps of a training, both in turn in one start.
+
+Starts --workers ranks on this machine, as the launcher `local` does. Each rank has both strategies,
+`multi_worker_mirrored` and `mpi_all_reduce`, and times them in turn: all-reduces of each size, as
+the workflow's all-reduce benchmark does, and steps of the published network with 64 examples per
+worker. Prints milliseconds (medians, of the slowest rank), the ratio of the medians, and its 95 %
+interval over --rounds rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SCRIPTS = REPOSITORY / "workflow/scripts"
+sys.path.insert(0, str(SCRIPTS))
+
+from tfscaling.cluster import resolver  # noqa: E402
+from tfscaling.datasets.catalogue import Arrays  # noqa: E402
+from tfscaling.jobs import process_management  # noqa: E402
+from tfscaling.jobs.launchers import LAUNCHERS, Request  # noqa: E402
+from tfscaling.jobs.ports import ReservedPorts  # noqa: E402
+from tfscaling.study import configuration, grid  # noqa: E402
+from tfscaling.study.config import MPI_STRATEGY  # noqa: E402
+from tfscaling.study.registries import Registries  # noqa: E402
+from tfscaling.study.run_spec import RunSpec  # noqa: E402
+from tfscaling.tables.intervals import ratio_interval  # noqa: E402
+from tfscaling.training import devices, mpi, rank  # noqa: E402
+from tfscaling.training.all_reduce import Trainer  # noqa: E402
+from tfscaling.training.all_reduce_timing import AllReduce  # noqa: E402
+from tfscaling.training.models import MODELS  # noqa: E402
+from tfscaling.training.strategies import STRATEGIES  # noqa: E402
+
+GRPC, MPI = "multi_worker_mirrored", MPI_STRATEGY
+SIDES = (GRPC, MPI)
+BATCH, STEPS = 64, 5
+#: The last is the published network's gradient.
+SIZES_BYTES = (4, 16_384, 1_048_576, 11_082_536)
+WARM_UP = 3
+STEP = "step"
+
+#: What was timed → side → seconds of each round, of one rank.
+Times = dict[str, dict[str, list[float]]]
+
+
+def specs(workers: int) -> dict[str, RunSpec]:
+    """A training of the published network by each side."""
+    recipe = {"per_replica_batch_size": BATCH, "learning_rate": 0.01, "epochs": 1}
+    block = {"platform": "here", "model": "mnist_cnn", "recipe": "published", "nodes": workers}
+    platform = {"launcher": "local", "nodes_max": workers, "cpus_per_node": os.cpu_count()}
+    raw = {
+        "grid": [{**block, "strategy": list(SIDES), "repeats": 1}],
+        "recipes": {"published": recipe},
+        "platforms": {"here": platform},
+    }
+    config = configuration.validate(raw)
+    runs = grid.expand(config, Registries(MODELS, STRATEGIES)).runs
+    return {run.spec.point.strategy: run.spec for run in runs}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.rank:
+        run_rank(args.workers, args.rounds)
+    else:
+        sys.exit(start(args.workers, args.rounds))
+
+
+def start(workers: int, rounds: int) -> int:
+    """Run the ranks; rank 0 prints the table. Returns the first exit status that is not 0."""
+    words = [sys.executable, __file__, "--rank", f"--workers={workers}", f"--rounds={rounds}"]
+    spec = specs(workers)[MPI]
+    with contextlib.ExitStack() as stack:
+        request = Request(
+            words,
+            spec.geometry,
+            spec.jobs,
+            spec.cpus_per_task,
+            Path(),
+            gpus=False,
+            ports=stack.enter_context(ReservedPorts(workers)).numbers,
+            pmi=stack.enter_context(process_management.served(workers)),
+        )
+        quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+        processes = [
+            subprocess.Popen(command.argv, env={**os.environ, **command.env, **quiet})
+            for command in LAUNCHERS["local"](request)
+        ]
+        try:
+            return next((code for process in processes if (code := process.wait())), 0)
+        finally:
+            for process in processes:
+                process.kill()
+
+
+def run_rank(workers: int, rounds: int) -> None:
+    """Time both sides, and print what the slowest ranks took."""
+    rank.load_tensorflow()
+    planned, own = specs(workers), resolver.resolve(os.environ, gpus=None)
+    threads = planned[MPI].threads(len(os.sched_getaffinity(0)))
+    names = devices.configure(0, "logical", threads)
+    strategies = {side: STRATEGIES[side].build(names, "ring") for side in SIDES}
+    world = mpi.communicator(own.rank, workers)
+    found: Times = {}
+    for size in SIZES_BYTES:
+        calls = {side: all_reduce(strategy, size) for side, strategy in strategies.items()}
+        found[f"all-reduce, {size:,} bytes"] = in_turn(calls, rounds, world)
+    calls = {side: steps(strategies[side], planned[side]) for side in SIDES}
+    found[f"{STEP}, {BATCH} examples per worker"] = in_turn(calls, rounds, world)
+    of_ranks = world.gather(found)
+    if own.rank == 0:
+        print(f"{workers} workers, threads of each {threads}, {mpi.library()}, load", end=" ")
+        print(" ".join(f"{load:.1f}" for load in os.getloadavg()))
+        print_table(of_ranks)
+    sys.stdout.flush()
+    world.Barrier()
+    os._exit(0)  # TensorFlow's servers have no shutdown
+
+
+def all_reduce(strategy: Any, size: int) -> Callable[[], float]:
+    """A call that sums so many bytes over the ranks and returns its seconds."""
+    reduction = AllReduce(strategy, [((size // 4,), "float32")])
+
+    def call() -> float:
+        start_s = time.perf_counter()
+        reduction.call()
+        return (time.perf_counter() - start_s) / reduction.per_call
+
+    return call
+
+
+def steps(strategy: Any, spec: RunSpec) -> Callable[[], float]:
+    """A call that trains STEPS steps on random images and returns the mean seconds of one."""
+    dice = np.random.default_rng(0)
+    images = dice.integers(0, 256, (STEPS * spec.global_batch_size, 28, 28), np.uint8)
+    labels = dice.integers(0, 10, len(images), np.uint8)
+    arrays = Arrays(images, labels, images[:1], labels[:1])
+    trainer = Trainer(strategy, MODELS["mnist_cnn"].build, arrays, spec)
+    batches = trainer._batches_without_input()
+
+    def call() -> float:
+        durations = []
+        for _ in range(STEPS):
+            batch = next(batches)
+            start_s = time.perf_counter()
+            trainer._fetch(trainer._train_call(batch))
+            durations.append(time.perf_counter() - start_s)
+        return fmean(durations)
+
+    return call
+
+
+def in_turn(
+    calls: dict[str, Callable[[], float]], rounds: int, world: Any
+) -> dict[str, list[float]]:
+    """What each call returns in each round; ranks begin each together."""
+    found: dict[str, list[float]] = {side: [] for side in calls}
+    for number in range(WARM_UP + rounds):
+        # neither side always comes after the other
+        for side in SIDES if number % 2 else SIDES[::-1]:
+            world.Barrier()
+            duration_s = calls[side]()
+            if number >= WARM_UP:
+                found[side].append(duration_s)
+    return found
+
+
+def print_table(of_ranks: Sequence[Times]) -> None:
+    print("| timed | gRPC, ms | MPI, ms | gRPC / MPI | 95 % interval |")
+    print("|---|---|---|---|---|")
+    for name in of_ranks[0]:
+        slowest = {
+            side: np.max([times[name][side] for times in of_ranks], axis=0).tolist()
+            for side in SIDES
+        }
+        grpc_ms, mpi_ms = (1000 * median(slowest[side]) for side in SIDES)
+        interval = ratio_interval(slowest[GRPC], slowest[MPI])
+        shown = "too few rounds" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
+        print(f"| {name} | {grpc_ms:.2f} | {mpi_ms:.2f} | {grpc_ms / mpi_ms:.2f} | {shown} |")
+
+
+if __name__ == "__main__":
+    main()
