@@ -119,6 +119,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.point.strategy == MPI_STRATEGY
 
     @property
+    def writes_checkpoints(self) -> bool:
+        """Whether its ranks write checkpoints, also when they are asked to end."""
+        return False
+
+    @property
     def parameters(self) -> dict[str, Value]:
         """All that can change the job, flat, as its record holds it."""
         raise NotImplementedError
@@ -160,6 +165,10 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
     def path(self) -> str:
         """The run's folder below results/runs."""
         return f"{self.point.path}/repeat={self.repeat}"
+
+    @property
+    def writes_checkpoints(self) -> bool:
+        return self.recipe.writes_checkpoints
 
     @property
     def batch_scaling(self) -> Literal["strong", "weak"]:
@@ -243,7 +252,7 @@ class SpecError(ValueError):
 _S = TypeVar("_S", bound=JobSpec)
 
 #: Keys that cannot change a run, only how the tables show it.
-NO_PARAMETERS = frozenset({"quality"})
+NO_PARAMETERS = frozenset({"quality", "compare_resumed"})
 #: Keys that all records have. A new key is not added here.
 _ALWAYS = frozenset(
     (
