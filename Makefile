@@ -13,7 +13,7 @@ LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 .DEFAULT_GOAL := help
 # programs that tests run in environments of their own
 TOOLS = aws-parallelcluster cfn-lint snakedeploy
-.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench simulate examples cluster-up cluster-down lock
+.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench simulate examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -46,6 +46,12 @@ large-batch: setup ## accuracy of large batches on MNIST and CIFAR-10; 6 hours
 	@$(SNAKEMAKE) --configfile config/large-batch-choice.yaml
 	@$(SNAKEMAKE) --configfile config/large-batch.yaml
 	@$(TABLE) results/large-batch/tables/comparison.md
+
+# the published script, Keras, PyTorch and JAX beside the workflow's own trainer
+peers: setup .venv-tf_keras .venv-jax .venv-torch ## the same training on other frameworks; 25 minutes
+	@$(SNAKEMAKE) --configfile config/peers.yaml -- results/datasets/mnist.npz
+	@$(SNAKEMAKE) --configfile config/peers.yaml
+	@benchmarks/peers/ratios.py results/peers/tables/runs.csv | tee results/peers/ratios.md
 
 view: ## open the newest page, or that of STUDY=demo
 	@python3 workflow/scripts/view_page.py --study '$(STUDY)'

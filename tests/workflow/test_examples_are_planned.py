@@ -1,4 +1,7 @@
-"""What `make own`, the examples and `.test` have is a valid grid; `make examples` runs these."""
+"""What `make own`, the examples, the peers and `.test` have is a valid grid.
+
+`make examples` and `make peers` run them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from project import REPOSITORY, Project, axis
 
 EXAMPLES = sorted(path.parent.name for path in REPOSITORY.glob("examples/*/config.yaml"))
@@ -16,14 +20,46 @@ EXAMPLES = sorted(path.parent.name for path in REPOSITORY.glob("examples/*/confi
 ENVIRONMENTS = (".venv-jax", ".venv-tf_keras", ".venv-torch")
 
 
+def with_environments(project: Project) -> Project:
+    """The project with the examples and what `make examples` makes for them."""
+    shutil.copytree(REPOSITORY / "examples", project.folder / "examples")
+    for environment in ENVIRONMENTS:
+        (project.folder / environment).symlink_to(sys.prefix)
+    return project
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_planned(new_project: Callable[[str], Project], name: str) -> None:
-    project = new_project(name)
-    shutil.copytree(REPOSITORY / "examples", project.folder / "examples")
-    for environment in ENVIRONMENTS:  # `make examples` makes them
-        (project.folder / environment).symlink_to(sys.prefix)
+    project = with_environments(new_project(name))
     runs = project.planned(config=[f"examples/{name}/config.yaml"])
     assert any("/nodes=2/" in run for run in runs)
+
+
+def test_the_peers_are_planned_on_the_same_numbers_of_workers(
+    new_project: Callable[[str], Project],
+) -> None:
+    project = with_environments(new_project("peers"))
+    (project.folder / "benchmarks").symlink_to(REPOSITORY / "benchmarks")
+    runs = project.planned(config=["config/peers.yaml"])
+    workers: dict[str, set[int]] = {}
+    for run in runs:
+        workers.setdefault(axis(run, "recipe"), set()).add(int(axis(run, "nodes")))
+    assert workers.pop("fit") == {1}  # fit of Keras 3 trains on one worker
+    assert workers.pop("floor+precision=bfloat16") == {1}
+    assert len(workers) == 6 and all(seen == {1, 2, 4} for seen in workers.values())
+    assert {int(axis(run, "repeat")) for run in runs} == set(range(1, 7))
+
+
+def test_the_peers_do_the_same_work() -> None:
+    content = yaml.safe_load((REPOSITORY / "config/peers.yaml").read_text())
+    for name, recipe in content["recipes"].items():
+        work = (
+            recipe["parameters"]["examples"],
+            recipe["per_replica_batch_size"],
+            recipe["epochs"],
+        )
+        assert work == (6400, 64, 2), name
+        assert recipe.get("train_examples", 6400) == 6400, name
 
 
 def test_the_grid_for_the_catalogue_is_planned(tmp_path: Path) -> None:

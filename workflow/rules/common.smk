@@ -70,7 +70,7 @@ from tfscaling.study import run_spec, user_source, variants
 from tfscaling.study.config import AXES
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries
-from tfscaling.sweep import partial_tables
+from tfscaling.sweep import drivers, partial_tables
 from tfscaling.sweep.reruns import Reruns, is_outdated
 from tfscaling.sweep.sweep_jobs import SweepJobs
 from tfscaling.sweep.sweep_start import SweepStart

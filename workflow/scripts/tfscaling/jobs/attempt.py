@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import signal
 import socket
 import sys
@@ -23,14 +22,11 @@ from tfscaling.files import atomic
 from tfscaling.jobs import failures, process_management, rank_files, supervisor
 from tfscaling.jobs.launchers import LAUNCHERS, LaunchError, Request, trainer_command
 from tfscaling.jobs.ports import ReservedPorts
-from tfscaling.records import clock, run_record
+from tfscaling.records import attempts, clock, run_record
 from tfscaling.records.failure_report import Cause, FailureReport
 from tfscaling.records.prepared_data import PreparedDataError
 from tfscaling.study import run_spec
 from tfscaling.study.run_spec import JobSpec
-
-#: In an attempt's folder: the specification, as all ranks read it.
-SPEC = "spec.json"
 
 
 @dataclass(frozen=True)
@@ -44,8 +40,7 @@ class Attempt:
     def begin(cls, folder: Path) -> Attempt:
         """The next attempt; an earlier one's failure no longer counts, its files stay."""
         folder.mkdir(parents=True, exist_ok=True)
-        names = (re.fullmatch(r"attempt=(\d+)", path.name) for path in folder.iterdir())
-        number = 1 + max((int(name[1]) for name in names if name), default=0)
+        number = 1 + max(attempts.numbers(folder), default=0)
         while True:
             attempt = cls(folder, number)
             try:
@@ -58,7 +53,7 @@ class Attempt:
 
     @property
     def scratch(self) -> Path:
-        return self.folder / f"attempt={self.number}"
+        return attempts.path(self.folder, self.number)
 
     def run_ranks(
         self, script: Path, arguments: Sequence[str], spec: JobSpec, limits: Limits
@@ -68,7 +63,7 @@ class Attempt:
         Its arguments are `--spec FILE --folder FOLDER` and then `arguments`. Returns the cause of a
         failure, or None. Raises rank_files.IncompleteError if files do not come.
         """
-        specification = self.scratch / SPEC
+        specification = self.scratch / attempts.SPEC
         atomic.write_text(specification, run_spec.encode(spec))
         words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
         cause = self._start(trainer_command(script, words), spec, limits.stall_timeout_s)

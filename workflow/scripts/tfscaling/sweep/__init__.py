@@ -3,6 +3,7 @@
 #: Modules that other packages may import.
 __all__ = [
     "costed_plan",
+    "drivers",
     "extra_repeats",
     "gpu_libraries",
     "merging",

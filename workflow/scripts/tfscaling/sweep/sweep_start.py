@@ -9,8 +9,10 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from tfscaling.records import queue_notes
+from tfscaling.study import run_spec
 from tfscaling.study.config import Config
 from tfscaling.study.configuration import Sources
 from tfscaling.study.manifest import Manifest
@@ -55,6 +57,7 @@ class SweepStart:
             plugin = importlib.import_module("snakemake_executor_plugin_slurm")
             slurm_status.install(plugin, logger.warning)
             submission_order.install(plugin.Executor)
+            self._take_earlier_jobs(plugin, logger)
             self._watch_queue(logger)
         # a run that failed for what another attempt would not change is not tried again; first,
         # so that other handlers know
@@ -147,16 +150,37 @@ class SweepStart:
             print(outcome.warning, file=sys.stderr)
         return outcome.refusal
 
+    def _clusters(self) -> set[str | None]:
+        """The clusters to name to Slurm's programs; None: that of this machine."""
+        used = {run.spec.point.platform for run in self.jobs.runs.values()}
+        platforms = [self.config.platforms[name] for name in used]
+        return {platform.cluster if platform.multi_cluster else None for platform in platforms}
+
+    def _take_earlier_jobs(self, plugin: ModuleType, logger: logging.Logger) -> None:
+        """Wait for the jobs that a start of the sweep left which was killed."""
+        from tfscaling.sweep import earlier_jobs
+
+        def specification(output: str) -> str | None:
+            spec = self.jobs.specs.get(output)
+            return None if spec is None else run_spec.encode(spec)
+
+        queue = earlier_jobs.in_queue(str(self.jobs.workflow.workdir_init), self._clusters())
+        earlier = earlier_jobs.EarlierJobs(queue, specification, logger.warning)
+        earlier_jobs.install(plugin, earlier)
+        if earlier.running:
+            logger.warning(
+                f"{earlier.running} jobs of an earlier start are in Slurm's queue: they go on, "
+                "and are not submitted again"
+            )
+
     def _watch_queue(self, logger: logging.Logger) -> None:
         """Tell the console and the tables why runs are in Slurm's queue, while the sweep lasts."""
         from tfscaling.sweep.queue_watch import QueueWatch, comment_of
 
-        used = {run.spec.point.platform for run in self.jobs.runs.values()}
-        platforms = [self.config.platforms[name] for name in used]
         watch = QueueWatch(
             {comment_of(self.rule, path): path for path in self.jobs.runs},
             str(self.jobs.workflow.workdir_init),
-            {platform.cluster if platform.multi_cluster else None for platform in platforms},
+            self._clusters(),
             logger.warning,
             functools.partial(queue_notes.write, self._runs_dir),
         )
