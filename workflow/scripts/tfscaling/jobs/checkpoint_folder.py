@@ -20,7 +20,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tfscaling.records import resumption, run_record
+from tfscaling.records import attempts, resumption, run_record
 from tfscaling.records.rank_report import Epoch, GradientNorms
 from tfscaling.records.resumption import Beginning
 from tfscaling.study.run_spec import RunSpec
@@ -116,7 +116,7 @@ def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Begi
             print(f"goes on from {path}: epoch {state.epoch}, after {state.step} steps of it")
             break
         print(f"{path} is not whole: it is not taken")
-    resumption.write_beginning(run / f"attempt={attempt}", beginning)
+    resumption.write_beginning(attempts.path(run, attempt), beginning)
     return beginning
 
 

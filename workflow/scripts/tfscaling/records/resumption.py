@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from tfscaling.files import atomic
-from tfscaling.records import events, failure_report, run_record
+from tfscaling.records import attempts, events, failure_report, run_record
 from tfscaling.records.rank_report import RankReport, TrainingReport
 from tfscaling.records.run_record import EarlierAttempt, RecordError, Resumed, RunRecord
 
@@ -57,7 +57,7 @@ def write_beginning(attempt: Path, beginning: Beginning) -> None:
 def earlier_attempts(run: Path, beginning: Beginning) -> tuple[EarlierAttempt, ...]:
     """The attempts before this one of which the training goes on."""
     numbers = range(beginning.first_attempt, beginning.attempt)
-    folders = [run / f"attempt={number}" for number in numbers]
+    folders = [attempts.path(run, number) for number in numbers]
     return tuple(
         EarlierAttempt(
             attempt=number,
@@ -72,12 +72,12 @@ def earlier_attempts(run: Path, beginning: Beginning) -> tuple[EarlierAttempt, .
 
 def told(record: RunRecord, run: Path, reports: Sequence[RankReport]) -> RunRecord:
     """The record of an attempt in the folder `run`, with how it went on if it did."""
-    beginning = read_beginning(run / f"attempt={record.attempt}")
+    beginning = read_beginning(attempts.path(run, record.attempt))
     if beginning is None or beginning.checkpoint is None:
         return record
-    attempts = earlier_attempts(run, beginning)
+    earlier = earlier_attempts(run, beginning)
     since = next((r.went_on for r in reports if isinstance(r, TrainingReport)), None)
-    steps = [each.steps for each in attempts]
+    steps = [each.steps for each in earlier]
     known = [each for each in steps if each is not None]
     is_known = since is not None and len(known) == len(steps)
     resumed = Resumed(
@@ -85,7 +85,7 @@ def told(record: RunRecord, run: Path, reports: Sequence[RankReport]) -> RunReco
         step=since.step if since else None,
         steps_repeated=sum(known) - beginning.steps if is_known else None,
         trained_before_s=since.trained_s if since else None,
-        attempts=attempts,
+        attempts=earlier,
     )
     warnings = (*record.warnings, resumed.sentence)
     return msgspec.structs.replace(record, resumed=resumed, warnings=warnings)
