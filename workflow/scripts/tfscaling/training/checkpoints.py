@@ -194,7 +194,7 @@ class Checkpoints:
         try:
             temporary.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
-                np.savez(file, **arrays)
+                np.savez(file, allow_pickle=False, **arrays)
             checkpoint_folder.synchronise(path)
         except OSError as error:  # as when the disk is full: the training goes on
             failure = error
