@@ -19,7 +19,7 @@ help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 	@echo "Start: make demo. All else: README.md and docs/."
 
-demo: setup ## six runs on this machine, a table and a page; 5 minutes
+demo: setup ## six runs on this machine, a table and a page; 4 minutes
 	@$(SNAKEMAKE) --configfile config/demo.yaml
 	@$(TABLE) results/demo/tables/comparison.md
 	@echo "make view opens the page, results/demo/report.html"

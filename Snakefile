@@ -46,7 +46,7 @@ rule all:
 onsuccess:
     if CONSOLE:
         CONSOLE.end()
-    if not OUTCOME.has_result():
+    if OUTCOME.is_plan_refused() or not OUTCOME.has_result():
         sys.exit(1)
 
 

@@ -129,11 +129,19 @@ def already_up(root: Path, shape: Shape) -> bool:
         return False
     plan = Plan.load(root)
     if plan.shape != shape:
-        raise RuntimeError(f"another cluster is up at {root}; run 'cluster down' first")
+        raise RuntimeError(f"another cluster is up at {root}; remove it: {down_command(root)}")
     if found := troubles(plan):
         text = f"the cluster at {root} is not healthy: {'; '.join(found)}"
-        raise RuntimeError(f"{text}; run 'cluster down' first")
+        raise RuntimeError(f"{text}; remove it: {down_command(root)}")
     return True
+
+
+def down_command(root: Path) -> str:
+    """The command that removes the cluster, as it can be typed in the current folder."""
+    program = Path(__file__).resolve().with_name("cluster")
+    here = program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program
+    is_default = root == program.parents[2] / ".cluster"
+    return shlex.join([str(here), "down", *([] if is_default else ["--root", str(root)])])
 
 
 def start(plan: Plan) -> None:

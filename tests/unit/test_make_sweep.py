@@ -83,15 +83,6 @@ def test_a_wrong_variable_is_named_with_its_value(given: dict[str, str], named: 
     assert str(error.value).startswith(named)
 
 
-def test_points_that_slurm_refuses_are_a_line_for_each_reason(tmp_path: Path) -> None:
-    plan = tmp_path / "plan.csv"
-    rows = ["1,cpu,refused,no 100% of it", "2,cpu,refused,no 100% of it", "4,cpu,at once,"]
-    plan.write_text("\n".join(["nodes,platform,starts,slurm", *rows]))
-    assert make_sweep.refusals(plan) == ["  cpu, nodes 1, 2: no 100% of it"]
-    plan.write_text("nodes,platform,starts,slurm\n1,cpu,at once,\n")
-    assert make_sweep.refusals(plan) == []
-
-
 def test_the_platform_decides_how_runs_are_submitted() -> None:
     assert make_sweep.launcher_of("laptop") == "local"
     assert make_sweep.profile_of("local").endswith("profiles/local")

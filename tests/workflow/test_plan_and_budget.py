@@ -131,7 +131,7 @@ def test_the_plan_on_this_machine(project: Project) -> None:
     )
 
 
-def test_gpus_without_their_libraries_end_the_sweep_before_a_job(
+def test_gpus_without_their_libraries_or_that_slurm_refuses_end_sweep_and_plan(
     project: Project, slurm: dict[str, str]
 ) -> None:
     changed = content()
@@ -143,8 +143,14 @@ def test_gpus_without_their_libraries_end_the_sweep_before_a_job(
     assert places == sorted(places)
     assert "2 of platform gpu" in done.stdout
     assert not asked(slurm)
-    out = project.snakemake("plan", profile="slurm", environ=slurm).stdout
-    assert "make setup CUDA=1" in out
+    sbatch = Path(slurm["PATH"].split(":")[0], "sbatch")
+    refusing = 'case "$*" in *gpu*) echo no such partition >&2; exit 1;; esac\n'
+    sbatch.write_text(sbatch.read_text().replace("case", f"{refusing}case", 1))
+    planned = project.snakemake("plan", profile="slurm", environ=slurm, check=False)
+    assert planned.returncode == 1
+    page = (project.folder / "results/main/plan.md").read_text()
+    assert page in planned.stdout and "make setup CUDA=1" in page
+    assert "- gpu, nodes 2 with gpus_per_node 4: no such partition" in page.split("# Plan")[0]
 
 
 def test_without_sbatch_the_slurm_profile_says_where_it_belongs(

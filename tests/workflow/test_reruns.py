@@ -290,6 +290,15 @@ def test_a_broken_record_is_a_failed_row(copied: Project) -> None:
     assert "metrics.loss: missing" in row["reason"]
 
 
+def test_a_lost_record_is_made_again_although_the_tables_are_there(copied: Project) -> None:
+    record = next(copied.folder.glob("results/runs/**/recipe=other/**/repeat=2/run.json"))
+    record.unlink()
+    done = copied.snakemake("--dry-run").stdout
+    reasons = [line for line in done.splitlines() if line.startswith("Reason: Missing output")]
+    assert f"Reason: Missing output files: {record.relative_to(copied.folder)}" in reasons
+    assert sum("run.json" in reason for reason in reasons) == 1
+
+
 def mark_incomplete(project: Project, file: Path) -> None:
     """Leave Snakemake's mark of a job under way, as a snakemake that is killed does."""
     name = str(file.relative_to(project.folder))

@@ -332,6 +332,24 @@ def records_of_runs(wildcards):
     return records_after_round(number)
 
 
+def force_if_lost(records, table):
+    """An input function that forces the job of a study's table if records of it are gone.
+
+    Snakemake makes no missing file again that only finished files were made of: the table would go
+    on saying what nothing shows any more.
+    """
+
+    def no_files(wildcards):
+        file = Path(STUDY, "tables", table)
+        if not (workflow.is_main_process and file.exists()):
+            return []
+        above = os.path.dirname(ROOT)
+        is_there = all(os.path.exists(os.path.join(above, each)) for each in records(wildcards))
+        return force_if(not is_there, file)
+
+    return no_files
+
+
 def records_before_round(wildcards):
     return records_after_round(int(wildcards.round) - 1)
 

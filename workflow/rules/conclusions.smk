@@ -17,6 +17,7 @@ rule analyse:
         warnings=f"{RESULTS}/tables/warnings.json",
         published=PUBLISHED,
         benchmarks=records_of_benchmarks,
+        lost=force_if_lost(records_of_benchmarks, "decision.csv"),  # no file
         code=code_of("analyse.py"),
     output:
         **{name: f"{RESULTS}/tables/{name}.csv" for name in CONCLUSIONS},

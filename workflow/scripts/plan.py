@@ -4,13 +4,13 @@
 INPUTS   config.json (--config), manifest.json (--manifest), how jobs are submitted (--submission),
          the run records below --runs-dir
 OUTPUTS  plan.csv (--csv): one row per point with runs still to do and per excluded point, with
-         what Slurm says to `sbatch --test-only`; plan.md (--md): the same to read, with the sbatch
-         lines, the sums and the budget
+         what Slurm says to `sbatch --test-only`; plan.md (--md): the same to read, first what Slurm
+         refuses, then the points, the sbatch lines, the sums and the budget
 """
 
 import argparse
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -67,21 +67,28 @@ def main() -> None:
 def answered(
     made: costed_plan.Plan, config: Config, how: Submission
 ) -> tuple[list[PointRow], list[str]]:
-    """The rows of the points with their submission and Slurm's answer, and what is wrong."""
+    """The rows of the points with their submission and Slurm's answer, and what it lets wait."""
     rows = submission.added(costed_plan.of_points(made.rows), config, how)
     if how.executor != "slurm":
         return rows, []
     try:
         rows = preflight.added(rows, config, how)
     except preflight.NoSlurmError as error:
-        return rows, [f"Slurm was not asked: {error}."]
+        was_asked = isinstance(error, preflight.SilentError)
+        return rows, [f"{error}." if was_asked else f"Slurm was not asked: {error}."]
+    waiting = [row for row in rows if not row.is_refused]
+    return rows, [f"Slurm would let wait {line}" for line in said_by_slurm(waiting)]
+
+
+def said_by_slurm(rows: Iterable[PointRow]) -> list[str]:
+    """Slurm's words about points, one line for all points of a platform with the same."""
     said: dict[tuple[str, str], list[PointRow]] = {}
     for row in rows:
         if row.slurm:
-            verb = "refuses" if row.starts == preflight.REFUSED else "would let wait"
-            said.setdefault((f"Slurm {verb} {row.platform}", row.slurm), []).append(row)
-    return rows, [
-        f"{what}, {preflight.shapes(group)}: {why}" for (what, why), group in said.items()
+            said.setdefault((row.platform, row.slurm), []).append(row)
+    return [
+        f"{platform}, {preflight.shapes(group)}: {words}"
+        for (platform, words), group in said.items()
     ]
 
 
@@ -91,12 +98,17 @@ def markdown(
     config: Config,
     warnings: Sequence[str] = (),
 ) -> str:
-    """The plan to read: the points, the sbatch lines, the sums, and what they do not say."""
+    """The plan to read: what Slurm refuses, the points, the sbatch lines, and the sums."""
     lines: dict[str, int] = {}
     for row in points:
         if row.is_sbatch and row.submission:
             lines.setdefault(row.submission, len(lines) + 1)
-    parts = [formats.markdown(points_shown(points, lines)), *([SUBMITTED] if lines else [])]
+    parts = []
+    if refused := said_by_slurm(row for row in points if row.is_refused):
+        head = "Slurm refuses what these points ask for; nothing of this plan would be submitted:"
+        keys = f"Change the platform ({preflight.KEYS}), or leave the points out (`exclude`)."
+        parts.append("\n".join([head, "", *(f"- {line}" for line in refused), "", keys, ""]))
+    parts += [formats.markdown(points_shown(points, lines)), *([SUBMITTED] if lines else [])]
     for line, number in lines.items():
         parts.append(f"sbatch {number}:\n\n```bash\n{line}\n```\n")
     parts.append(formats.markdown(totals_shown(made, points, config, warnings), level=2))
@@ -117,8 +129,8 @@ def points_shown(rows: Sequence[PointRow], lines: Mapping[str, int]) -> TextTabl
 
 def cell(name: str, row: PointRow, lines: Mapping[str, int]) -> str:
     """A value as it is read; of the sbatch line its number in `lines`."""
-    if name == "feasibility" and row.starts == preflight.REFUSED:
-        return preflight.REFUSED
+    if name == "feasibility" and row.is_refused:
+        return costed_plan.REFUSED
     if name == "feasibility":
         started = not row.reason.startswith("missing: ")
         return row.feasibility + f" ({row.reason})" * started
@@ -144,13 +156,23 @@ def clock(duration_s: float) -> Number:
 def totals_shown(
     made: costed_plan.Plan, points: Sequence[PointRow], config: Config, warnings: Sequence[str]
 ) -> TextTable:
-    """The sums for each platform and for all, with notes on them and on the budget."""
-    platforms = dict.fromkeys(row.platform for row in made.runs)
-    groups = {p: [row for row in made.runs if row.platform == p] for p in platforms}
+    """The sums for each platform and for all, with notes on them and on the budget.
+
+    Of the runs that Slurm does not refuse.
+    """
+    wanted = accepted(made, points)
+    platforms = dict.fromkeys(row.platform for row in wanted)
+    groups = {p: [row for row in wanted if row.platform == p] for p in platforms}
     rows = [[name, *sums(costed_plan.total(runs))] for name, runs in groups.items()]
-    rows.append(["all", *sums(costed_plan.total(made.runs))])
+    rows.append(["all", *sums(costed_plan.total(wanted))])
     names = ["platform", "runs", "node_hours", "cost_usd", "one after the other"]
     return TextTable.of("Totals", names, rows, [*warnings, *notes(made, points, config)])
+
+
+def accepted(made: costed_plan.Plan, points: Sequence[PointRow]) -> list[costed_plan.PlanRow]:
+    """The runs to do without those that Slurm refuses."""
+    refused = {row.point for row in points if row.is_refused}
+    return [row for row in made.runs if row.point not in refused] if refused else made.runs
 
 
 def sums(total: costed_plan.Total) -> list[str]:
@@ -165,6 +187,8 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
     """What the numbers mean, what they leave out, and whether the budget allows them."""
     wanted, excluded = made.finished + made.stale + len(made.runs), len(made.rows) - len(made.runs)
     found = [f"{made.finished} of {wanted} runs are finished and cost nothing."]
+    if refused := len(made.runs) - len(accepted(made, points)):
+        found.append(f"Not in the sums: {refused} of these runs, which Slurm refuses.")
     if made.stale:
         number = f"{made.stale} run{'s' if made.stale > 1 else ''}"
         found.append(f"{number} of other code or data count no more: {RERUN_STALE} adds them here.")

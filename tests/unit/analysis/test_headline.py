@@ -89,6 +89,30 @@ def test_logical_devices_are_called_that() -> None:
     assert "1 node with 2 logical devices." in said(made)[1]
 
 
+@pytest.mark.parametrize(
+    ("gpus", "line"), [(0, "1 node with CPU only. 4 nodes with CPU only take 2.05 times"),
+                       (2, "1 node with 2 GPUs. 4 nodes with 2 GPUs each take 2.05 times")]
+)  # fmt: skip
+def test_the_line_is_named_where_points_have_other_devices(gpus: int, line: str) -> None:
+    made = study({("east", 1): [10.0], ("east", 4): [20.5]})
+    slower = study({("east", 1): [11.0], ("east", 4): [30.0]})
+    tables = []
+    for own, other in ((made.comparison, slower.comparison), (made.runs, slower.runs)):
+        other[["gpus_per_node", "devices"]] = (0, "cpu") if gpus else (2, "physical")
+        own[["gpus_per_node", "devices"]] = (gpus, "physical") if gpus else (0, "cpu")
+        tables.append(pd.concat([own, other], ignore_index=True))
+    assert said(Study(*tables, NOTHING_PLANNED))[1].startswith(f"Fastest so far: {line}")
+
+
+def test_where_no_run_counts_it_says_what_they_are() -> None:
+    made = study({("east", 1): [10.0, 10.1], ("east", 2): [20.0]})
+    stale = made.runs.assign(status=["stale", "stale", "stale", "failed"])
+    none = made.comparison.assign(runs=0, status="stale", execution_time_s=float("nan"))
+    badge, text = said(Study(none, stale, NOTHING_PLANNED))
+    assert badge == NOT_MEASURED
+    assert "3 stale" in text and "1 failed" in text
+
+
 def test_where_nothing_is_measured_it_says_so() -> None:
     comparison, runs = nothing_measured()
     assert said(Study(comparison, runs, NOTHING_PLANNED)) == (NOT_MEASURED, "No valid run yet.")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import generator
+import numpy as np
 import pandas as pd
 import pytest
 from builders import manifest_of, raw_config
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from report_inputs import study
 from tfscaling.analysis import methodology
 from tfscaling.analysis.evidence import Study
-from tfscaling.analysis.methodology import FAIL, NOT_APPLICABLE, PASS, RULES
+from tfscaling.analysis.methodology import FAIL, NOT_APPLICABLE, PASS, RULES, order_of
 from tfscaling.study import configuration
 from tfscaling.study.manifest import Excluded, Manifest
 from tfscaling.study.run_spec import Point, RunSpec
@@ -123,7 +124,7 @@ BROKEN: list[tuple[str, Change, str]] = [
     ("intervals", in_points(execution_time_s_low=None), "3 of 4 points have 6 or more runs"),
     ("normality", in_points(execution_time_s_low=1.0), "3 of 4 intervals end at values"),
     ("comparison", in_points(speedup_low=None), "2 of 3 compared points"),
-    ("order", by_nodes, "in the order of nodes: correlation 0.9"),
+    ("order", by_nodes, "not in random order of nodes: correlation 0.9"),
     ("setup", in_runs(first, git_commit=None), "1 do not tell git_commit: cluster (1)"),
     ("setup", in_runs(first, kernel="5.4"), "kernel differs between the runs of cluster"),
     ("setup", in_runs(first, shared_with=1), "1 had not: cluster (1)"),
@@ -153,6 +154,31 @@ def test_a_rule_fails_on_data_that_break_it(
     verdict, evidence = judged(copy, name)
     assert verdict == FAIL, evidence
     assert said in evidence
+
+
+@pytest.mark.parametrize(
+    ("nodes", "repeats"), [([1, 1, 2, 2, 4, 4], 2), ([1, 2], 6), ([1, 2, 4, 8, 16], 1)]
+)
+def test_random_orders_within_repeats_fail_as_rarely_as_the_rule_says(
+    nodes: list[int], repeats: int
+) -> None:
+    random = np.random.default_rng(1)
+    repeat = pd.Series(np.repeat(range(repeats), len(nodes)))
+    found = []
+    for _ in range(200):
+        shuffled = np.concatenate([random.permutation(nodes) for _ in range(repeats)])
+        start = np.arange(len(shuffled), dtype=float)
+        found.append(order_of(pd.DataFrame({"start": start, "nodes": shuffled}), repeat))
+    assert np.std([o.correlation for o in found]) == pytest.approx(found[0].deviation, rel=0.2)
+    assert np.mean([abs(o.correlation) > 1.96 * o.deviation for o in found]) <= 0.1
+
+
+def test_sorted_repeats_are_no_random_order_though_the_whole_hardly_correlates() -> None:
+    nodes = pd.Series([1, 1, 2, 2, 4, 4] * 2, dtype=float)
+    start = pd.Series(range(12), dtype=float)
+    assert nodes.corr(start) < 0.5
+    found = order_of(pd.DataFrame({"start": start, "nodes": nodes.rank()}), start // 6)
+    assert found.correlation > 0.9 > 1.96 * found.deviation
 
 
 def test_every_rule_is_broken_by_some_data() -> None:

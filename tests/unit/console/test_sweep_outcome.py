@@ -17,7 +17,7 @@ CODE = "made by other code: own.py has changed; make it again with --config reru
 
 def outcome(study: Path, *made: str) -> SweepOutcome:
     """Of a study of which these files were asked for."""
-    jobs = [SimpleNamespace(output=[f"{study}/{name}"]) for name in made]
+    jobs = [SimpleNamespace(log=[], output=[f"{study}/{name}"]) for name in made]
     workflow = SimpleNamespace(dag=SimpleNamespace(jobs=jobs))
     return SweepOutcome(str(study), SweepJobs(workflow, {}, {}, "results"), ["snakemake", "all"])
 

@@ -79,6 +79,25 @@ def test_a_finished_run_says_what_it_measured_and_what_is_left(sweep: Sweep) -> 
     assert left == "at most 2"  # the other point's estimate is as it was
 
 
+def test_a_run_is_told_once_its_record_is_there_and_runs_no_more(sweep: Sweep) -> None:
+    sweep.begin(is_remote=True)
+    write_record(sweep.folder, sweep.runs[0])  # an earlier one
+    for number in (0, 1):
+        sweep.start(number)
+        told(Path(sweep.record(number)).parent, *START)
+    assert sweep.progress.new_records(NOW_S) == []
+    assert sweep.progress.sign_of_life(NOW_S).endswith("; 2 running, 0 submitted")
+    Path(sweep.record(0)).unlink()
+    write_record(sweep.folder, sweep.runs[0])
+    (line,) = sweep.progress.new_records(NOW_S + 5)
+    assert line.startswith("[1/2] cluster nodes=1 gpus_per_node=0: done")
+    assert "nodes=2" in sweep.progress.sign_of_life(NOW_S + 6)
+    assert "running" not in sweep.progress.sign_of_life(NOW_S + 6)
+    assert sweep.progress.new_records(NOW_S + 10) == sweep.progress.finish(0, NOW_S + 40) == []
+    write_failure(sweep.folder, sweep.runs[1], kind="rank_died", message="exit code 3")
+    assert sweep.progress.sign_of_life(NOW_S + 50).endswith("waiting for Snakemake")
+
+
 def test_the_estimate_of_a_point_is_made_again_when_a_run_of_it_has_ended(sweep: Sweep) -> None:
     sweep.begin()
     sweep.start(0)

@@ -47,6 +47,16 @@ def test_facts_come_from_the_files_of_the_kernel(tmp_path: Path) -> None:
     assert facts.network_mbit_per_s == {"eth0": 10000.0, "ib0": None}
 
 
+def test_beside_network_cards_bridges_and_tunnels_do_not_count(tmp_path: Path) -> None:
+    names = ("docker0", "eth0", "ib0", "tfs0123456789", "tun0")
+    tree(tmp_path, {f"sys/class/net/{name}/operstate": "up\n" for name in names})
+    for card in ("eth0", "ib0"):
+        (tmp_path / "sys/class/net" / card / "device").mkdir()
+    assert host_facts.describe(tmp_path, tmp_path / "sys").network_mbit_per_s.keys() == {
+        "eth0", "ib0"
+    }  # fmt: skip
+
+
 def test_what_the_system_does_not_tell_is_null(tmp_path: Path) -> None:
     facts = host_facts.describe(tmp_path, tmp_path)
     assert facts.memory_gb is None

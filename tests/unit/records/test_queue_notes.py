@@ -18,11 +18,15 @@ def test_runs_without_a_record_have_slurms_words_as_their_reason(tmp_path: Path)
     write_record(folder, made)
     write_failure(folder, failed)
     points = {run.spec.point.path: "Slurm refuses it: no" for run in (made, failed, refused)}
-    queue_notes.write(folder, {**points, waiting.spec.path: "waits: Priority"})
+    specs = [run.spec for run in RUNS]
+    queue_notes.write(folder, specs, {**points, waiting.spec.path: "waits: Priority"})
     table, _ = runs_table.run_tables(RUNS, folder)
     assert list(table["status"]) == ["ok", "failed", "missing", "missing"]
     assert list(table["reason"])[2:] == ["Slurm refuses it: no", "waits: Priority"]
-    queue_notes.write(folder, {})
+    queue_notes.write(folder, [waiting.spec], {})  # by the sweep of another study
+    table, _ = runs_table.run_tables(RUNS, folder)
+    assert list(table["reason"])[2:] == ["Slurm refuses it: no", "not run yet"]
+    queue_notes.write(folder, specs, {})
     table, _ = runs_table.run_tables(RUNS, folder)
     assert set(table["reason"][2:]) == {"not run yet"}
     assert not list(tmp_path.glob("*.json"))

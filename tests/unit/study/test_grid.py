@@ -71,8 +71,10 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "gpus_that_tasks_cannot_share": (
         {"gpus_per_node": 4, "tasks_per_node": 3}, "grid[0].gpus_per_node", "4",
         "allowed: a multiple of tasks_per_node 3"),
+    "no_number_of_nodes_within_the_limit": (
+        {"nodes": 9}, "grid[0].nodes", "9", "cluster has nodes_max 8; allowed: 1 to 8"),
     "nothing_left": (
-        {"nodes": 9}, "grid[0]", '"cluster"', "last reason: 9 nodes exceed nodes_max 8"),
+        {"nodes": 8, "exclude": [{"nodes": 8}]}, "grid[0]", '"cluster"', "excluded by the grid"),
 }  # fmt: skip
 
 

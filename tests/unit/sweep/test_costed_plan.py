@@ -236,6 +236,18 @@ def test_the_page_has_every_row_one_line_for_each_geometry_and_the_sums(tmp_path
     assert "assumption" not in text
 
 
+def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None:
+    config = config_of(repeats=2, **PRICE)
+    made = plan_of(config, tmp_path)
+    one, two, excluded = submission.added(costed_plan.of_points(made.rows), config, described())
+    refused = replace(two, starts=costed_plan.REFUSED, slurm="no node has it")
+    text = script.markdown(made, [one, refused, excluded], config)
+    before, _, after = text.partition("# Plan of the runs")
+    assert "- cluster, nodes 2: no node has it" in before and "nodes 1" not in before
+    assert ["all", "2", "1.000", "3.60", "1:00:00"] in table_rows(after)
+    assert "- Not in the sums: 2 of these runs" in after
+
+
 def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
     block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": [2, 9],
              "gpus_per_node": [0, 2]}  # fmt: skip

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from submitted import config_of, described
 from tfscaling.study.run_spec import Point
-from tfscaling.sweep import preflight, slurm_limits
+from tfscaling.sweep import preflight, slurm_limits, slurm_status
 from tfscaling.sweep.preflight import Answer
 from tfscaling.sweep.slurm_limits import Node, Request
 
@@ -256,6 +258,40 @@ def test_without_a_controller_no_point_is_blamed(
     assert verdict.refusal.startswith("Slurm does not answer: ")
     assert words.rpartition(": ")[2] in verdict.refusal
     assert not verdict.refused
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of commands of Slurm: sbatch takes all, scontrol says what `said` has in it."""
+    for name, script in (("sbatch", "exit 0"), ("scontrol", 'while read -r l; do echo "$l"; done')):
+        text = f"#!/bin/sh\necho {name} >>{tmp_path}/asked\n{script} <{tmp_path}/said\n"
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "which").symlink_to(shutil.which("which") or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    slurm_limits.silence.cache_clear()
+    yield tmp_path
+    slurm_limits.silence.cache_clear()
+
+
+@pytest.mark.parametrize("backup", ["DOWN", "UP"])
+def test_a_silent_controller_is_asked_once_by_plugin_and_sweep(backup: str, slurm: Path) -> None:
+    lines = ["Slurmctld(primary) at one is DOWN", f"Slurmctld(backup) at two is {backup}"]
+    (slurm / "said").write_text("\n".join([*lines, ""]))
+    asked: list[str] = []
+    plugin = SimpleNamespace(
+        get_max_array_size=lambda: asked.append("size"),
+        validate_status_command_settings=lambda *_: asked.append("validate"),
+    )
+    slurm_status.spare(plugin)
+    plugin.get_max_array_size()
+    plugin.validate_status_command_settings({}, None)
+    assert asked == ([] if backup == "DOWN" else ["size", "validate"])
+    verdict = preflight.verdict([point()], config_of(), described())
+    assert verdict.refusal.startswith("Slurm does not answer: ") is (backup == "DOWN")
+    commands = (slurm / "asked").read_text().split()
+    assert commands.count("scontrol") == 1 or backup == "UP"
+    assert ("sbatch" in commands) is (backup == "UP")
 
 
 def test_what_the_plugin_refuses_is_refused(

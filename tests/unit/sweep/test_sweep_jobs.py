@@ -18,7 +18,11 @@ def job(
     output: str, is_checkpoint: bool = False, attempt: int = 1, restart_times: int = 0
 ) -> SimpleNamespace:
     return SimpleNamespace(
-        output=[output], is_checkpoint=is_checkpoint, attempt=attempt, restart_times=restart_times
+        output=[output],
+        log=["job.log"],
+        is_checkpoint=is_checkpoint,
+        attempt=attempt,
+        restart_times=restart_times,
     )
 
 
@@ -58,5 +62,5 @@ def test_attempts_that_are_left_are_those_of_the_failed_job(attempt: int, left: 
 
 def test_what_was_asked_for_may_be_done_already() -> None:
     found = sweep(TABLE)
-    assert found.makes("results/main/tables/runs.csv")
+    assert found.makes("results/main/tables/runs.csv") and found.makes("job.log")
     assert not found.makes("results/main/plan.md")

@@ -219,7 +219,7 @@ def _rivals_text(
         )
     if contest.alike:
         names = listed([point_name(row, vary) for row in contest.alike])
-        return f"{counted(contest.alike, 'is', 'are')} not shown to be worse: {names}."
+        return f"As good may be: {names}."
     after = contest.after
     return f"The next is {point_name(after, vary)}, {value(goal, after)}." if after else ""
 

@@ -7,6 +7,7 @@ with it.
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 
 import pandas as pd
@@ -15,12 +16,14 @@ from tfscaling.analysis.decision import ranked
 from tfscaling.analysis.eligibility import split
 from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.findings import TIME
+from tfscaling.records.run_states import RunState
 from tfscaling.study.config import LINE_AXES
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
+from tfscaling.tables.display import axis_text
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, NOT_COMPARED, SUPPORTED, TOO_FEW, Samples
 from tfscaling.tables.table_rows import NOT_MEASURED, Row, columns_of, point_of, rows_of
-from tfscaling.tables.wording import percent, point_name, times, varying
+from tfscaling.tables.wording import GPUS, percent, point_name, times, varying
 
 #: `badge` is one of significance.WEAKEST_FIRST, `sure` what that means here, or empty; `work` is
 #: empty where there is only one.
@@ -33,14 +36,24 @@ def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
     choices = {row["work"]: row for row in rows_of(decision[decision["goal"] == TIME])}
     rows = []
     for work, points in study.works.items():
-        text, sure, badge = "No valid run yet.", "", NOT_MEASURED
-        if work in choices:
+        if work not in choices:
+            text, sure, badge = _without_run(study, points), "", NOT_MEASURED
+        else:
             badge = str(choices[work]["support"])
             text, sure = _sentences(study, points, choices[work])
         rows.append([work if len(study.works) > 1 else "", text, sure, badge])
     return pd.DataFrame(
         rows or [["", "No point is to be run.", "", NOT_MEASURED]], columns=list(COLUMNS)
     )
+
+
+def _without_run(study: Study, points: Sequence[Row]) -> str:
+    """That no run counts, with the states of the runs if any was begun."""
+    of_work = set(map(point_of, points))
+    states = Counter(str(row["status"]) for row in rows_of(study.runs) if point_of(row) in of_work)
+    if states.keys() <= {RunState.MISSING}:
+        return "No valid run yet."
+    return f"No valid run: {', '.join(f'{number} {state}' for state, number in states.items())}."
 
 
 def _sentences(study: Study, points: Sequence[Row], choice: Row) -> tuple[str, str]:
@@ -77,7 +90,8 @@ def _against(taken: Row, rows: Sequence[Row], samples: Samples, vary: Sequence[s
     line.sort(key=lambda row: row["nodes"])
     if len(line) > 1:
         other = line[-1] if taken is line[0] else line[0]
-        name = f"{other['nodes']} node{'s' * (other['nodes'] > 1)}"
+        # with the devices of the line, where other lines have others
+        name = point_name(other, vary) if GPUS in vary else axis_text("nodes", other)
     elif len(rows) > 1:
         other = next(row for row in rows if row is not taken)
         name = point_name(other, vary)

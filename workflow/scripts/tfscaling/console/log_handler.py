@@ -172,6 +172,7 @@ class Console(logging.Handler):
                 return
             self.acquire()
             try:
+                self._print(self._sweep.new_records(time.time()))
                 due = time.monotonic() >= self._printed_s + silence_s
                 if due and self._sweep.running and not self._ended.is_set():
                     self._sign_of_life()

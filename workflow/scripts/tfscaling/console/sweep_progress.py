@@ -51,13 +51,31 @@ class Job:
     is_dataset: bool = False
     spec: JobSpec | None = None
     progress: RunProgress | None = None
+    record_before: tuple[int, int] | None = None
     failure_before: tuple[int, int] | None = None
+    #: Its end was told when its record was there, before Snakemake knew.
+    is_told: bool = False
     shown_s: float = 0.0
 
     @property
     def record(self) -> Path:
         """The file that a run or a benchmark leaves."""
         return Path(self.outputs[0])
+
+    @property
+    def failure(self) -> Path:
+        """The file that one leaves which fails."""
+        return self.record.with_name(run_record.FAILURE)
+
+    @property
+    def has_record(self) -> bool:
+        """Whether its record was written since it was started."""
+        return _identity(self.record) not in (None, self.record_before)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it left a record or a failure, of which Snakemake may hear later."""
+        return self.has_record or _identity(self.failure) not in (None, self.failure_before)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -121,7 +139,8 @@ class SweepProgress:
         if job.spec is not None:
             self._due.setdefault(job.outputs[0], job.spec)
             self._failed.discard(job.outputs[0])
-            job.failure_before = _identity(job.record.with_name(run_record.FAILURE))
+            job.record_before = _identity(job.record)
+            job.failure_before = _identity(job.failure)
             if isinstance(job.spec, RunSpec):
                 job.progress = RunProgress(job.spec, job.record.parent)
         self._jobs[number] = job
@@ -129,16 +148,28 @@ class SweepProgress:
     def finish(self, number: int, now_s: float) -> list[str]:
         """A job has ended as it should."""
         job = self._jobs.pop(number, None)
-        if job is None:
+        if job is None or job.is_told:
             return []
         if job.spec is None:
             took = text_lines.duration(now_s - job.since_s)
             return [f"{job.text}: prepared in {took}"] if job.is_dataset else []
+        return [self._finish(job, job.spec, now_s)]
+
+    def new_records(self, now_s: float) -> list[str]:
+        """Jobs whose record is there although Snakemake does not know yet that they have ended."""
+        return [
+            self._finish(job, job.spec, now_s)
+            for job in self._jobs.values()
+            if job.spec is not None and not job.is_told and job.has_record
+        ]
+
+    def _finish(self, job: Job, spec: JobSpec, now_s: float) -> str:
+        job.is_told = True
         self._finished.add(job.outputs[0])
-        self._estimates.pop(job.spec.point, None)
+        self._estimates.pop(spec.point, None)
         self._spend(job, now_s)
-        run = f"{self._count()} {self._named(job.spec)}"
-        return [f"{run}: {self._result(job, now_s)}; {self._hours(now_s)}"]
+        run = f"{self._count()} {self._named(spec)}"
+        return f"{run}: {self._result(job, now_s)}; {self._hours(now_s)}"
 
     def fail(
         self, number: int, job: Job, message: str, attempts_left: int, now_s: float
@@ -151,9 +182,10 @@ class SweepProgress:
         job = started or job
         what = f"{self._failed_attempt(job, attempts_left)}: {self._cause(job, message)}"
         if job.spec is not None:
+            self._finished.discard(job.outputs[0])
             if not attempts_left:
                 self._failed.add(job.outputs[0])
-            if started:
+            if started and not started.is_told:
                 self._spend(started, now_s)
             return _with_log(what, is_last=not attempts_left)
         log = f" ({job.logs[0]})" if job.logs else ""
@@ -173,7 +205,7 @@ class SweepProgress:
 
     def sign_of_life(self, now_s: float) -> str:
         """One line about what is under way; of several runs each gets its turn."""
-        runs = [job for job in self._jobs.values() if job.progress]
+        runs = [job for job in self._jobs.values() if job.progress and not job.has_ended]
         for job in runs:
             if job.progress:
                 job.progress.update()
@@ -252,15 +284,13 @@ class SweepProgress:
 
     def _cause(self, job: Job, message: str) -> str:
         """The cause as the job left it, else what Snakemake says, else the end of the log."""
-        if job.spec is not None:
-            folder = job.record.parent
-            if _identity(folder / run_record.FAILURE) != job.failure_before:
-                try:
-                    report = failure_report.read(folder)
-                except run_record.RecordError as error:
-                    return str(error)
-                if report is not None:
-                    return report.cause.sentence
+        if job.spec is not None and _identity(job.failure) != job.failure_before:
+            try:
+                report = failure_report.read(job.record.parent)
+            except run_record.RecordError as error:
+                return str(error)
+            if report is not None:
+                return report.cause.sentence
         if message:
             return message
         return next((text for log in job.logs if (text := _end_of(Path(log)))), "no message")

@@ -60,9 +60,15 @@ def _memory_gb(proc: Path) -> float | None:
 
 
 def _network(sys: Path) -> dict[str, float | None]:
-    """Interface → speed of all that are up but the loopback; null where the driver tells none."""
+    """Interface → speed of the network cards that are up; null where the driver tells none.
+
+    Where no card is seen, as in a container, of all interfaces but the loopback. Bridges and
+    tunnels beside a card come and go, and no rank's traffic needs them.
+    """
+    interfaces = sorted((sys / "class/net").glob("*"))
+    cards = [interface for interface in interfaces if (interface / "device").exists()]
     speeds: dict[str, float | None] = {}
-    for interface in sorted((sys / "class/net").glob("*")):
+    for interface in cards or interfaces:
         if interface.name != "lo" and _text(interface / "operstate") in ("up", "unknown"):
             speed = _number(_text(interface / "speed"))
             speeds[interface.name] = speed if speed and speed > 0 else None

@@ -1,11 +1,12 @@
 """What Slurm last said of runs that have no record: why it refused them, or why they wait.
 
-One file beside the folder of the runs: a sweep writes it anew, the tables show it.
+One file beside the folder of the runs, for all studies: a sweep replaces what it says of the runs
+of its study, the tables show it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -37,14 +38,17 @@ def read(runs_dir: Path) -> QueueNotes:
         return QueueNotes()
 
 
-def write(runs_dir: Path, words: Mapping[str, str]) -> None:
-    """Replace the notes; without any there is no file."""
+def write(runs_dir: Path, runs: Collection[RunSpec], words: Mapping[str, str]) -> None:
+    """Replace the notes on these runs and their points; without any notes there is no file."""
+    own = {path for spec in runs for path in (spec.path, spec.point.path)}
+    others = {path: said for path, said in read(runs_dir).words.items() if path not in own}
+    notes = QueueNotes({**others, **words})
     file = _beside(runs_dir)
-    if not words:
+    if not notes.words:
         file.unlink(missing_ok=True)
         return
     file.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(file, msgspec.json.encode(QueueNotes(dict(words))).decode())
+    atomic.write_text(file, msgspec.json.encode(notes).decode())
 
 
 def _beside(runs_dir: Path) -> Path:

@@ -6,7 +6,7 @@ Pure: the registries of models, strategies and datasets are an argument.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tfscaling.study import block_checks, recipe_checks, run_spec, variants
@@ -99,10 +99,24 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                 )
                 runs.append(run)
         if len(runs) == before:
-            last = excluded[-1].reason if excluded else "no axis has a value"
-            rule = f"the block has no point left to run (last reason: {last})"
-            raise ConfigError(problem(["grid", number], block.platform, rule, sources))
+            raise ConfigError(_nothing_left(number, block, config, excluded, sources))
     return Grid(tuple(runs), tuple(excluded))
+
+
+def _nothing_left(
+    number: int, block: Block, config: Config, excluded: Sequence[Excluded], sources: Sources
+) -> str:
+    """Of a block without a point to run: which limit its nodes exceed, or else the last reason."""
+    nodes = block.values("nodes")
+    limits = {name: config.platforms[name].nodes_max for name in block.values("platform")}
+    if nodes and min(nodes) > max(limits.values()):
+        have = ", ".join(f"platform {name} has nodes_max {most}" for name, most in limits.items())
+        rule = f"{have}; allowed: 1 to {max(limits.values())}"
+        value = nodes[0] if len(nodes) == 1 else nodes
+        return problem(["grid", number, "nodes"], value, rule, sources)
+    last = excluded[-1].reason if excluded else "no axis has a value"
+    rule = f"the block has no point left to run (last reason: {last})"
+    return problem(["grid", number], block.platform, rule, sources)
 
 
 def _points(block: Block, recipes: Mapping[str, Mapping[str, Recipe]]) -> Iterator[Point]:

@@ -29,6 +29,8 @@ from tfscaling.tables.display import one_line
 TIME_LIMIT = "time limit"
 #: A run that is still to do, an extra repeat that may have to be done, a point that is not run.
 RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
+#: `starts` of a point that Slurm can never start.
+REFUSED = "refused"
 
 
 class CostedRow(Point, frozen=True, kw_only=True):
@@ -47,6 +49,11 @@ class CostedRow(Point, frozen=True, kw_only=True):
     duration_from: str | None = None
     node_hours: float | None = None
     cost_usd: float | None = None
+
+    @property
+    def point(self) -> Point:
+        """The point alone."""
+        return msgspec.convert(self.axes, Point)
 
 
 class PlanRow(CostedRow, frozen=True, kw_only=True):
@@ -68,9 +75,9 @@ class PointRow(CostedRow, frozen=True, kw_only=True):
     slurm: str | None = None
 
     @property
-    def point(self) -> Point:
-        """The point alone."""
-        return msgspec.convert(self.axes, Point)
+    def is_refused(self) -> bool:
+        """Whether Slurm can never start its runs."""
+        return self.starts == REFUSED
 
     @property
     def is_sbatch(self) -> bool:

@@ -24,7 +24,7 @@ from tfscaling.study import platforms
 from tfscaling.study.config import Config
 from tfscaling.study.run_spec import Point
 from tfscaling.sweep import slurm_limits, submission
-from tfscaling.sweep.costed_plan import PointRow
+from tfscaling.sweep.costed_plan import REFUSED, PointRow
 from tfscaling.sweep.slurm_limits import Request
 from tfscaling.sweep.submission import Submission
 from tfscaling.tables.display import one_line
@@ -33,8 +33,8 @@ NO_SBATCH = (
     "this machine has no sbatch: start the sweep on a login node of the cluster, or on this "
     "machine alone with --profile profiles/local"
 )
-#: `starts` of a point that Slurm can never start.
-REFUSED = "refused"
+#: By which a platform asks for what Slurm refuses.
+KEYS = "partition, cpus_per_node, gpu_gres, runtime_min, account, …"
 #: Requests asked at the same time.
 _AT_ONCE = 4
 #: What of a submission does not change whether and when Slurm starts it; those with a value.
@@ -57,6 +57,10 @@ class Answer(NamedTuple):
 
 class NoSlurmError(RuntimeError):
     """sbatch is not on this machine, or Slurm does not answer."""
+
+
+class SilentError(NoSlurmError):
+    """Slurm was asked, and does not answer."""
 
 
 def requests(points: Iterable[Point], config: Config, how: Submission) -> dict[Point, Request]:
@@ -104,6 +108,8 @@ def ask(asked: Iterable[Request]) -> dict[Request, Answer]:
     first, *others = dict.fromkeys(asked)
     if shutil.which("sbatch") is None:
         raise NoSlurmError(NO_SBATCH)
+    if silence := slurm_limits.silence():
+        raise SilentError(silence)
     answers = {first: _answer(first)}  # alone: if it gets no answer, the others will not
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers |= zip(others, pool.map(_answer, others), strict=True)
@@ -124,12 +130,12 @@ def _answer(request: Request) -> Answer:
     try:
         done = slurm_limits.run(*shlex.split(request.question))
     except subprocess.TimeoutExpired:
-        raise NoSlurmError(
+        raise SilentError(
             f"Slurm does not answer: sbatch said nothing for {slurm_limits.TIMEOUT_S:g} s"
         ) from None
     answer = read(done.returncode, done.stderr)
     if any(words in answer.refusal for words in _NO_CONTACT):
-        raise NoSlurmError(f"Slurm does not answer: {answer.refusal}")
+        raise SilentError(f"Slurm does not answer: {answer.refusal}")
     if _NOT_AVAILABLE in answer.refusal:
         nodes = slurm_limits.nodes_of(request)
         if waits_for := slurm_limits.out_of_service(request, nodes):
@@ -199,8 +205,7 @@ def _refusal(refused: Mapping[Point, str], asked: Mapping[Point, Request]) -> st
     for (platform, words), points in groups.items():
         lines.append(f"  {platform}, {shapes(points)}: {words}")
         lines.append(f"    {asked[points[0]].question}")
-    keys = "partition, cpus_per_node, gpu_gres, runtime_min, account, …"
-    lines.append(f"Change the platform ({keys}), or leave the points out (`exclude`).")
+    lines.append(f"Change the platform ({KEYS}), or leave the points out (`exclude`).")
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,6 +10,8 @@ from typing import NamedTuple
 
 #: Slurm's commands wait for a silent controller for about a minute.
 TIMEOUT_S = 15.0
+#: A controller that is there answers a ping at once.
+PING_TIMEOUT_S = 5.0
 #: In the states of a node on which Slurm starts nothing now, though perhaps later.
 _OUT_OF_SERVICE = ("down", "drain", "fail", "error", "unk", "maint", "reboot")
 #: A part of `gpu:v100:4(S:0-1),nvme:1`: name, type, number.
@@ -35,9 +38,22 @@ class Request(NamedTuple):
     cluster: str | None
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
+def run(*command: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     """A command of Slurm. Raises OSError if there is none, and subprocess.TimeoutExpired."""
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+@functools.cache
+def silence() -> str:
+    """That Slurm's controller does not answer; "" if it does, or is unknown. It is asked once."""
+    try:
+        said = run("scontrol", "ping", timeout_s=PING_TIMEOUT_S).stdout
+    except OSError:
+        return ""
+    except subprocess.TimeoutExpired:
+        return f"Slurm does not answer: scontrol ping said nothing for {PING_TIMEOUT_S:g} s"
+    is_down = " is DOWN" in said and " is UP" not in said  # one of several controllers is enough
+    return f"Slurm does not answer: {' '.join(said.split())}" if is_down else ""
 
 
 def told(command: str, *options: str, cluster: str | None) -> list[str]:

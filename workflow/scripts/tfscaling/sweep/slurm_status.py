@@ -22,6 +22,8 @@ Answer = tuple[dict[str, str] | None, float | None]
 _ENDED = "UNKNOWN"
 #: What answers if the controller is there, and how a shell waits for it.
 _PING = ("scontrol", "ping")
+#: Of arrays of jobs, which no job here is of; the plugin wants a number that is not small.
+_ARRAY_SIZE = 1000
 _WHEN_THERE = f"until {' '.join(_PING)} >/dev/null 2>&1; do sleep 5; done; "
 
 
@@ -45,6 +47,24 @@ def install(plugin: Plugin, say: Callable[[str], None]) -> None:
 
     if _is_there():  # where it never says so, it is not waited for
         plugin.get_submit_command = when_slurm_is_there
+
+
+def spare(plugin: Any) -> None:
+    """Let the plugin ask nothing at its start where Slurm does not answer.
+
+    Of what it asks only warnings come, and a size of arrays; each question would wait anew.
+    """
+    size, validate = plugin.get_max_array_size, plugin.validate_status_command_settings
+
+    def get_max_array_size() -> int:
+        return _ARRAY_SIZE if slurm_limits.silence() else size()
+
+    def validate_status_command_settings(settings: Any, logger: logging.Logger) -> None:
+        if not slurm_limits.silence():
+            validate(settings, logger)
+
+    plugin.get_max_array_size = get_max_array_size
+    plugin.validate_status_command_settings = validate_status_command_settings
 
 
 def _is_there() -> bool:

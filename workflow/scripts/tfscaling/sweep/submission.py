@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import shlex
+import shutil
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -85,13 +86,26 @@ class _Resources(dict[str, Resource | float | None]):
             raise AttributeError(name) from None
 
 
+def _plugin() -> Any:
+    """The Slurm executor plugin, loaded as where Slurm is not.
+
+    It would ask Slurm for a text of its help, and wait where that does not answer.
+    """
+    which = shutil.which
+    shutil.which = lambda *_, **__: None
+    try:
+        return importlib.import_module("snakemake_executor_plugin_slurm")
+    finally:
+        shutil.which = which
+
+
 def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) -> str:
     """The line of the Slurm executor plugin for a job of rule train, made by the plugin itself.
 
     UUID, COMMAND and PARTITION (if the platform names none) stand for what is known at submission.
     Account and partition are written here, as the plugin does after asking Slurm for them.
     """
-    plugin = importlib.import_module("snakemake_executor_plugin_slurm")
+    plugin = _plugin()
     settings = SimpleNamespace(**how.settings)
     asked = _Resources({**how.default_resources, **resources})
     job = SimpleNamespace(name=how.rule, threads=1, resources=asked)

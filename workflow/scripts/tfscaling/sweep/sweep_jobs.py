@@ -102,5 +102,5 @@ class SweepJobs:
         return not self.workflow.local_exec
 
     def makes(self, file: str) -> bool:
-        """Whether a job of this start, done or to do, is for the file."""
-        return any(file in map(str, job.output) for job in self.workflow.dag.jobs)
+        """Whether a job of this start, done or to do, is for the file, or has it as its log."""
+        return any(file in map(str, (*job.output, *job.log)) for job in self.workflow.dag.jobs)

@@ -42,8 +42,21 @@ class SweepStart:
         return Path(self.jobs.results, "runs")
 
     @property
+    def _runs(self) -> list[RunSpec]:
+        return [run.spec for run in self.jobs.runs.values()]
+
+    @property
     def _is_on_slurm(self) -> bool:
         return bool(self.jobs.workflow.executor_plugin.name == "slurm")
+
+    def spare_slurm(self) -> None:
+        """Before Slurm's executor plugin starts, if it does: a silent Slurm is asked once."""
+        plugin = sys.modules.get("snakemake_executor_plugin_slurm")
+        workflow = self.jobs.workflow
+        if plugin and workflow.is_main_process and not workflow.output_settings.dryrun:
+            from tfscaling.sweep import slurm_status
+
+            slurm_status.spare(plugin)
 
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
@@ -133,7 +146,7 @@ class SweepStart:
         how = submission.describe(self.jobs.workflow, self.rule)
         verdict = preflight.verdict(points, self.config, how)
         said = {point.path: f"Slurm refuses it: {why}" for point, why in verdict.refused.items()}
-        queue_notes.write(self._runs_dir, said)
+        queue_notes.write(self._runs_dir, self._runs, said)
         for line in verdict.outlook:
             print(line, file=sys.stderr)
         return verdict.refusal
@@ -182,7 +195,7 @@ class SweepStart:
             str(self.jobs.workflow.workdir_init),
             self._clusters(),
             logger.warning,
-            functools.partial(queue_notes.write, self._runs_dir),
+            functools.partial(queue_notes.write, self._runs_dir, self._runs),
         )
         logger.addHandler(watch)
         watch.start()

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfscaling.records.metrics import Metric
+from tfscaling.study.platforms import CPU
 from tfscaling.tables.display import axis_text, cell, devices
 from tfscaling.tables.table_rows import Row, metric_of
 
 if TYPE_CHECKING:  # SciPy comes with it, which no words need
     from tfscaling.tables.significance import Difference
 
-_NAMED = ("platform", "model", "strategy", "recipe", "tasks_per_node")
+GPUS = "gpus_per_node"
+_NAMED = ("platform", "model", "strategy", "recipe", "tasks_per_node", GPUS)
 #: Points named in a sentence, at most.
 NAMED_MAX = 3
 
@@ -21,7 +23,7 @@ NAMED_MAX = 3
 def varying(rows: Sequence[Row]) -> list[str]:
     """The axes that the name of a point must give, because these points differ in them.
 
-    Nodes and devices are named always.
+    Nodes and GPUs are named always, that there are none where other points have some.
     """
     return [axis for axis in _NAMED if len({str(row[axis]) for row in rows}) > 1]
 
@@ -31,12 +33,14 @@ def point_name(row: Row, vary: Sequence[str] = ()) -> str:
 
     Logical devices are called so: they are no GPUs. Of the other axes those that `vary` are named.
     """
-    nodes = f"{row['nodes']} node{'s' if row['nodes'] > 1 else ''}"
-    each = f" with {devices(row)}" if row["gpus_per_node"] else ""
-    each += " each" if each and row["nodes"] > 1 else ""
+    each = ""
+    if row[GPUS]:
+        each = f" with {devices(row)}" + " each" * (row["nodes"] > 1)
+    elif GPUS in vary:
+        each = f" with {CPU} only"
     on = f" on {row['platform']}" if "platform" in vary else ""
-    more = [axis_text(axis, row) for axis in vary if axis != "platform"]
-    return nodes + each + on + (f" ({', '.join(more)})" if more else "")
+    more = [axis_text(axis, row) for axis in vary if axis not in ("platform", GPUS)]
+    return axis_text("nodes", row) + each + on + (f" ({', '.join(more)})" if more else "")
 
 
 def listed(names: Sequence[str]) -> str:
