@@ -13,7 +13,7 @@ LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 .DEFAULT_GOAL := help
 # programs that tests run in environments of their own
 TOOLS = aws-parallelcluster cfn-lint snakedeploy
-.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench simulate examples cluster-up cluster-down lock
+.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench simulate fuzz examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -115,6 +115,10 @@ bench: setup ## CPU time of the workflow itself
 
 simulate: setup ## a search that stops: how often it is wrong, and what it costs
 	python benchmarks/race.py
+
+# the same tests with 70 cases each are part of `make test`; 2 minutes
+fuzz: setup ## 6,000 cases of bad input: keys of every type, damaged files
+	pytest --hypothesis-profile=many tests/unit/study/test_bad_input.py
 
 # every example, on this machine and on a virtual Slurm cluster
 examples: setup .venv-tf_keras .venv-jax .venv-torch ## run all examples; half an hour

@@ -13,9 +13,11 @@ from typing import Any
 
 import generator
 from generator import phases, training_report
-from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
-from tfscaling.jobs.launchers import Command
+from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
+from tfscaling.jobs.launchers import LAUNCHERS, Command
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records import run_record
+from tfscaling.records.metrics import METRICS
 from tfscaling.records.rank_report import Epoch
 from tfscaling.study import configuration, grid
 from tfscaling.study import manifest as manifests
@@ -26,7 +28,9 @@ from tfscaling.study.run_spec import RunSpec
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
 
-REGISTRIES = Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES)
+REGISTRIES = Registries(
+    MODELS, STRATEGIES, TRAIN_EXAMPLES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS
+)
 
 
 def manifest_of(config: Config) -> manifests.Manifest:

@@ -12,11 +12,7 @@ import numpy as np
 import pytest
 from builders import REGISTRIES, manifest_of, raw_config
 from tfscaling.datasets import catalogue
-from tfscaling.datasets.catalogue import DATASETS
-from tfscaling.jobs.launchers import LAUNCHERS
-from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records import prepared_data
-from tfscaling.records.metrics import METRICS
 from tfscaling.records.run_record import PreparedData
 from tfscaling.study import configuration, grid, user_code
 from tfscaling.study.config import CROSS_ENTROPY, Recipe
@@ -103,7 +99,7 @@ def expand(model: Any, dataset: str | None) -> grid.Grid:
     raw = raw_config((("grid", 0, "model"), model), (("recipes", "weak", "dataset"), dataset))
     sources = [("config.yaml", raw)]
     config = configuration.validate(raw, sources)
-    configuration.check_names(config, METRICS, PLOTS, DATASETS, LAUNCHERS, sources)
+    configuration.check_names(config, REGISTRIES, sources)
     return grid.expand(config, REGISTRIES, sources)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 import re
@@ -45,21 +47,34 @@ const select = labels.find((label) => label.textContent.startsWith("status")).la
 select.value = "failed";
 select.dispatchEvent(new Event("change"));
 await sleep(200);
-const found = { up, down, failed: times().length, blocked, width: root.clientWidth,
-  needed: root.scrollWidth, active: document.querySelectorAll(".active").length };
+const found = { hostile: window.hostile ?? 0, up, down, failed: times().length, blocked,
+  width: root.clientWidth, needed: root.scrollWidth,
+  active: document.querySelectorAll(".active").length };
 if (parent === window) document.title = JSON.stringify(found);
 else parent.postMessage(found, "*");
 </script>"""
+#: What the page does not know, and so does not allow.
+HOSTILE = "<script>window.hostile = 1;</script><img alt='' src='data:,' onerror='hostile = 2'>"
 PHONE = """<!DOCTYPE html><title></title><script>
 addEventListener("message", (event) => { document.title = JSON.stringify(event.data); });
 </script><iframe src="report.html" style="width: 390px; height: 800px; border: 0"></iframe>"""
+
+
+def checksum(script: str) -> str:
+    """Of the text of an element, as policies have it."""
+    text = re.sub(r"^<script[^>]*>|</script>$", "", script)
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     text = render(results(study(folder / "runs")), TITLE, COLUMNS, folder)
-    text = text.replace("<style>", WATCH + "<style>").replace("</body>", PROBE + "</body>")
+    allowed = " ".join(f"'sha256-{checksum(script)}'" for script in (WATCH, PROBE))
+    text = text.replace("script-src ", f"script-src {allowed} ")
+    text = text.replace("<style>", WATCH + "<style>").replace(
+        "</body>", HOSTILE + PROBE + "</body>"
+    )
     (folder / "report.html").write_text(text)
     (folder / "phone.html").write_text(PHONE)
     return folder
@@ -69,7 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("name", "width"), [("report", 1280), ("phone", 390)])
 def test_it_sorts_filters_fits_and_asks_for_nothing(folder: Path, name: str, width: int) -> None:
     found = seen(folder, name)
-    assert found["blocked"] == []
+    assert found["blocked"] == ["inline", "inline"] and found["hostile"] == 0
     assert width - 20 <= found["width"] <= width
     assert found["needed"] <= found["width"]  # the page never scrolls sideways
     assert found["active"] == 8

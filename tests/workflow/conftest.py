@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from project import Project
 from shared import made_once
-from sweep import CONSOLE, SWEEP
+from sweep import CONSOLE, SECRET, SWEEP
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +18,8 @@ def finished(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
         project = Project(folder)
         project.link_datasets(mnist)
         project.overlay(SWEEP)
-        (folder / CONSOLE).write_text(project.snakemake().stdout)
+        secret = {"TOKEN_OF_THE_USER": SECRET}
+        (folder / CONSOLE).write_text(project.snakemake(environ=secret).stdout)
 
     return Project(made_once(tmp_path_factory, "finished", sweep))
 

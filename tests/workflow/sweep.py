@@ -18,3 +18,5 @@ SWEEP: dict[str, Any] = {
 }  # fmt: skip
 #: What the sweep printed, in the project's folder.
 CONSOLE = "console.log"
+#: In the environment of the sweep: nothing that it writes may have it.
+SECRET = "not-to-be-written-down"

@@ -43,6 +43,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "unknown column": ({"comparison.columns": ["los"]}, ["comparison.columns[0]", "los", "loss"]),
     "unknown plot": ({"plots.pie": {}}, ["plots.pie", "pie", "execution_time"]),
+    "study outside of results": ({"study": "../up"}, ["study", "../up", "letters, digits"]),
     "no grid": ({"grid": []}, ["grid", "[]", "at least 1"]),
 }  # fmt: skip
 
@@ -63,7 +64,8 @@ def changed(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_unchanged_configuration_is_good(project: Project) -> None:
-    project.overlay(GOOD)
+    odd = "{x} {{ 'a' $(touch hacked) <script>"  # of which Snakemake and shells may make something
+    project.overlay(changed({"comparison.title": odd, "plots": {"speedup": {"title": odd}}}))
     assert "train" in project.snakemake("--dry-run").stdout
 
 
@@ -118,6 +120,10 @@ def test_a_file_that_is_no_yaml_is_named(project: Project) -> None:
         line.startswith(f"config/config.yaml: line {len(lines) + 2}: not valid YAML: ")
         for line in done.stdout.splitlines()
     ), done.stdout
+    path.write_bytes(b"\xff\n")
+    done = project.snakemake("--dry-run", check=False)
+    assert "config/config.yaml: line 1: not valid YAML: the byte 0xff is no text" in done.stdout
+    assert "Traceback" not in done.stdout
 
 
 def test_more_nodes_than_any_cluster_is_one_line(project: Project) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 import zipfile
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ import jsonschema
 import pytest
 import yaml
 from project import REPOSITORY, SMALL_MODEL, Project
-from sweep import CONSOLE
+from sweep import CONSOLE, SECRET
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.phases import PHASES, TRAINER_PHASES
@@ -253,3 +254,14 @@ def test_snakemakes_own_report_has_the_page_the_configuration_tables_and_plots(
     assert "What to read first" in introduction
     for conclusion in CONCLUSIONS.values():
         assert json.dumps(conclusion.title) in page
+
+
+def test_what_a_sweep_writes_is_its_owners_and_has_nothing_of_the_environment(
+    finished: Project,
+) -> None:
+    paths = [*(finished.folder / "results").rglob("*")]
+    # prepared datasets are those of the session, made before
+    made = [path for path in paths if "datasets" not in path.parts and not path.is_symlink()]
+    assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in made} == {0}
+    texts = [path.read_bytes() for path in made if path.is_file()]
+    assert len(texts) > 50 and not any(SECRET.encode() in text for text in texts)

@@ -1,4 +1,4 @@
-"""The validated configuration, wildcard constraints, input functions; no other rule file has functions.
+"""The validated configuration, wildcard constraints and input functions.
 
 INPUTS   the merged configuration (config/config.yaml, config/platforms.yaml, overlays)
 OUTPUTS  CONFIG; RESULTS, the study's folder; RUN and POINT, templates of the folders of runs and
@@ -6,56 +6,16 @@ OUTPUTS  CONFIG; RESULTS, the study's folder; RUN and POINT, templates of the fo
          RESOURCES of the jobs of runs and benchmarks
 """
 
-import contextlib
 import functools
 import gc
-import io
 import json
 import os
 import sys
-import tempfile
-import zipfile
 from pathlib import Path
 
 import msgspec
 from snakemake.exceptions import WorkflowError
 from snakemake.io import IOFile
-
-
-def workflow_folder():
-    """The folder `workflow` on this machine.
-
-    A module from a git repository is files that Snakemake reads one at a time: scripts need all of
-    them, so that the folder of its commit is copied below `.snakemake`, once for each commit.
-    """
-    rules = workflow.current_basedir  # of this file
-    if isinstance(rules, os.PathLike):
-        return Path(rules).resolve().parent
-    repository = rules.hosted_repo.repo
-    commit = repository.commit(rules.ref).hexsha
-    copy = Path(".snakemake/workflow", commit).absolute()
-    if not copy.exists():
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=copy.parent) as folder:
-            archive = io.BytesIO()
-            repository.archive(archive, commit, path=os.path.dirname(rules.path), format="zip")
-            zipfile.ZipFile(archive).extractall(folder)
-            Path(folder, "git_commit").write_text(f"{commit}\n")
-            with contextlib.suppress(OSError):  # another process was quicker
-                os.rename(folder, copy)
-            Path(folder).mkdir(exist_ok=True)  # as its clean-up expects
-    return copy / os.path.dirname(rules.path)
-
-
-SCRIPTS = workflow_folder() / "scripts"
-sys.path.insert(0, str(SCRIPTS))
-# Shells name the folder of the scripts by this variable: their text, which Snakemake compares, is
-# the same wherever the project lies. PATH is that of the activated environment, on nodes too.
-os.environ.update(
-    SCRIPTS=str(SCRIPTS),
-    PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
-)
-
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.console import console_setup
 from tfscaling.console.sweep_outcome import SweepOutcome
@@ -65,7 +25,7 @@ from tfscaling.files.source_files import source_files
 from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.records.metrics import METRICS
-from tfscaling.study import config_files, configuration, grid, order, platforms
+from tfscaling.study import acceptance, config_files, configuration, order, platforms
 from tfscaling.study import run_spec, user_source, variants
 from tfscaling.study.config import AXES
 from tfscaling.study.manifest import Manifest
@@ -85,7 +45,7 @@ def config_sources():
     overlays = [os.path.relpath(path) for path in workflow.overwrite_configfiles]
     base = [os.path.relpath(path) for path in workflow.configfiles]
     names = [*(name for name in base if name not in overlays), *overlays]
-    files = [(name, config_files.read(name)) for name in names]
+    files = [(name, READ.get(name) or config_files.read(name)) for name in names]
     if "platforms" not in config and os.path.exists(PLATFORMS_FILE):
         # a module has the configuration that it is given and reads no file
         files.insert(0, (PLATFORMS_FILE, config_files.read(PLATFORMS_FILE)))
@@ -93,15 +53,12 @@ def config_sources():
     return [*files, (configuration.COMMAND_LINE, dict(workflow.config_settings.config))]
 
 
+REGISTRIES = Registries(
+    MODELS, STRATEGIES, TRAIN_EXAMPLES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS
+)
 try:
     SOURCES = config_sources()
-    CONFIG = configuration.validate(config, SOURCES)
-    configuration.check_study(CONFIG, SOURCES)
-    platforms.check(CONFIG.platforms, SOURCES)
-    platforms.check_cluster(CONFIG, SOURCES)
-    configuration.check_names(CONFIG, METRICS, PLOTS, DATASETS, LAUNCHERS, SOURCES)
-    GRID = grid.expand(CONFIG, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES), SOURCES)
-    grid.check_baseline(CONFIG, GRID, SOURCES)
+    CONFIG, GRID = acceptance.accept(config, REGISTRIES, SOURCES)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 
@@ -109,6 +66,9 @@ try:
 except configuration.ConfigError as error:
     sys.exit(str(error))  # one line; Snakemake would put the file and line of this code before it
 
+
+# of all files from here on; jobs have it from this process or, in Slurm, from their own snakemake
+os.umask(os.umask(0o077) | {"owner": 0o077, "group": 0o007, "all": 0}[CONFIG.readable_by])
 
 #: What is made from this configuration alone. Runs, benchmarks and datasets are shared by studies.
 RESULTS = f"results/{CONFIG.study}"
@@ -146,6 +106,11 @@ wildcard_constraints:
     repeat=r"\d+",
     dataset=r"[^/]+",
     round=r"[1-9]\d*",
+
+
+def verbatim(value):
+    """A function of the value: in texts themselves Snakemake takes braces for wildcards."""
+    return lambda wildcards: value
 
 
 def code_of(script):

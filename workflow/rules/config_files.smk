@@ -1,19 +1,59 @@
-"""The configuration files, before Snakemake reads them: it says neither which one nor where.
+"""The folder of the scripts, and the configuration files before Snakemake reads them.
 
 INPUTS   config/config.yaml, config/platforms.yaml, if they are there
-OUTPUTS  one line and exit code 1 if one of them is no YAML
+OUTPUTS  SCRIPTS; READ, the content of each file; one line and exit code 1 if one is wrong, of which
+         Snakemake says neither the file nor the line
 """
 
+import contextlib
+import io
 import os
 import sys
+import tempfile
+import zipfile
+from pathlib import Path
 
-import yaml
 
+def workflow_folder():
+    """The folder `workflow` on this machine.
+
+    A module from a git repository is files that Snakemake reads one at a time: scripts need all of
+    them, so that the folder of its commit is copied below `.snakemake`, once for each commit.
+    """
+    rules = workflow.current_basedir  # of this file
+    if isinstance(rules, os.PathLike):
+        return Path(rules).resolve().parent
+    repository = rules.hosted_repo.repo
+    commit = repository.commit(rules.ref).hexsha
+    copy = Path(".snakemake/workflow", commit).absolute()
+    if not copy.exists():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=copy.parent) as folder:
+            archive = io.BytesIO()
+            repository.archive(archive, commit, path=os.path.dirname(rules.path), format="zip")
+            zipfile.ZipFile(archive).extractall(folder)
+            Path(folder, "git_commit").write_text(f"{commit}\n")
+            with contextlib.suppress(OSError):  # another process was quicker
+                os.rename(folder, copy)
+            Path(folder).mkdir(exist_ok=True)  # as its clean-up expects
+    return copy / os.path.dirname(rules.path)
+
+
+SCRIPTS = workflow_folder() / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+# Shells name the folder of the scripts by this variable: their text, which Snakemake compares, is
+# the same wherever the project lies. PATH is that of the activated environment, on nodes too.
+os.environ.update(
+    SCRIPTS=str(SCRIPTS),
+    PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+)
+
+from tfscaling.study import config_files, configuration
+
+READ = {}
 if not workflow.modifier.skip_configfile:  # a module has its configuration from another workflow
-    for name in filter(os.path.isfile, ("config/config.yaml", "config/platforms.yaml")):
-        with open(name, encoding="utf-8") as file:
-            try:
-                yaml.compose(file, Loader=yaml.CSafeLoader)
-            except yaml.MarkedYAMLError as error:
-                line = error.problem_mark.line + 1
-                sys.exit(f"{name}: line {line}: not valid YAML: {error.problem}")
+    try:
+        for name in filter(os.path.isfile, configuration.CONFIG_FILES):
+            READ[name] = config_files.read(name)
+    except configuration.ConfigError as error:
+        sys.exit(str(error))

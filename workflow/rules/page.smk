@@ -24,7 +24,7 @@ rule write_report:
             f"{RESULTS}/report.html",
             category="Page",
             caption="../report/page.rst",
-            labels={"page": CONFIG.comparison.title},
+            labels=verbatim({"page": CONFIG.comparison.title}),
         ),
     log:
         f"{RESULTS}/logs/write_report.log",
@@ -32,9 +32,9 @@ rule write_report:
     conda:
         "../envs/environment.yaml"
     params:
-        title=CONFIG.comparison.title,
+        title=verbatim(CONFIG.comparison.title),
         columns=list(CONFIG.comparison.columns),
-        plot_titles=list(TITLES.values()),
+        plot_titles=verbatim(list(TITLES.values())),
     message:  # Snakemake would list all input files
         "write the page"
     shell:

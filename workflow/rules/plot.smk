@@ -21,7 +21,7 @@ rule plot:
                 f"{RESULTS}/plots/{plot}.svg",
                 category="Plots",
                 caption="../report/plot.rst",
-                labels={"plot": title},
+                labels=verbatim({"plot": title}),
             )
             for plot, title in TITLES.items()
         ],
@@ -31,7 +31,7 @@ rule plot:
     conda:
         "../envs/environment.yaml"
     params:
-        titles=list(TITLES.values()),
+        titles=verbatim(list(TITLES.values())),
     message:  # Snakemake would list all input files
         "draw the plots"
     shell:

@@ -63,14 +63,14 @@ rule compare:
             f"{RESULTS}/tables/comparison.md",
             category="Tables",
             caption="../report/comparison.rst",
-            labels={"table": CONFIG.comparison.title, "format": "Markdown"},
+            labels=verbatim({"table": CONFIG.comparison.title, "format": "Markdown"}),
         ),
         tex=f"{RESULTS}/tables/comparison.tex",
         html=report(
             f"{RESULTS}/tables/comparison.html",
             category="Tables",
             caption="../report/comparison.rst",
-            labels={"table": CONFIG.comparison.title, "format": "HTML"},
+            labels=verbatim({"table": CONFIG.comparison.title, "format": "HTML"}),
         ),
         warnings=f"{RESULTS}/tables/warnings.json",
         platforms=expand(f"{RESULTS}/tables/platforms/{{platform}}.md", platform=PLATFORMS),
@@ -80,7 +80,7 @@ rule compare:
     conda:
         "../envs/environment.yaml"
     params:
-        title=CONFIG.comparison.title,
+        title=verbatim(CONFIG.comparison.title),
         columns=list(CONFIG.comparison.columns),
         baseline=[f"{axis}={value}" for axis, value in CONFIG.comparison.baseline.axes.items()],
     message:  # Snakemake would list all input files

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from tfscaling.analysis.conclusions import CONCLUSIONS, tables
 from tfscaling.analysis.evidence import Study
-from tfscaling.study.config import Comparison, Published
+from tfscaling.files import atomic, program_errors
+from tfscaling.study.config import POINT_AXES, Comparison, Published
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import data_warnings, published_results, runs_table
+from tfscaling.tables import csv_files, data_warnings, published_results, runs_table
 
 
 def main() -> None:
@@ -39,8 +40,8 @@ def main() -> None:
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
     study = Study(
-        runs_table.read_table(args.comparison),
-        runs_table.read_table(args.runs),
+        runs_table.read_table(args.comparison, POINT_AXES),
+        runs_table.read_table(args.runs, POINT_AXES),
         Manifest.read(args.manifest),
         published_results.read(args.published),
         args.tolerance,
@@ -53,12 +54,12 @@ def main() -> None:
 def analyse(study: Study, warnings: Sequence[data_warnings.DataWarning], folder: Path) -> None:
     """Write every conclusion into `folder`: its table, and its page, which begins with warnings."""
     for name, table in tables(study):
-        table.to_csv(folder / f"{name}.csv", index=False)
+        csv_files.write(table, folder / f"{name}.csv")
         conclusion = CONCLUSIONS[name]
         page = conclusion.with_warnings(conclusion.text(table, study), warnings)
-        (folder / f"{name}.md").write_text(page)
+        atomic.write_text(folder / f"{name}.md", page)
 
 
 if __name__ == "__main__":
     gc.disable()  # tables live to the end: to look for garbage among them takes a tenth of the time
-    main()
+    program_errors.told(main)

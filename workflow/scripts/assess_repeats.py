@@ -9,6 +9,7 @@ OUTPUTS  round=<n>.json (--output): the extra repeats to make, and how wide each
 import argparse
 from pathlib import Path
 
+from tfscaling.files import program_errors
 from tfscaling.records import run_record
 from tfscaling.study.manifest import Manifest
 from tfscaling.sweep import extra_repeats
@@ -37,4 +38,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

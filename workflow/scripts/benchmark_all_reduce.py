@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from msgspec.structs import asdict
+from tfscaling.files import program_errors
 from tfscaling.jobs import attempt as launching
 from tfscaling.jobs import provenance, rank_files, slurm_job
 from tfscaling.jobs.attempt import Attempt
@@ -60,4 +61,4 @@ def finish(path: Path, spec: BenchmarkSpec, attempt: Attempt) -> Cause | None:
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

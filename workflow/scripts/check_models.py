@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 import msgspec
+from tfscaling.files import program_errors
 from tfscaling.study import variants
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.training import devices, model_check, rank
@@ -21,7 +22,7 @@ def main() -> None:
     parser.add_argument("--datasets-dir", type=Path, required=True)
     parser.add_argument("--problems", type=Path, required=True)
     args = parser.parse_args()
-    specs = msgspec.json.decode(args.specs.read_bytes(), type=list[RunSpec])
+    specs = program_errors.read_json(args.specs, list[RunSpec])
     devices.hide_gpus(os.environ)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     rank.load_tensorflow()
@@ -33,4 +34,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 from tfscaling.console import text_lines
+from tfscaling.files import program_errors
 from tfscaling.records.run_states import RunState
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import data_dictionary, runs_table
+from tfscaling.tables import csv_files, data_dictionary, runs_table
 
 
 def main() -> None:
@@ -41,9 +42,9 @@ def collect(
 ) -> None:
     """Write the tables of runs and epochs, what they mean, and say what is not valid."""
     runs, epochs = runs_table.run_tables(manifest.runs, runs_dir, manifest.targets)
-    runs.to_csv(csv, index=False)
+    csv_files.write(runs, csv)
     data_dictionary.write_parquet(runs, parquet)
-    epochs.to_csv(epochs_csv, index=False)
+    csv_files.write(epochs, epochs_csv)
     data_dictionary.write_data_package(data_package, epochs.columns)
     print("\n".join(told(runs)))
 
@@ -71,4 +72,4 @@ def told(runs: pd.DataFrame) -> list[str]:
 
 if __name__ == "__main__":
     gc.disable()  # tables live to the end: to look for garbage among them takes a tenth of the time
-    main()
+    program_errors.told(main)

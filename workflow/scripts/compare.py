@@ -14,10 +14,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
+from tfscaling.files import atomic, program_errors
 from tfscaling.records.metrics import METRICS
-from tfscaling.study.config import Platform
+from tfscaling.study.config import POINT_AXES, Platform
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import data_warnings, display, formats, published_results, runs_table
+from tfscaling.tables import (
+    csv_files,
+    data_warnings,
+    display,
+    formats,
+    published_results,
+    runs_table,
+)
 from tfscaling.tables.comparison import comparison_table
 
 #: Ending of a file → how the comparison is written into it.
@@ -42,11 +50,11 @@ def main() -> None:
     parser.add_argument("--remove-earlier", action="store_true", help=removed)
     args = parser.parse_args()
     manifest = Manifest.read(args.manifest)
-    runs = runs_table.read_table(args.runs)
+    runs = runs_table.read_table(args.runs, POINT_AXES)
     table = comparison_table(
         runs, manifest, dict(args.baseline), published_results.read(args.published)
     )
-    table.to_csv(args.csv, index=False)
+    csv_files.write(table, args.csv)
     warnings = data_warnings.find(table, runs)
     data_warnings.write(args.warnings, warnings)
     write(
@@ -80,7 +88,7 @@ def write(
 ) -> None:
     """Write the comparison as people read it, the warnings before anything else."""
     for path in files:
-        path.write_text(FORMATS[path.suffix](comparison, warnings))
+        atomic.write_text(path, FORMATS[path.suffix](comparison, warnings))
 
 
 def write_platforms(
@@ -94,9 +102,9 @@ def write_platforms(
         parts = [formats.markdown(part, 2) for part in display.platform(table, path.stem)]
         page = "\n".join([f"# {platforms[path.stem].title}\n", *parts])
         own = (frame[frame["platform"] == path.stem] for frame in (table, runs))
-        path.write_text(formats.with_warnings(page, data_warnings.find(*own)))
+        atomic.write_text(path, formats.with_warnings(page, data_warnings.find(*own)))
 
 
 if __name__ == "__main__":
     gc.disable()  # tables live to the end: to look for garbage among them takes a tenth of the time
-    main()
+    program_errors.told(main)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from tfscaling.files import atomic, program_errors
 from tfscaling.study import config_files, configuration, user_code
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -33,7 +34,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 OPTIMIZER = {"optimizer": "adam", "learning_rate": 0.003}
 
 
-class SweepError(ValueError):
+class SweepError(program_errors.InputError):
     """A variable is wrong: names it, the value and what is allowed."""
 
 
@@ -59,12 +60,9 @@ def main() -> None:
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--yes", default="", help="anything: run it without a question")
     args = parser.parse_args()
-    try:
-        wanted = read({name: getattr(args, name) for name in DEFAULTS})
-        launcher = launcher_of(wanted.platform)
-        overlay = write(wanted)
-    except (SweepError, configuration.ConfigError) as error:
-        sys.exit(str(error))
+    wanted = read({name: getattr(args, name) for name in DEFAULTS})
+    launcher = launcher_of(wanted.platform)
+    overlay = write(wanted)
     words = ["--profile", profile_of(launcher), "--configfile", str(overlay)]
     words += [] if Path("Snakefile").exists() else ["--snakefile", str(PROJECT / "Snakefile")]
     print(f"{overlay}:\n{overlay.read_text()}", flush=True)
@@ -117,8 +115,8 @@ def numbers(name: str, text: str, least: int) -> tuple[int, ...]:
 
 
 def number(name: str, text: str, least: int) -> int:
-    """A whole number of at least `least`."""
-    if not (text.isascii() and text.isdecimal() and int(text) >= least):
+    """A whole number of at least `least`; the configuration has the rest of its rules."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) >= least):
         raise SweepError(problem(name, text, f"allowed: whole numbers from {least}"))
     return int(text)
 
@@ -134,7 +132,10 @@ def launcher_of(platform: str) -> str:
     if not isinstance(platforms, dict) or platform not in platforms:
         known = configuration.known(platforms or (), platform)
         raise SweepError(problem("platform", platform, f"{known} (in {PLATFORMS})"))
-    return str(platforms[platform]["launcher"])
+    entry = platforms[platform]
+    if not isinstance(entry, dict) or "launcher" not in entry:
+        raise SweepError(problem("platform", platform, f"it has no launcher in {PLATFORMS}"))
+    return str(entry["launcher"])
 
 
 def profile_of(launcher: str) -> str:
@@ -146,11 +147,11 @@ def profile_of(launcher: str) -> str:
 def write(wanted: Wanted) -> Path:
     """Write the overlay; raises SweepError rather than write over a file of the user's."""
     path = SWEEPS / f"{wanted.study}.yaml"
-    if path.exists() and not path.read_text().startswith(HEAD):
+    if path.exists() and not (path.is_file() and path.read_bytes().startswith(HEAD.encode())):
         raise SweepError(problem("study", wanted.study, f"{path} is a file of yours"))
     path.parent.mkdir(exist_ok=True)
     schema = f"# yaml-language-server: $schema={os.path.relpath(SCHEMA, path.parent)}\n"
-    path.write_text(HEAD + schema + text_of(wanted))
+    atomic.write_text(path, HEAD + schema + text_of(wanted))
     return path
 
 
@@ -192,4 +193,4 @@ def answer(text: str) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

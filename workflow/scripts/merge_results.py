@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from tfscaling.console import text_lines
+from tfscaling.files import program_errors
 from tfscaling.study.manifest import Manifest
 from tfscaling.sweep import merging
 
@@ -58,4 +59,4 @@ def told(merge: merging.Merge) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

@@ -11,19 +11,19 @@ import shutil
 from pathlib import Path
 
 import compare
-import msgspec
 import plot
 import write_report
 from analyse import analyse
 from collect import collect
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.analysis.evidence import Study
+from tfscaling.files import program_errors
 from tfscaling.plots import plot_registry
 from tfscaling.records import benchmark_record
 from tfscaling.report.page import Results
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import data_warnings, display, published_results, runs_table
+from tfscaling.tables import csv_files, data_warnings, display, published_results, runs_table
 from tfscaling.tables.comparison import comparison_table
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
-    config = msgspec.json.decode(args.config.read_bytes(), type=Config)
+    config = program_errors.read_json(args.config, Config)
     manifest = Manifest.read(args.manifest)
     for name in ("tables", "plots"):  # of platforms and plots that are no more
         shutil.rmtree(args.output_dir / name, ignore_errors=True)
@@ -60,7 +60,7 @@ def conclude(config: Config, manifest: Manifest, folder: Path, benchmarks_dir: P
     runs = runs_table.read_table(folder / "runs.csv")
     results = published_results.read(config.published.path)
     table = comparison_table(runs, manifest, shown.baseline.axes, results)
-    table.to_csv(comparison, index=False)
+    csv_files.write(table, comparison)
     warnings = data_warnings.find(table, runs)
     data_warnings.write(folder / "warnings.json", warnings)
     compare.write(
@@ -106,4 +106,4 @@ def draw(config: Config, manifest: Manifest, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

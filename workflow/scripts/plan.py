@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pandas as pd
+from tfscaling.files import atomic, program_errors
 from tfscaling.records.run_states import RERUN_STALE
 from tfscaling.study.config import Budget, Config
 from tfscaling.study.manifest import Manifest
@@ -22,7 +23,7 @@ from tfscaling.study.platforms import LOGICAL
 from tfscaling.sweep import costed_plan, gpu_libraries, preflight, submission
 from tfscaling.sweep.costed_plan import PointRow
 from tfscaling.sweep.submission import Submission
-from tfscaling.tables import formats
+from tfscaling.tables import csv_files, formats
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, one_line, rounded
 
 SHOWN = (
@@ -47,8 +48,8 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, required=True)
     parser.add_argument("--md", type=Path, required=True)
     args = parser.parse_args()
-    config = msgspec.json.decode(args.config.read_bytes(), type=Config)
-    how = msgspec.json.decode(args.submission.read_bytes(), type=Submission)
+    config = program_errors.read_json(args.config, Config)
+    how = program_errors.read_json(args.submission, Submission)
     planned = Manifest.read(args.manifest)
     made = costed_plan.make(config, planned, args.runs_dir)
     points, warnings = answered(made, config, how)
@@ -59,9 +60,10 @@ def main() -> None:
         warnings += [one_line(problem)] if problem else []
     rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(costed_plan.COLUMNS), dtype=object)
-    table.to_csv(args.csv, index=False)
-    args.md.write_text(markdown(made, points, config, warnings))
-    print(args.md.read_text())
+    csv_files.write(table, args.csv)
+    text = markdown(made, points, config, warnings)
+    atomic.write_text(args.md, text)
+    print(text)
 
 
 def answered(
@@ -227,4 +229,4 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

@@ -11,10 +11,11 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-import pandas as pd
+from tfscaling.files import program_errors
 from tfscaling.plots import plot_figure
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.plots.plot_series import Tables
+from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import data_warnings, runs_table
 
 
@@ -38,15 +39,11 @@ def main() -> None:
 
 def read_tables(comparison: Path, epochs: Path, warnings: Path, published: Path) -> Tables:
     """What the plots show; `published` may be a file without any column."""
-    try:
-        published_rows = runs_table.read_table(published)
-    except pd.errors.EmptyDataError:
-        published_rows = pd.DataFrame()
     found = data_warnings.read(warnings)
     return Tables(
-        runs_table.read_table(comparison),
-        runs_table.read_table(epochs),
-        published_rows,
+        runs_table.read_table(comparison, POINT_AXES),
+        runs_table.read_table(epochs, POINT_AXES),
+        runs_table.read_table(published),
         data_warnings.footnotes(found),
     )
 
@@ -58,4 +55,4 @@ def draw(tables: Tables, titles: Mapping[Path, str]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 from tfscaling.datasets import catalogue
+from tfscaling.files import program_errors
 from tfscaling.study import user_code
 from tfscaling.study.config import ParameterValue
 from tfscaling.study.configuration import known
@@ -44,4 +45,4 @@ def given(text: str) -> dict[str, ParameterValue]:
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from msgspec.structs import asdict
-from tfscaling.files import atomic
+from tfscaling.files import atomic, program_errors
 from tfscaling.jobs import attempt as launching
 from tfscaling.jobs import checkpoint_folder, provenance, rank_files, slurm_job
 from tfscaling.jobs.attempt import Attempt
@@ -129,4 +129,4 @@ def finish(
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pandas as pd
 from tfscaling.analysis.conclusions import CONCLUSIONS
-from tfscaling.files import atomic
+from tfscaling.files import atomic, program_errors
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.metrics import METRICS
 from tfscaling.report.page import Plot, Results, render
+from tfscaling.study.config import POINT_AXES
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, runs_table
 
@@ -41,10 +42,10 @@ def main() -> None:
         parser.error(f"--conclusions: missing: {', '.join(sorted(absent))}")
     if len(args.plot_titles) != len(args.plots):
         parser.error(f"{len(args.plot_titles)} titles for {len(args.plots)} plots")
-    comparison = runs_table.read_table(args.comparison)
+    comparison = runs_table.read_table(args.comparison, POINT_AXES)
     results = Results(
         Manifest.read(args.manifest),
-        runs_table.read_table(args.runs),
+        runs_table.read_table(args.runs, POINT_AXES),
         comparison,
         data_warnings.read(args.warnings),
         {path.stem: runs_table.read_table(path) for path in args.conclusions},
@@ -80,4 +81,4 @@ def remove_earlier(folder: Path, plots: Sequence[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfscaling.console import text_lines
+from tfscaling.files import program_errors
 from tfscaling.records import run_record, staleness, tensorboard_scalars
 from tfscaling.records.observed_tensorboard import Scalar
 from tfscaling.study.manifest import Manifest
@@ -63,4 +64,4 @@ def write(folder: Path, scalars: list[Scalar]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program_errors.told(main)

@@ -26,6 +26,13 @@ ARRAYS = {
 }
 
 
+class Malice:
+    """Its pickle calls what no array needs."""
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str]]:
+        return Path.touch, (Path("touched"),)  # type: ignore[return-value]
+
+
 def png_files() -> dict[str, bytes]:
     """As in the npm package: one image a row, its pixels in order."""
     files = {}
@@ -110,3 +117,19 @@ def test_an_archive_of_arrays_is_read(tmp_path: Path) -> None:
 def test_a_folder_without_any_form_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none of data_batch_1.bin, data_batch_1, data_b"):
         cifar10.read(tmp_path)
+
+
+def test_a_pickle_of_the_right_checksum_calls_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    content = pickle.dumps(Malice())
+    names = dict.fromkeys(
+        cifar10.PICKLE_MD5, hashlib.md5(content, usedforsecurity=False).hexdigest()
+    )
+    monkeypatch.setattr(cifar10, "PICKLE_MD5", names)
+    for name in names:
+        Path(name).write_bytes(content)
+    with pytest.raises(pickle.UnpicklingError, match="is no part of an array"):
+        cifar10.read(tmp_path)
+    assert not Path("touched").exists()

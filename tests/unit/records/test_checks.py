@@ -98,7 +98,7 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
         {}, {"tensorflow_version": "2.16.1"},
         ["ranks disagree on the TensorFlow version: {0: '2.21.0', 1: '2.16.1'}"],
     ),
-    "threads": ({}, {"intra_op_threads": 1}, ["requested 8 threads per task, got {1: 1}"]),
+    "threads": ({}, {"intra_op_threads": 1}, ["planned threads {1: 8}, got {1: 1}"]),
     "cluster_source": ({}, {"cluster_source": "TF_CONFIG"}, ["where the cluster is told", "1: "]),
     "packages": (
         {}, {"host_facts": OTHER_KERAS},
@@ -331,7 +331,14 @@ def gpu_run(given: Sequence[int | None], kind: str, **asked: Any) -> list[str]:
     usual = {**shape, "jobs": {"worker": 4}, "devices": kind}
     devices = [f"{'GPU' if kind == 'physical' else 'CPU'}:{number}" for number in range(2)]
     reports = [
-        report(rank, host=f"node{rank // 2}", replicas=8, devices=devices, gpus_given=number)
+        report(
+            rank,
+            host=f"node{rank // 2}",
+            cpus=32,
+            replicas=8,
+            devices=devices,
+            gpus_given=number,
+        )
         for rank, number in enumerate(given)
     ]
     return violations({**ASKED, **usual, **asked}, reports)
@@ -390,9 +397,9 @@ def test_only_workers_compute_on_gpus() -> None:
 
 
 def test_processes_on_one_machine_share_host_and_cpus() -> None:
-    reports = [report(rank, host="here", cpus=2) for rank in range(2)]
+    reports = [report(rank, host="here", cpus=2, intra_op_threads=1) for rank in range(2)]
     assert violations({**ASKED, "launcher": "local"}, reports) == []
-    assert len(violations(ASKED, reports)) == 2
+    assert len(violations(ASKED, reports)) == 3
 
 
 def test_more_cpus_than_asked_are_no_error() -> None:

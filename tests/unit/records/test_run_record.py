@@ -177,6 +177,22 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str, message: str) -> None
     assert str(caught.value).startswith(f"{path}: {message}")
 
 
+def test_a_file_that_cannot_be_read_and_brackets_without_end_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="cannot be read: Is a directory"):
+        run_record.read(tmp_path)
+    path = tmp_path / "run.json"
+    path.write_text("[" * 200_000)
+    with pytest.raises(RecordError, match="run.json: not JSON: too many brackets"):
+        run_record.read(path)
+
+
+def test_a_record_that_names_a_dataset_in_another_folder_is_refused() -> None:
+    record = a_record()
+    record["environment"]["dataset"]["name"] = "../../mine"
+    with pytest.raises(RecordError, match="environment.dataset.name"):
+        checked(record)
+
+
 def test_a_record_without_warnings_is_of_another_version() -> None:
     record = a_record()
     del record["warnings"]

@@ -72,7 +72,16 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "key_that_is_empty": ("a: {~: a}", "line 1: a: the key ~ is not ", "in quotes"),
     "key_of_several_parts": ("? [1, 2]\n: 3\n", "line 1: the whole file: the key of ", "a text"),
     "recursive_alias": ("a: &a [1, *a]", "line 1: a[1]: a recursive alias is not allowed; ", ""),
-    "date_that_there_is_not": ("a: 2020-13-45", "", "month must be in 1..12"),
+    "date_that_there_is_not": (
+        "a: 2020-13-45", "line 1: a: 2020-13-45 is not allowed; ", "month must be in 1..12",
+    ),
+    "too_many_digits": (f"a: {'9' * 5000}", "line 1: a: \"999", "write quotes"),
+    "too_many_brackets": (
+        f"a: {'[' * 100_000}", "the whole file is not allowed; ", "100 lists and mappings",
+    ),
+    "control_character": ("a: 1\nb: \x07\n", "line 2: not valid YAML: ", "'\\x07' is not allowed"),
+    "odd_key": ("'a\tb': 07\n", 'line 1: "a\\tb": 07 is not allowed; ', "write 7"),
+    "nothing": ("# nothing\n", "the whole file is not a mapping", "keys with values"),
     "no_yaml": ("a: [1,\nb: 2\n", "line 3: not valid YAML: ", ""),
     "tab": ("a:\n\tb: 1\n", "line 2: not valid YAML: ", ""),
     "tag_of_python": ("a: !!python/name:os.system ''", "line 1: not valid YAML: ", ""),
@@ -104,7 +113,7 @@ READ = {
         "a": {"b": 1}, "c": {"d": 2}, "e": {"b": 1, "d": 2}}),
     "the_same_key_in_other_mappings": ("a: {x: 1}\nb: {x: 1}\nc: [{x: 1}, {x: 1}]\n", {
         "a": {"x": 1}, "b": {"x": 1}, "c": [{"x": 1}, {"x": 1}]}),
-    "empty": ("# nothing\n", {}),
+    "empty": ("{}\n", {}),
     "json": ('{"a":\t[1, 1e-3, null, true]}', {"a": [1, 0.001, None, True]}),
 }  # fmt: skip
 
@@ -119,10 +128,29 @@ def test_the_projects_own_files_pass_and_are_read_as_by_yaml(path: Path) -> None
     assert config_files.read(str(path)) == yaml.safe_load(path.read_text())
 
 
-def test_what_aliases_repeat_is_looked_at_once(tmp_path: Path) -> None:
+def aliases(depth: int) -> str:
+    """A list of lists, each of which repeats the one before nine times."""
     lines = ["a0: &a0 [1, 2]"]
-    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 60)]
-    assert len(read(tmp_path, "\n".join(lines))) == 60  # 9 to the power of 59 looks without that
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, depth)]
+    return "\n".join(lines)
+
+
+def test_what_aliases_repeat_may_not_be_more_than_memory_holds(tmp_path: Path) -> None:
+    assert len(read(tmp_path, aliases(6))) == 6
+    message = error_of(tmp_path, aliases(60))  # 9 to the power of 59 values
+    assert message.startswith("the whole file is not allowed; allowed: 1000000 values")
+
+
+def test_bytes_that_are_no_text_are_named_with_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "overlay.yaml"
+    path.write_bytes(b"seed: 1\nstudy: \xff\n")
+    with pytest.raises(ConfigError, match=r"line 2: not valid YAML: the byte 0xff is no text"):
+        config_files.read(str(path))
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be read: Is a directory"):
+        config_files.read(str(tmp_path))
 
 
 def test_without_libyaml_the_same_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

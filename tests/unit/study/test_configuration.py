@@ -11,11 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from builders import raw_config, valid_config
-from tfscaling.datasets.catalogue import DATASETS
-from tfscaling.jobs.launchers import LAUNCHERS
-from tfscaling.plots.plot_registry import PLOTS
-from tfscaling.records.metrics import METRICS
+from builders import REGISTRIES, raw_config, valid_config
 from tfscaling.study import configuration, schemas
 from tfscaling.study.config import Config, DatasetCopy, Platform, PlotOptions, Recipe
 from tfscaling.study.configuration import ConfigError
@@ -398,14 +394,14 @@ def test_names_that_no_registry_has_are_refused(
     raw = raw_config((path, value))
     config, sources = configuration.validate(raw), [("config.yaml", raw)]
     with pytest.raises(ConfigError) as caught:
-        configuration.check_names(config, METRICS, PLOTS, DATASETS, LAUNCHERS, sources)
+        configuration.check_names(config, REGISTRIES, sources)
     start = f"config.yaml: {key}: {shown} is not allowed; did you mean {near}? allowed: "
     assert str(caught.value).startswith(start)
 
 
 def test_known_names_pass() -> None:
     config = valid_config((("plots",), {"speedup": {}}), (("recipes", "weak", "dataset"), "mnist"))
-    assert configuration.check_names(config, METRICS, PLOTS, DATASETS, LAUNCHERS) is None
+    assert configuration.check_names(config, REGISTRIES) is None
 
 
 KINDS = [Config, Platform, Recipe]

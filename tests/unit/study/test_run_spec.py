@@ -253,6 +253,17 @@ def test_tasks_share_the_cpus_of_their_node(cpus: int, tasks: int | str, share: 
     assert spec.cpus_per_task == share
 
 
+@pytest.mark.parametrize(
+    ("launcher", "cpus", "threads"),
+    # of two nodes with a task of four CPUs each
+    [("local", 2, 1), ("local", 1, 1), ("local", 6, 3), ("local", 64, 4), ("srun", 2, 4)],
+)
+def test_ranks_on_one_machine_share_its_cpus(launcher: str, cpus: int, threads: int) -> None:
+    spec = spec_of(((*PLATFORM, "cpus_per_node"), 4), (("grid", 0, "nodes"), 2))
+    spec = replace(spec, measured=replace(spec.measured, launcher=launcher))
+    assert spec.threads(cpus) == threads
+
+
 def test_the_hash_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = spec_of()
     first = spec.parameters_hash

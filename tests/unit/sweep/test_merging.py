@@ -181,3 +181,18 @@ def test_the_program_takes_or_refuses(
     assert record(1, manifest, HERE).read_text() == whole
     for wrong in ("", ".", "nowhere"):
         assert f"FROM={wrong}: " in refusal(wrong)
+
+
+def test_a_link_to_a_file_of_mine_is_not_followed(manifest: Manifest) -> None:
+    """What somebody else's results name: a copy would have its content."""
+    Path("secret").write_text("mine")
+    link = record(1, manifest).with_name("steps.csv")
+    link.symlink_to(Path("secret").absolute())
+    before = files(HERE)
+    found = merging.compare(manifest, HERE, THERE)
+    (conflict,) = found.conflicts
+    assert "steps.csv is a link or no plain file" in conflict
+    link.unlink()
+    os.mkfifo(link)
+    assert "steps.csv is a link" in merging.compare(manifest, HERE, THERE).conflicts[0]
+    assert files(HERE) == before

@@ -1,5 +1,5 @@
-"""Files that are whole or not there, JSON as the standard has it, source files of a script, the
-checksum of code, modules that are imported late.
+"""Files that are whole or not there, errors of files, JSON as the standard has it, source files of
+a script, the checksum of code, modules that are imported late.
 
 Nothing here knows what the files are about.
 """
@@ -8,6 +8,7 @@ Nothing here knows what the files are about.
 __all__ = [
     "atomic",
     "late_import",
+    "program_errors",
     "python_code",
     "source_files",
     "strict_json",

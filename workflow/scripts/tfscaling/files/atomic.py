@@ -19,7 +19,8 @@ _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:32]
 def whole(path: Path) -> Iterator[Path]:
     """A temporary file in the folder of `path`, which takes its place when the block has ended.
 
-    Readers see the old file or the new one, never half of it. An exception leaves the old one.
+    Readers see the old file or the new one, never half of it, after a power cut too: its content
+    is on the disk before its name. An exception leaves the old one; an OSError names `path`.
     The temporary file's name belongs to this call alone: processes of the same number on two hosts
     may write into a folder that they share.
     """
@@ -27,9 +28,24 @@ def whole(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name[:128]}.{unique}")
     try:
         yield temporary
+        _store(temporary)
         os.replace(temporary, path)
+    except OSError as error:
+        if error.errno and error.filename in (None, str(temporary)):
+            raise type(error)(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # as of a file system that is read-only now
+            temporary.unlink(missing_ok=True)
+
+
+def _store(path: Path) -> None:
+    """Have the file's content on the disk: a full disk or quota is told here at the latest."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def link(source: Path, path: Path) -> None:

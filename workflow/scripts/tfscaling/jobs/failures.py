@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from tfscaling.files import program_errors
 from tfscaling.jobs.launchers import rank_log
 from tfscaling.records import events
 from tfscaling.records.events import Event
@@ -134,9 +135,10 @@ def incomplete(folder: Path, message: str, rank: int) -> Cause:
 def of_exception(error: Exception) -> Cause:
     """The cause when the launcher itself fails, as when the disk is full."""
     lines = "".join(traceback.format_exception(error)).splitlines()
+    disk = program_errors.remedy(error) if isinstance(error, OSError) else None
     return Cause(
         kind="launcher_failed",
-        message=f"{type(error).__name__}: {error}",
+        message=disk or f"{type(error).__name__}: {error}",
         last_lines=tuple(lines[-_LAST_LINES:]),
     )
 

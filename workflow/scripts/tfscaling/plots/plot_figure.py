@@ -36,8 +36,11 @@ _DIRECT_COLUMNS, _DIRECT_LINES = 32, 4
 
 def panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
     """A figure with one panel per entry of `ys`, above each other."""
+    import matplotlib
     from matplotlib.figure import Figure
 
+    # titles and names are no formulas, between two `$` either
+    matplotlib.rcParams["text.parse_math"] = False
     figure = Figure(figsize=(WIDTH, 3.2 if len(ys) == 1 else 2.5 * len(ys)))
     figure.set_layout_engine("constrained", h_pad=0.08)
     every_axes = figure.subplots(len(ys), 1, squeeze=False)[:, 0].tolist()

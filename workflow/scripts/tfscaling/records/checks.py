@@ -165,9 +165,11 @@ def _cpus(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _threads(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
-    threads = {r.rank: r.intra_op_threads for r in reports}
-    wrong = {rank: count for rank, count in threads.items() if count != spec.cpus_per_task}
-    return f"requested {spec.cpus_per_task} threads per task, got {wrong}" if wrong else None
+    wrong = [r for r in reports if r.intra_op_threads != spec.threads(r.cpus)]
+    if not wrong:
+        return None
+    planned = {r.rank: spec.threads(r.cpus) for r in wrong}
+    return f"planned threads {planned}, got { ({r.rank: r.intra_op_threads for r in wrong}) }"
 
 
 def _replicas(spec: JobSpec, reports: Sequence[Rank]) -> str | None:
@@ -341,7 +343,7 @@ PLACE_CHECKS: dict[str, PlaceCheck] = {
         "Every task had at least the planned CPUs, and no limit of CPU time below them.", _cpus
     ),
     "threads": PlaceCheck(
-        "TensorFlow used as many threads for an operation as CPUs were planned.",
+        "TensorFlow used as many threads for an operation as the rank has CPUs of its own.",
         _threads,
         of_programs=False,
     ),

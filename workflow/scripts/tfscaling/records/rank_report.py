@@ -102,6 +102,9 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
         float | None, Meta(description="CPUs' worth of time that control groups leave.")
     ] = None
     intra_op_threads: Annotated[int | None, Meta(description="Threads of one operation.")] = None
+    mpi_library: Annotated[
+        str | None, Meta(description="The MPI library, if the strategy sums gradients by one.")
+    ] = None
 
 
 class TrainedRank(Rank, frozen=True, kw_only=True):

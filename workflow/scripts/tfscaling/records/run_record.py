@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from tfscaling.files import atomic, strict_json
+from tfscaling.files.program_errors import InputError
 from tfscaling.records.phases import Phases
 from tfscaling.records.rank_report import (
     Epoch,
@@ -33,7 +34,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R", bound=msgspec.Struct)
 
 
-class RecordError(ValueError):
+class RecordError(InputError):
     """A file is no record of this version."""
 
 
@@ -229,7 +230,8 @@ UserCode = Annotated[
 class PreparedData(Part, frozen=True, kw_only=True):
     """What the ranks read."""
 
-    name: str
+    # that of a file: a record of others must not lead to another folder
+    name: Annotated[str, Meta(pattern="^[^/]+$")]
     source: Annotated[str, Meta(description="Where the data was fetched from.")]
     sha256: Annotated[
         Sha256,
@@ -488,6 +490,8 @@ def decoded(path: Path, decoder: msgspec.json.Decoder[_T], version: int) -> _T |
         content = path.read_bytes()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
     return parse(content, path, decoder, version)
 
 
@@ -497,7 +501,7 @@ def parse(
     """The record in the content of a file, which errors call `where`. Raises RecordError."""
     try:
         return decoder.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"{where}: {_problem(content, version, error)}") from error
 
 
@@ -512,6 +516,8 @@ def _problem(content: bytes, version: int, error: Exception) -> str:
         )
     except ValueError as no_json:
         return f"not JSON: {no_json}"
+    except RecursionError:
+        return "not JSON: too many brackets in each other"
     if not isinstance(plain, dict):
         return "not a JSON object"
     found = plain.get("schema_version")

@@ -1,7 +1,8 @@
 """The page of results: one HTML file with everything in it.
 
 The page is `workflow/report/page.html.j2`. Its tables are plain HTML; DataTables, from the package
-itables, makes them sort and filter. A policy in the page forbids the browser any request.
+itables, makes them sort and filter. A policy in the page forbids the browser any request, and any
+script but the page's own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import functools
 import gzip
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -74,6 +76,7 @@ def render(
         results.conclusions[name] for name in ("headline", "decision", "findings", "next_steps")
     )
     plots = {plot.name: _plot(plot) for plot in results.plots}
+    script = (PAGE_DIR / SCRIPT).read_text(encoding="utf-8")
     context = {
         "title": title,
         "headlines": sections.headlines(headline),
@@ -90,7 +93,8 @@ def render(
         "definitions": sections.definitions(qualities_of(rows_of(comparison, QUALITY_COLUMNS))),
         "environment": sections.environment(results.manifest.platforms, runs, folder),
         "style": (PAGE_DIR / STYLE).read_text(encoding="utf-8"),
-        "script": (PAGE_DIR / SCRIPT).read_text(encoding="utf-8"),
+        "script": script,
+        "script_hash": "sha256-" + _base64(hashlib.sha256(script.encode()).digest()),
         "datatables": datatables(),
     }
     return str(_template().render(context))
@@ -123,7 +127,11 @@ def datatables() -> str:
     from itables.options import dt_bundle
 
     packed = gzip.compress(Path(dt_bundle).read_bytes(), compresslevel=9, mtime=0)
-    return base64.b64encode(packed).decode()
+    return _base64(packed)
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
 
 
 def _template() -> Template:

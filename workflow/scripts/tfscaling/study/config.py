@@ -1090,6 +1090,13 @@ class Config(Keys, frozen=True, kw_only=True):
             "must not import TensorFlow."
         ),
     ] = True
+    readable_by: Annotated[
+        Literal["owner", "group", "all"],
+        about(
+            "Files that runs and tables write may be read by nobody else, by the group, or by all "
+            "users of the machines; what the umask of the shell takes away stays away."
+        ),
+    ] = "owner"
     budget: Annotated[
         Budget,
         about(

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tfscaling.files.program_errors import InputError
 from tfscaling.study import schemas, user_code
 from tfscaling.study.config import Config
+from tfscaling.study.registries import Registries
 
 if TYPE_CHECKING:  # loaded where a configuration is checked, which few programs do
     from jsonschema import Draft202012Validator
@@ -33,7 +35,7 @@ Sources = Sequence[tuple[str, RawConfig]]
 COMMAND_LINE = "--config"
 
 
-class ConfigError(ValueError):
+class ConfigError(InputError):
     """The configuration is wrong: names the file, the key, the value and what is allowed."""
 
 
@@ -124,26 +126,20 @@ def check_study(config: Config, sources: Sources = ()) -> None:
         raise ConfigError(problem(["study"], config.study, allowed, sources))
 
 
-def check_names(
-    config: Config,
-    metrics: Iterable[str],
-    plots: Iterable[str],
-    datasets: Iterable[str],
-    launchers: Iterable[str],
-    sources: Sources = (),
-) -> None:
+def check_names(config: Config, registries: Registries, sources: Sources = ()) -> None:
     """Names that are looked up in a registry must be in it; raises ConfigError.
 
     A recipe's dataset may also be a function of the user's, which must be there.
     """
     named: list[tuple[list[str | int], str, Iterable[str]]] = [
-        (["comparison", "columns", n], column, metrics)
+        (["comparison", "columns", n], column, registries.metrics)
         for n, column in enumerate(config.comparison.columns)
     ]
-    named += [(["plots", plot], plot, plots) for plot in config.plots]
+    named += [(["plots", plot], plot, registries.plots) for plot in config.plots]
+    datasets = registries.datasets
     named += [(["datasets", dataset], dataset, datasets) for dataset in config.datasets]
     named += [
-        (["platforms", name, "launcher"], platform.launcher, launchers)
+        (["platforms", name, "launcher"], platform.launcher, registries.launchers)
         for name, platform in config.platforms.items()
     ]
     for path, name, registry in named:
@@ -317,8 +313,13 @@ def key_of(path: Sequence[str | int]) -> str:
     """`grid[0].nodes`"""
     text = ""
     for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+        text += f"[{step}]" if isinstance(step, int) else f".{plain(step)}" if text else plain(step)
     return text or "the whole file"
+
+
+def plain(text: str, width: int = 100) -> str:
+    """The text for a message of one line: in quotes if it has other characters, cut if long."""
+    return text if text.isprintable() and len(text) <= width else _short(text, width)
 
 
 def _short(value: Any, width: int = 200) -> str:

@@ -6,6 +6,7 @@ Pure: the registries of models, strategies and datasets are an argument.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ from tfscaling.study.run_spec import Point, RunSpec
 #: Characters of the values of all axes together: with separators they are the name of the folder of
 #: a job's Slurm logs, and names have at most 255 bytes.
 NAMES_MAX = 240
+#: Runs of a grid: Snakemake plans so many in minutes.
+RUNS_MAX = 100_000
 #: The largest seed of NumPy and Keras.
 SEED_MAX = 2**32 - 1
 
@@ -61,6 +64,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
     for number, block in enumerate(config.grid):
         block_checks.check(config, number, registries, sources)
         before = len(runs)
+        _check_size(number, block, recipes, before, sources)
         until = block.repeat_until
         repeats = until.repeats_max if until else block.repeats
         for point in _points(block, recipes):
@@ -101,6 +105,22 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
         if len(runs) == before:
             raise ConfigError(_nothing_left(number, block, config, excluded, sources))
     return Grid(tuple(runs), tuple(excluded))
+
+
+def _check_size(
+    number: int,
+    block: Block,
+    recipes: Mapping[str, Mapping[str, Recipe]],
+    before: int,
+    sources: Sources,
+) -> None:
+    """Refuse a grid beyond RUNS_MAX before it takes all memory; `before` are earlier blocks'."""
+    lengths = {axis: len(block.values(axis)) for axis in POINT_AXES}
+    lengths["recipe"] = sum(len(recipes.get(name, (name,))) for name in block.values("recipe"))
+    repeats = block.repeat_until.repeats_max if block.repeat_until else block.repeats
+    if (count := before + math.prod(lengths.values()) * repeats) > RUNS_MAX:
+        rule = f"the grid has {count} runs up to this block; allowed: {RUNS_MAX}"
+        raise ConfigError(problem(["grid", number], {**lengths, "repeats": repeats}, rule, sources))
 
 
 def _nothing_left(

@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from tfscaling import BENCHMARK_VERSION
 from tfscaling.files import atomic, strict_json
+from tfscaling.files.program_errors import InputError
 from tfscaling.study import user_code
 from tfscaling.study.config import Config, ParameterValue, Platform, Quality
 from tfscaling.study.registries import Strategy
@@ -25,7 +26,7 @@ SCHEMA_VERSION = 3
 SINGLE, NO_ALL_REDUCE, OF_PROGRAM = "single replica", "no all-reduce", "program"
 
 
-class ManifestError(ValueError):
+class ManifestError(InputError):
     """The file is no manifest that this version of the workflow reads."""
 
 
@@ -122,15 +123,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @classmethod
     def read(cls, path: Path) -> Manifest:
         """The manifest of a file. Raises ManifestError if it is none of this version."""
-        content = path.read_bytes()
+        try:
+            return cls.decode(path.read_bytes())
+        except ManifestError as error:
+            raise ManifestError(f"{path}: {error}") from None
+
+    @classmethod
+    def decode(cls, content: bytes) -> Manifest:
+        """The manifest that `encode` gave. Raises ManifestError if it is none of this version."""
         try:
             version = msgspec.json.decode(content, type=_Version).schema_version
             if version == SCHEMA_VERSION:
                 return msgspec.json.decode(content, type=cls)
         except msgspec.DecodeError as error:  # of which ValidationError is one
-            raise ManifestError(f"{path}: {error}") from None
+            raise ManifestError(str(error)) from None
         raise ManifestError(
-            f"{path}: schema_version {version}, not {SCHEMA_VERSION}: written by another version "
+            f"schema_version {version}, not {SCHEMA_VERSION}: written by another version "
             "of the workflow; remove it, and snakemake writes it anew"
         )
 

@@ -5,6 +5,7 @@ Raises ConfigError with the key and what is allowed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ from tfscaling.study.config import (
 )
 from tfscaling.study.configuration import ConfigError, Sources, known, problem
 
+#: Variants that a recipe stands for.
+VARIANTS_MAX = 10_000
 #: Strategies that train by all-reduce, or need none.
 _ALL_REDUCE = f"single, mirrored, multi_worker_mirrored, {MPI_STRATEGY}"
 
@@ -47,6 +50,10 @@ def check(config: Config, sources: Sources = ()) -> None:
         for key, allowed in _wrong_averaging(recipe):
             where = ["recipes", name, key]
             raise ConfigError(problem(where, getattr(recipe, key), allowed, sources))
+        lengths = {key: len(values) for key, values in recipe.parameter_axes.items()}
+        if (count := math.prod(lengths.values())) > VARIANTS_MAX:
+            rule = f"their lists have {count} combinations; allowed: {VARIANTS_MAX}"
+            raise ConfigError(problem(["recipes", name, "parameters"], lengths, rule, sources))
         for key, values in recipe.parameter_axes.items():
             path = ["recipes", name, "parameters", key]
             if unnameable := [value for value in values if not variants.is_nameable(value)]:

@@ -5,7 +5,7 @@ The packages above hold them; they are arguments here, so that nothing above is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from tfscaling.study.config import Recipe
@@ -48,6 +48,10 @@ class Registries(NamedTuple):
     strategies: Mapping[str, Strategy]
     #: Dataset → number of its training examples, where that is known.
     train_examples: Mapping[str, int] = {}
+    datasets: Collection[str] = ()
+    metrics: Collection[str] = ()
+    plots: Collection[str] = ()
+    launchers: Collection[str] = ()
 
     def dataset(self, model: str, recipe: Recipe) -> str:
         """What a model is trained on by this recipe."""

@@ -20,6 +20,7 @@ from msgspec import NODEFAULT, Meta
 
 from tfscaling import BENCHMARK_VERSION, PROGRAM_VERSION, TRAINER_VERSION
 from tfscaling.files import strict_json
+from tfscaling.files.program_errors import InputError
 from tfscaling.study.config import (
     AXES,
     BATCH_SIZE_KEYS,
@@ -112,6 +113,15 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def cpus_per_task(self) -> int:
         """CPUs of one rank: the node's, shared evenly by its tasks."""
         return self.measured.cpus_per_node // self.geometry.tasks_per_node_max
+
+    def threads(self, cpus: int) -> int:
+        """Threads of one operation on a rank that may run on so many CPUs.
+
+        Ranks on one machine share its CPUs: threads that wait for one keep all ranks waiting.
+        """
+        if self.measured.launcher != "local":
+            return self.cpus_per_task
+        return min(self.cpus_per_task, max(1, cpus // self.geometry.tasks))
 
     @property
     def by_mpi(self) -> bool:
@@ -245,7 +255,7 @@ class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
         }
 
 
-class SpecError(ValueError):
+class SpecError(InputError):
     """A file is no specification of this version."""
 
 

@@ -123,6 +123,7 @@ def _run(spec: RunSpec, folder: str, here: Path, there: Path) -> _Found:
         staleness.other_parameters(spec, record)
         or staleness.other_code(spec, record)
         or _in_the_way(here / folder, run_record.RECORD)
+        or _no_plain_files(there / folder)
     )
     return _Found(folder, problem, record, record.environment.git_commit)
 
@@ -131,7 +132,7 @@ def _benchmark(spec: BenchmarkSpec, folder: str, here: Path, there: Path) -> _Fo
     found = communication.read(spec, there / BENCHMARKS)
     if found.record is None:
         return _Found(folder, found.reason)
-    problem = _in_the_way(here / folder, benchmark_record.RECORD)
+    problem = _in_the_way(here / folder, benchmark_record.RECORD) or _no_plain_files(there / folder)
     return _Found(folder, problem, commit=found.record.environment.git_commit)
 
 
@@ -141,6 +142,14 @@ def _in_the_way(folder: Path, record: str) -> str:
         return "both have a record, and they differ: remove the one that is not to count"
     if folder.exists() and any(folder.iterdir()):
         return f"{folder} has an attempt without a record: remove it, or let it finish"
+    return ""
+
+
+def _no_plain_files(folder: Path) -> str:
+    """What of a folder is no file of its own: a copy would take what a link names, or hang."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            return f"{path.relative_to(folder)} is a link or no plain file: remove it there"
     return ""
 
 

@@ -6,6 +6,7 @@ What conclusions are drawn from belongs here; the conclusions themselves belong 
 #: Modules that other packages may import.
 __all__ = [
     "comparison",
+    "csv_files",
     "data_dictionary",
     "data_warnings",
     "display",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tfscaling.files import atomic
 from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.records.rank_report import PROGRAM_PACKAGES
@@ -307,4 +308,6 @@ def write_parquet(runs: pd.DataFrame, path: Path) -> None:
         for name, column in columns.items()
         if "format" in column.rules
     }
-    runs.assign(**times).to_parquet(path, index=False, schema=pyarrow.schema(types.items()))
+    with atomic.whole(path) as temporary:
+        typed = runs.assign(**times)
+        typed.to_parquet(temporary, index=False, schema=pyarrow.schema(types.items()))

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 import pandas as pd
 
+from tfscaling.files import program_errors
 from tfscaling.records import run_record
 from tfscaling.records.run_states import FINISHED, RERUN_STALE, RunState
 from tfscaling.study.config import POINT_AXES
@@ -385,8 +386,5 @@ def write(path: Path, found: Sequence[DataWarning]) -> None:
 
 
 def read(path: Path) -> list[DataWarning]:
-    """The warnings of a warnings.json. Raises ValueError if it is none of this version."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_File).warnings
-    except msgspec.DecodeError as error:
-        raise ValueError(f"{path}: {error}") from error
+    """The warnings of a warnings.json. Raises InputError if it is none of this version."""
+    return program_errors.read_json(path, _File).warnings

@@ -7,13 +7,14 @@ its reason, and takes part in no median and no speed-up.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import pandas as pd
 
+from tfscaling.files.program_errors import InputError
 from tfscaling.records import (
     earlier,
     failure_report,
@@ -297,11 +298,19 @@ def why_no_record(folder: Path) -> NoRecord:
     return NoRecord(RunState.MISSING, "not run yet")
 
 
-def read_table(path: Path) -> pd.DataFrame:
+def read_table(path: Path, needed: Collection[str] = ()) -> pd.DataFrame:
     """A table from its CSV: texts stay texts, whatever they look like; empty cells are missing.
 
-    Only a reason and warnings are empty texts.
+    Only a reason and warnings are empty texts; an empty file has no column. Raises InputError with
+    the file if it is no table, or lacks a column that is `needed`.
     """
     texts = dict.fromkeys((*_TEXTS, "reason"), "object")
-    table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    try:
+        table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    except pd.errors.EmptyDataError:
+        table = pd.DataFrame()
+    except ValueError as error:  # no table at all, or bytes that are no text
+        raise InputError(f"{path}: {error}") from error
+    if missing := [name for name in needed if name not in table]:
+        raise InputError(f"{path}: columns {', '.join(missing)} are missing")
     return table.fillna({"reason": "", "warnings": ""})

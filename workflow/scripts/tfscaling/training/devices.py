@@ -14,16 +14,16 @@ class DeviceError(RuntimeError):
     """The rank did not get the devices that the run asks for."""
 
 
-def configure(gpus: int, devices: str, cpus: int) -> list[str]:
+def configure(gpus: int, devices: str, threads: int) -> list[str]:
     """Make exactly the asked devices visible to TensorFlow, before anything else uses them.
 
-    `gpus` devices of this rank, `devices` physical or logical, `cpus` threads for one operation.
+    `gpus` devices of this rank, `devices` physical or logical, `threads` those of one operation.
     Returns the replica devices, such as ["GPU:0", "GPU:1"], ["CPU:0", "CPU:1"] or ["CPU:0"].
     Raises DeviceError if GPUs are missing.
     """
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(cpus)
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
     physical = tf.config.list_physical_devices("GPU")
     if gpus == 0 or devices == "logical":
         tf.config.set_visible_devices([], "GPU")

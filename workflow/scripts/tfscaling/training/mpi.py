@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
 #: MPICH polls while it waits: after so many polls without progress it is to sleep for a moment.
@@ -11,6 +14,10 @@ _WAITING = {
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "50",
 }
+
+
+#: MPICH's own memory for the ranks of a node. A library that is killed leaves it there.
+_MEMORY = "/dev/shm/mpich_shm_"
 
 
 class MpiError(RuntimeError):
@@ -42,13 +49,38 @@ def communicator(rank: int, ranks: int) -> Any:
         ) from error
     world = MPI.COMM_WORLD
     if (world.rank, world.size) != (rank, ranks):
-        library = MPI.Get_library_version().strip("\0\n").split("\n")[0]
         raise MpiError(
             f"rank {rank} of {ranks} is rank {world.rank} of {world.size} for the MPI library "
-            f"({library}): it was not told of the others. With srun the platform's `mpi` must be a "
-            "type that both know: pmi2 for MPICH, pmix for Open MPI; see `srun --mpi=list`"
+            f"({library()}): it was not told of the others. With srun the platform's `mpi` must be "
+            "a type that both know: pmi2 for MPICH, pmix for Open MPI; see `srun --mpi=list`"
         )
     return world
+
+
+def of_node(world: Any) -> Any:
+    """The communicator of the ranks of `world` that share memory with this one.
+
+    Takes the name of the library's own memory away once all of them have it.
+    """
+    from mpi4py import MPI
+
+    found = world.Split_type(MPI.COMM_TYPE_SHARED)
+    found.Barrier()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if _MEMORY in line:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(_MEMORY + line.partition(_MEMORY)[2])
+    return found
+
+
+def library() -> str | None:
+    """Name and version of the library if this process has loaded one, in one line."""
+    if "mpi4py.MPI" not in sys.modules:
+        return None
+    from mpi4py import MPI
+
+    words: str = MPI.Get_library_version()
+    return " ".join(words.strip("\0\n").split("\n")[0].split())
 
 
 def end() -> None:

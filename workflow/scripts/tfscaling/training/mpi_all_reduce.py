@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfscaling.training import mpi
+from tfscaling.training.mpi_sums import RankSums
+
 #: Tensors up to this size together share a message, for which they are copied; a larger one is a
 #: message of its own, without a copy.
 BUCKET_BYTES = 1 << 20
@@ -55,6 +58,7 @@ class MpiAllReduce:
         import tensorflow as tf
 
         self.tf, self.world = tf, world
+        self._sums = RankSums(world, mpi.of_node(world))
 
     def __call__(self, tensors: Sequence[Any]) -> list[Any]:
         """The sum of each, dense; the ranks' tensors have the same shapes and types."""
@@ -96,7 +100,7 @@ class MpiAllReduce:
 
     def _summed(self, own: np.ndarray) -> np.ndarray:
         total = _aligned(own)
-        self.world.Allreduce(own, total)
+        self._sums.sum(own.reshape(-1), total.reshape(-1))
         return total
 
 

@@ -28,7 +28,7 @@ from tfscaling.records.rank_report import (
 )
 from tfscaling.study import user_code, variants
 from tfscaling.study.run_spec import JobSpec, RunSpec
-from tfscaling.training import devices, models, parameter_server, user_model
+from tfscaling.training import devices, models, mpi, parameter_server, user_model
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.checkpoints import Checkpoints
@@ -46,7 +46,8 @@ def prepare(context: RankContext, spec: JobSpec) -> list[str]:
         devices.hide_gpus(os.environ)
     load_tensorflow()
     context.events.add("imported")
-    return devices.configure(gpus, spec.measured.devices, spec.cpus_per_task)
+    threads = spec.threads(len(os.sched_getaffinity(0)))
+    return devices.configure(gpus, spec.measured.devices, threads)
 
 
 def load_tensorflow() -> None:
@@ -90,6 +91,7 @@ def place_of(context: RankContext, spec: JobSpec, used: Sequence[str]) -> Rank:
         devices=tuple(used),
         gpu_names=tuple(devices.gpu_names()) if takes_gpus else (),
         intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+        mpi_library=mpi.library(),
         tensorflow_version=tf.__version__,
     )
 

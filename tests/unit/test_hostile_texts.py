@@ -1,0 +1,153 @@
+"""Records of others, and names in the configuration, are text wherever they are shown."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from builders import REPOSITORY, manifest_of, raw_config, write_failure, write_record
+from plotted import point, tables_of
+from report_inputs import Study, results
+from tfscaling.plots import plot_figure
+from tfscaling.plots.plot_registry import PLOTS
+from tfscaling.records import clock
+from tfscaling.report.page import render
+from tfscaling.study import configuration
+from tfscaling.tables import csv_files, display, formats, runs_table
+from tfscaling.tables.comparison import comparison_table
+
+#: A page would run it, a spreadsheet would calculate it, matplotlib would set it as a formula.
+HOSTILE = "=1+1 <img src=x onerror=alert(1)> </script><script>alert(2)</script> $\\frac{$ \"'`|"
+#: Elements of matplotlib's plots.
+SVG = {
+    *("svg", "metadata", "defs", "style", "g", "path", "use", "text", "tspan", "title"),
+    *("clipPath", "rect", "image"),
+}
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """One run whose record was made by somebody else, one that failed with a hostile message."""
+    folder = tmp_path_factory.mktemp("runs")
+    raw = raw_config((("platforms", "cluster", "title"), HOSTILE))
+    raw["platforms"]["cluster"] |= {"instance_type": HOSTILE, "cloud": HOSTILE}
+    planned = manifest_of(configuration.validate(raw))
+    path = write_record(folder, planned.runs[0])
+    record = json.loads(path.read_text())
+    for rank in record["ranks"]:
+        rank["host"] = HOSTILE
+        rank["host_facts"] |= {"cpu_model": HOSTILE, "kernel": HOSTILE, "modules": [HOSTILE]}
+    record["environment"]["git_commit"] = HOSTILE
+    record["environment"]["unchecked"] = [HOSTILE]
+    record |= {"warnings": [HOSTILE], "trained_by": HOSTILE}
+    path.write_text(json.dumps(record))
+    write_failure(folder, planned.runs[1], message=HOSTILE)
+    runs, _ = runs_table.run_tables(planned.runs, folder)
+    assert list(runs["status"]) == ["ok", "failed"], list(runs["reason"])
+    return Study(planned, runs, comparison_table(runs, planned))
+
+
+def test_the_page_has_no_element_of_theirs(study: Study) -> None:
+    page = render(results(study), HOSTILE, ["execution_time_s", "accuracy"])
+    found = Elements(page).found
+    assert [tag for tag, _ in found if tag in ("script", "img", "iframe", "object")] == [
+        "script",
+        "script",
+    ]
+    assert not [name for _, has in found for name in has if name.startswith("on")]
+    links = [str(has["href"]) for _, has in found if "href" in has]
+    assert links and not [link for link in links if re.match(r"\s*[a-z]+:", link, re.IGNORECASE)]
+
+
+def test_the_comparison_as_html_and_markdown_has_no_element_of_theirs(study: Study) -> None:
+    shown = display.comparison(study.comparison, HOSTILE, ["execution_time_s"])
+    tags = {tag for tag, _ in Elements(formats.html_page(shown)).found}
+    assert not tags & {"script", "img"}
+    cells = [line for line in formats.markdown(shown).splitlines() if line.startswith("|")]
+    assert not re.search(r"(?<!\\)<(img|/?script)", "\n".join(cells))
+
+
+def test_no_text_of_theirs_is_a_formula_of_a_spreadsheet(study: Study, tmp_path: Path) -> None:
+    for name, table in (("runs", study.runs), ("comparison", study.comparison)):
+        csv_files.write(table, tmp_path / f"{name}.csv")
+        with (tmp_path / f"{name}.csv").open(newline="") as file:
+            cells = [cell for row in csv.reader(file) for cell in row]
+        assert any("onerror" in cell for cell in cells)
+        risky = [cell for cell in cells if cell.startswith(("=", "+", "@", "\t", "\r"))]
+        assert not risky
+    read = runs_table.read_table(tmp_path / "runs.csv")
+    assert read["hosts"][0] == f"'{HOSTILE}" or HOSTILE in read["hosts"][0]
+
+
+def test_whole_numbers_beside_missing_values_stay_whole(tmp_path: Path) -> None:
+    table = pd.DataFrame({"hours": [1, None, 0.5, "-x"], "text": "a"}, dtype=object)
+    csv_files.write(table, tmp_path / "table.csv")
+    assert (tmp_path / "table.csv").read_text() == "hours,text\n1,a\n,a\n0.5,a\n'-x,a\n"
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_plot_shows_their_texts_as_they_are(name: str, tmp_path: Path) -> None:
+    tables = tables_of(point(1, platform=HOSTILE), point(2, platform=HOSTILE))
+    plot_figure.save(PLOTS[name].draw(tables, HOSTILE), tmp_path / "plot.svg")
+    elements = [*ET.parse(tmp_path / "plot.svg").iter()]
+    assert {element.tag.rpartition("}")[2] for element in elements} <= SVG
+    assert not [key for element in elements for key in element.attrib if key.startswith("on")]
+    shown = "".join("".join(element.itertext()) for element in elements)
+    assert "frac{" in shown and "mathdefault" not in shown
+
+
+def calls_of(path: Path) -> Iterator[str]:
+    """Every name that a file calls or imports, and its texts."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func)
+            yield from (ast.unparse(word) for word in node.keywords)
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield repr(node.value[:5])
+
+
+#: What would run data as code, or name a file that others of the machine can foresee.
+FORBIDDEN = re.compile(
+    r"pickle|marshal|shelve|dill|joblib\.load|eval|exec|os\.system|os\.popen|yaml\.(unsafe_)?load"
+    r"|shell=True|allow_pickle=True|tempfile\.mktemp|'/tmp/?'|'/tmp/.*|'/dev/.*shm"
+)
+#: The published CIFAR-10 files are pickles: read by checksum, and nothing but arrays.
+ALLOWED = {"cifar10.py": {"pickle", "pickle.UnpicklingError"}}
+
+
+def test_no_data_is_run_as_code_and_no_file_is_in_a_folder_of_all_users() -> None:
+    for path in (REPOSITORY / "workflow").rglob("*.py"):
+        found = {name for name in calls_of(path) if FORBIDDEN.fullmatch(name)}
+        assert found <= ALLOWED.get(path.name, set()), path
+
+
+def test_the_clock_answers_at_the_address_that_it_is_given_and_at_no_other() -> None:
+    with clock.served("127.0.0.1") as address:
+        port = f"{int(address.rpartition(':')[2]):04X}"
+        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        (own,) = [line[1] for line in lines if line[1].endswith(f":{port}") and line[3] == "0A"]
+        assert own == f"0100007F:{port}"
+        six = Path("/proc/net/tcp6")
+        assert not six.exists() or f":{port} " not in six.read_text()
