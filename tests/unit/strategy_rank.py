@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import interrupted
 import msgspec
 import numpy as np
 from tfscaling import TRAINER_VERSION
@@ -100,6 +101,31 @@ def small_model() -> Any:
     )
 
 
+#: Of trainings that are interrupted.
+TINY_TRAINING = {
+    "epochs": 3,
+    "evaluation_interval_epochs": 2,
+    "steps_per_execution": 1,
+    "checkpoint_every_epochs": 1,
+}
+
+
+def lively_model() -> Any:
+    """Each step changes moments, random numbers and weights."""
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.Input((8, 8)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(16, activation="relu"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(10),
+        ]
+    )
+
+
 def main() -> None:
     rank.load_tensorflow()
     name, count, batch, output = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
@@ -145,11 +171,33 @@ def main() -> None:
         norms = trainer.gradient_norms(PARAMETERS["epochs"])
         found["gradient_norms"] = msgspec.to_builtins(norms)
         found["exchanging_less"] = exchanging_less(strategy, batch)
+    if len(own.jobs["worker"]) == 2 and not spec.coordinated:
+        found |= interrupted_training(strategy, batch, output.parent, (own.rank, 2))
     spec.end()
     output.write_text(json.dumps(found))
     events.add("end")
     sys.stdout.flush()
     os._exit(0)  # TensorFlow's coordinator has no shutdown
+
+
+def interrupted_training(
+    strategy: Any, batch: int, folder: Path, place: tuple[int, int]
+) -> dict[str, Any]:
+    """What a training gave that was interrupted three times, and one that was not."""
+    spec = training_spec(batch, **TINY_TRAINING)
+
+    def make() -> Trainer:
+        return Trainer(strategy, lively_model, synthetic_arrays(), spec)
+
+    plain = make()
+    result = plain.train(EventLog(Path(os.devnull), 0), lambda _: None)
+    plain.evaluate(result, EventLog(Path(os.devnull), 0), "evaluated")
+    again = interrupted.train(make, folder / "checkpoints", spec.recipe, 3, place)
+    return {
+        "begun": again.begun,
+        "interrupted": interrupted.outcome(again.trainer, again.result),
+        "uninterrupted": interrupted.outcome(plain, result),
+    }
 
 
 #: Name → what a recipe says of how often replicas exchange.

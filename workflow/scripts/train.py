@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec.structs import asdict
 from tfscaling.files import atomic, program_errors
 from tfscaling.jobs import attempt as launching
-from tfscaling.jobs import provenance, rank_files, slurm_job
+from tfscaling.jobs import checkpoint_folder, provenance, rank_files, slurm_job
 from tfscaling.jobs.attempt import Attempt
 from tfscaling.records import (
     checks,
@@ -23,6 +23,7 @@ from tfscaling.records import (
     events,
     prepared_data,
     program_results,
+    resumption,
     run_record,
     run_results,
 )
@@ -54,8 +55,14 @@ def main() -> None:
         if args.dataset_file is not None:
             data = prepared_data.describe(args.dataset_file, spec.recipe)
             arguments = ["--dataset-file", str(args.dataset_file)]
+        if spec.recipe.writes_checkpoints or spec.recipe.program:
+            made_of = {**code, "data": data.sha256 if data else ""}
+            checkpoint_folder.begin(attempt.folder, attempt.number, spec, made_of)
         cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, limits)
-        return cause or finish(args.record, spec, attempt, data, code)
+        cause = cause or finish(args.record, spec, attempt, data, code)
+        if cause is None or cause.kind == "invalid":
+            resumption.remove(attempt.folder)
+        return cause
 
     launching.run(args.record.parent, spec, work)
 
@@ -104,6 +111,7 @@ def finish(
         return Cause(kind="invalid", message="; ".join(wrong))
     validity = run_results.validity(passed, divergence)
     record = run_results.build(spec, attempt.number, reports, durations, environment, validity)
+    record = resumption.told(record, attempt.folder, reports)
     for name in (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS):
         atomic.link(attempt.scratch / name, path.with_name(name))
     run_record.write_json(path, record)

@@ -137,7 +137,7 @@ def test_the_phases_stack_in_their_order_and_the_queue_is_none_of_them() -> None
     (axes,) = plot_scaling.time_split(tables_of(point(1, queue_time_s=500.0, **TIMES)), "T").axes
     bars = [(patch.get_x(), patch.get_width()) for patch in axes.patches]
     assert bars == [(sum(range(1, n)), float(n)) for n in range(1, 1 + len(TIMES))]
-    assert axes.get_xlim()[1] < 50
+    assert axes.get_xlim()[1] < 100
 
 
 def test_phases_differ_in_colour_and_neighbours_in_more_than_that() -> None:

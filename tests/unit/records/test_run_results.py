@@ -57,6 +57,7 @@ def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
         "first_step_time_s": 3.5,
         "train_time_s": 19.5,
         "program_time_s": None,
+        "checkpoint_time_s": None,
         "evaluation_time_s": 2.5,
         "probe_time_s": 0.5,
         "teardown_time_s": 1.0,
@@ -86,6 +87,19 @@ def test_evaluations_between_epochs_are_evaluation_and_no_part_of_the_training()
     moved = {"train_time_s": -3.0, "evaluation_time_s": 3.0, "execution_time_s": -3.0}
     for name in {*TRAINER_PHASES, "execution_time_s"}:
         assert getattr(found, name) == pytest.approx(getattr(without, name) + moved.get(name, 0.0))
+
+
+def test_checkpoints_are_a_phase_of_their_own_and_no_part_of_the_training() -> None:
+    ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
+    for events_of_rank, read_s, written_s in zip(ranks, (0.5, 0.25), (2.0, 3.0), strict=True):
+        took = {"read_s": read_s, "written_s": written_s}
+        events_of_rank.append({"time_s": 130.0, "event": run_results.CHECKPOINTED, **took})
+    found, without = run_results.measured_phases(ranks, LAUNCH_S, END_S, None), phases()
+    moved = {"first_step_time_s": -0.5, "train_time_s": -3.0}
+    for name in {*TRAINER_PHASES, "execution_time_s"}:
+        assert getattr(found, name) == pytest.approx(getattr(without, name) + moved.get(name, 0.0))
+    assert found.checkpoint_time_s == pytest.approx(3.5)
+    assert found.wall_time_s == pytest.approx(without.wall_time_s)
 
 
 def test_a_rank_that_waits_in_an_evaluation_for_another_makes_no_time_negative() -> None:

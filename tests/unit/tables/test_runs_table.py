@@ -277,6 +277,39 @@ def test_warnings_of_a_run_are_one_cell_and_an_empty_text_where_there_are_none(
 DIVERGENCE = "diverged: loss is NaN from epoch 2"
 
 
+RESUMED = {
+    **{"epoch": 2, "step": 3, "steps_repeated": 4, "trained_before_s": 5.0},
+    "attempts": [{"attempt": 1, "duration_s": 9.0, "steps": 7, "cause": "cancelled"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "trained_before_s", "time_s"),
+    [(False, 5.0, None), (True, 5.0, 35.0), (True, None, None)],
+    ids=["by_default", "allowed", "of_a_program"],
+)
+def test_the_quality_of_a_run_that_went_on_counts_its_times_only_where_that_is_allowed(
+    tmp_path: Path, allowed: bool, trained_before_s: float | None, time_s: float | None
+) -> None:
+    raw = raw_config((["recipes", "weak", "compare_resumed"], allowed))
+    planned = manifest_of(configuration.validate(raw))
+    path = write_record(tmp_path, planned.runs[0], 30.0)
+    record = json.loads(path.read_text())
+    before = (record["metrics"]["test_accuracy"], record["phases"]["train_time_s"])
+    record["resumed"] = {**RESUMED, "trained_before_s": trained_before_s}
+    path.write_text(json.dumps(record))
+    row = rows_of(runs_of(planned, tmp_path))[0]
+    assert (row["status"], row["test_accuracy"]) == ("ok", before[0])
+    assert row["quality"] == before[0]
+    if time_s is None:
+        assert pd.isna(row["execution_time_s"]) and pd.isna(row["cost_usd"])
+        assert pd.isna(row["step_time_s"]) and "comparisons" in row["warnings"]
+    else:
+        assert row["execution_time_s"] == time_s
+        assert row["train_time_s"] == pytest.approx(before[1] + 5.0)
+        assert "comparisons" not in row["warnings"]
+
+
 def test_a_run_that_diverged_is_a_row_without_metrics_but_with_its_machines(
     tmp_path: Path,
 ) -> None:

@@ -6,6 +6,7 @@ Launchers, attempts, heartbeats, failures, ports, and what Slurm and the hosts s
 #: Modules that other packages may import.
 __all__ = [
     "attempt",
+    "checkpoint_folder",
     "forked_ranks",
     "heartbeat",
     "launchers",

@@ -120,8 +120,9 @@ class Attempt:
             except LaunchError as error:
                 return _not_started(error)
             print("$", " ".join(commands[0].argv), flush=True)
+            grace_s = supervisor.CHECKPOINT_GRACE_S if spec.writes_checkpoints else None
             return supervisor.Supervisor(
-                commands, self.scratch, stall_timeout_s, geometry.tasks
+                commands, self.scratch, stall_timeout_s, geometry.tasks, grace_s
             ).run()
 
     def fail(self, spec: JobSpec, cause: Cause) -> NoReturn:
@@ -177,6 +178,8 @@ def run(folder: Path, spec: JobSpec, work: Callable[[Attempt], Cause | None]) ->
     """
     attempt = Attempt.begin(folder)
     previous = {number: signal.signal(number, _cancel) for number in supervisor.SIGNALS}
+    # while there are ranks it is passed on to them
+    previous[supervisor.WARNING] = signal.signal(supervisor.WARNING, lambda *_: None)
     try:
         try:
             cause = _cause(attempt, work)

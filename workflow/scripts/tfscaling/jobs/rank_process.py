@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -114,6 +115,8 @@ def process(
     offset = clock.measure(os.environ)
     off = {} if offset is None else dataclasses.asdict(offset)
     details = {"host": context.host, "pid": os.getpid(), "job": cluster.job}
+    # a warning before a time limit: whoever writes checkpoints takes it in another way
+    signal.signal(signal.SIGUSR1, lambda *_: None)
     events.add("start", context.start_s, **details, source=cluster.source, **off)
     heartbeat.Heart(folder, cluster.rank, lambda: _end_alone(events), usage).start()
     place = f"{cluster.job} {cluster.index} of {cluster.tf_config()}"

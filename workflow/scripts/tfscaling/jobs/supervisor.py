@@ -27,8 +27,12 @@ from tfscaling.records.failure_report import Cause
 
 #: Ranks that outlive a failed one get this long to end by themselves, then SIGTERM, then SIGKILL.
 GRACE_S = 10.0
+#: The same when a signal ends ranks that write a checkpoint first: less than Slurm gives them.
+CHECKPOINT_GRACE_S = 25.0
 #: What ends a launcher in an orderly way: scancel and time limits, Ctrl-C, a terminal that closes.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+#: What says that a time limit is near: ranks that write checkpoints write one.
+WARNING = signal.SIGUSR1
 _POLL_S = 0.2
 
 
@@ -36,13 +40,20 @@ class Supervisor:
     """Runs the commands of one launch until all ended, one failed, or nothing moves.
 
     `folder` has the ranks' events and heartbeats, `ranks` is their number, `stall_timeout_s` the
-    limit for `heartbeat.Watch`.
+    limit for `heartbeat.Watch`; `grace_s` is how long ranks may take to end when a signal ends the
+    launch, if that is not GRACE_S.
     """
 
     def __init__(
-        self, commands: Sequence[Command], folder: Path, stall_timeout_s: float, ranks: int
+        self,
+        commands: Sequence[Command],
+        folder: Path,
+        stall_timeout_s: float,
+        ranks: int,
+        grace_s: float | None = None,
     ) -> None:
         self.commands, self.folder, self.stall_timeout_s = commands, folder, stall_timeout_s
+        self.grace_s = grace_s
         self._ranks, self._oom_kills = ranks, memory.oom_kills()
         self._processes: list[subprocess.Popen[bytes] | ForkedRank] = []
         self._forking: Forking | None = None
@@ -56,6 +67,7 @@ class Supervisor:
         previous: dict[int, Any] = {}
         for caught in SIGNALS:
             previous[caught] = signal.signal(caught, self._remember)
+        previous[WARNING] = signal.signal(WARNING, self._pass_on)
         try:
             self._start()
             cause = self._watch()
@@ -81,6 +93,11 @@ class Supervisor:
 
     def _remember(self, number: int, _: Any) -> None:
         self._signal = number
+
+    def _pass_on(self, number: int, _: Any) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                _signal_group(process, number)
 
     def _watch(self) -> Cause | None:
         now_s = time.monotonic()
@@ -122,7 +139,8 @@ class Supervisor:
             for process in self._processes:
                 if process.poll() is None:
                     _signal_group(process, number)
-            deadline = time.monotonic() + GRACE_S
+            grace_s = GRACE_S if self._signal is None else self.grace_s or GRACE_S
+            deadline = time.monotonic() + grace_s
             while any(p.poll() is None for p in self._processes) and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
         for process in self._processes:

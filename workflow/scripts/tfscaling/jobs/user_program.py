@@ -21,6 +21,7 @@ from msgspec.structs import asdict, replace
 
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_here
 from tfscaling.jobs import (
+    checkpoint_folder,
     failures,
     hangs,
     heartbeat,
@@ -38,6 +39,7 @@ from tfscaling.records import (
     observed_tensorboard,
     prepared_data,
     program_results,
+    resumption,
     tracebacks,
 )
 from tfscaling.records.events import EventLog
@@ -47,6 +49,8 @@ from tfscaling.study.run_spec import RunSpec
 
 #: The file to which the program says what it does, if it is asked to.
 EVENTS_VARIABLE = "TFSCALING_EVENTS"
+#: The folder in which the program finds what an earlier attempt has written into it.
+CHECKPOINTS_VARIABLE = "TFSCALING_CHECKPOINTS"
 #: Files for programs: the first on their Python path.
 OBSERVE = Path(__file__).resolve().parents[3] / "observe"
 #: Its `sitecustomize` observes `fit`.
@@ -254,6 +258,8 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         variables |= program_environment.variables(
             spec.recipe.environment, os.environ, context.host
         )
+    if (beginning := resumption.read_beginning(context.folder)) is not None:
+        variables[CHECKPOINTS_VARIABLE] = str(checkpoint_folder.of_program(beginning))
     if spec.recipe.observe in _BY_EVENTS:
         variables[EVENTS_VARIABLE] = str(rank_files.observed_path(context.folder, rank).resolve())
     if not on_gpus(spec):

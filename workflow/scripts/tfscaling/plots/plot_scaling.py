@@ -37,6 +37,7 @@ PHASE_STYLES = {
     "first_step_time_s": ("#009E73", "\\\\\\\\"),
     "train_time_s": ("#56B4E9", ""),
     "program_time_s": ("#999933", "...."),
+    "checkpoint_time_s": ("#882255", ""),
     "evaluation_time_s": ("#0072B2", "////"),
 }
 

@@ -25,6 +25,7 @@ __all__ = [
     "quality",
     "queue_notes",
     "rank_report",
+    "resumption",
     "run_record",
     "run_results",
     "run_states",

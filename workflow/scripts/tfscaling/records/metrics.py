@@ -182,6 +182,10 @@ METRICS: dict[str, Metric] = {
 }
 
 
+#: Metrics of what a run gives, however long it took.
+OF_RESULTS = ("loss", "accuracy", "test_loss", "test_accuracy", "gradient_noise_scale")
+
+
 def named(name: str) -> Metric:
     """The metric of this name: one of METRICS, or one that a recipe names as its quality."""
     return METRICS.get(name) or of_quality(Quality(metric=name))

@@ -21,7 +21,7 @@ class Phase:
 
     `event` of a rank ends the phase; None if no event of a rank does. `of_wall_time`: one of those
     that sum to the wall time of the run. `of_execution_time`: to the execution time. `of_programs`:
-    only runs of users' programs have it.
+    only runs of users' programs have it. `of_checkpoints`: only runs that write checkpoints do.
     """
 
     label: str
@@ -31,6 +31,7 @@ class Phase:
     of_wall_time: bool = True
     of_execution_time: bool = False
     of_programs: bool = False
+    of_checkpoints: bool = False
 
     unit = "s"
 
@@ -114,6 +115,19 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         ),
     ] = None
+    checkpoint_time_s: Annotated[
+        _Duration | None,
+        _meta(
+            Phase(
+                "checkpoints",
+                "Checkpoints written and, where the run went on from one, read, with what it takes "
+                "to get there in the data; null for runs that write none.",
+                digits=3,
+                of_execution_time=True,
+                of_checkpoints=True,
+            )
+        ),
+    ] = None
     evaluation_time_s: Annotated[
         _Duration | None,
         _meta(
@@ -173,6 +187,8 @@ PHASES: dict[str, Phase] = _listed()
 #: Those that sum to the wall time of a run.
 WALL_PHASES = tuple(name for name, phase in PHASES.items() if phase.of_wall_time)
 #: Those that every run of the workflow's own trainer has.
-TRAINER_PHASES = tuple(name for name in WALL_PHASES if not PHASES[name].of_programs)
+TRAINER_PHASES = tuple(
+    name for name in WALL_PHASES if not PHASES[name].of_programs and not PHASES[name].of_checkpoints
+)
 #: The events that end a phase, in the order in which a rank passes them.
 EVENTS = tuple(phase.event for phase in PHASES.values() if phase.event)

@@ -231,6 +231,16 @@ class GradientNorms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ]
 
 
+class WentOn(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a training was that a rank went on with."""
+
+    epoch: Positive
+    step: Annotated[int, Meta(ge=0, description="Steps of the epoch that were done.")]
+    examples: Annotated[int, Meta(description="Examples of all replicas that were trained.")]
+    trained_s: Annotated[float, Meta(description="Duration of that training.")]
+    steps_per_epoch: Annotated[int, Meta(description="0 if the first epoch was not done.")]
+
+
 class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag_field="kind"):
     """The report of a rank that trained."""
 
@@ -248,6 +258,9 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     ] = ""
     trained_by: str = ""
     warnings: tuple[str, ...] = ()
+    went_on: Annotated[
+        WentOn | None, Meta(description="Null if the training began with its first step.")
+    ] = None
 
 
 class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kind"):

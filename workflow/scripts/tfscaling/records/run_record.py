@@ -336,6 +336,54 @@ class Validity(Part, frozen=True, kw_only=True):
             )
 
 
+class EarlierAttempt(Part, frozen=True, kw_only=True):
+    """An attempt that was interrupted, and with which the training had begun."""
+
+    attempt: Positive
+    duration_s: Annotated[
+        float | None,
+        Meta(description="From the first event of its ranks to the last; null if there is none."),
+    ]
+    steps: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="Steps that it trained; null if that is not known."),
+    ]
+    cause: Annotated[str, Meta(description="Why it ended.")]
+
+
+class Resumed(Part, frozen=True, kw_only=True):
+    """How a run went on that was interrupted; step times and rates are those of its last attempt.
+
+    Of a user's program only the attempts are known.
+    """
+
+    epoch: Annotated[
+        Positive | None, Meta(description="The epoch that the last attempt began with.")
+    ]
+    step: Annotated[
+        Annotated[int, Meta(ge=0)] | None, Meta(description="Steps of it that were done.")
+    ]
+    steps_repeated: Annotated[
+        int | None,
+        Meta(description="Steps that were trained more than once; null if that is not known."),
+    ]
+    trained_before_s: Annotated[
+        float | None,
+        Meta(description="Duration of the training of earlier attempts that was not repeated."),
+    ]
+    attempts: Annotated[tuple[EarlierAttempt, ...], Meta(description="Those before the last one.")]
+
+    @property
+    def sentence(self) -> str:
+        """It in words, for the tables."""
+        numbers = ", ".join(str(each.attempt) for each in self.attempts)
+        place = f" of epoch {self.epoch}, step {self.step}" if self.epoch is not None else ""
+        known = self.steps_repeated is not None
+        repeated = f" and repeated {self.steps_repeated} steps" if known else ""
+        went_on = f"went on from a checkpoint{place}{repeated}"
+        return f"it was interrupted (attempt {numbers}) and {went_on}"
+
+
 class RunRecord(Part, frozen=True, kw_only=True):
     """run.json of one training run: how it was made, what it measured, whether it counts.
 
@@ -380,6 +428,9 @@ class RunRecord(Part, frozen=True, kw_only=True):
             "its own optimizer, loss, metrics and methods, in words. Else empty."
         ),
     ] = ""
+    resumed: Annotated[
+        Resumed | None, Meta(description="Null unless the run went on from a checkpoint.")
+    ] = None
 
     def __post_init__(self) -> None:
         if self.is_of_program:

@@ -35,6 +35,8 @@ from tfscaling.records.run_record import (
 )
 from tfscaling.study.run_spec import RunSpec
 
+#: The event that tells how long checkpoints took a rank, `read_s` and `written_s`.
+CHECKPOINTED = "checkpointed"
 #: Events' times are rounded to a millionth of a second.
 CLOCK_TOLERANCE_S = 1e-3
 
@@ -68,6 +70,12 @@ def measured_phases(
         begin_s = passed_s
     durations["train_time_s"] -= between_s
     durations["evaluation_time_s"] += between_s
+    written = [e for events in rank_events for e in events if e["event"] == CHECKPOINTED]
+    if written:
+        read_s, written_s = (max(e[key] for e in written) for key in ("read_s", "written_s"))
+        durations["first_step_time_s"] -= read_s
+        durations["train_time_s"] -= written_s
+        durations["checkpoint_time_s"] = read_s + written_s
     job = slurm_job or SlurmJob()
     return Phases(
         queue_time_s=job.queue_time_s,
@@ -193,7 +201,8 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None) -> Metric
     # an epoch's last step may be padded: no more examples than the epoch has
     of_epoch = chief.examples_trained / len(chief.epochs)
     first = min(chief.steps[0].steps * chief.examples_per_step, of_epoch)
-    examples = chief.examples_trained - first if per_step else 0
+    before = chief.went_on.examples if chief.went_on else 0
+    examples = chief.examples_trained - before - first if per_step else 0
     final = chief.epochs[-1]
     return Metrics(
         loss=final.loss,
@@ -230,12 +239,15 @@ def build(
     environment: Environment,
     validity: Validity,
 ) -> RunRecord:
-    """The record of a run whose ranks left these reports. Raises RecordError if it is none."""
+    """The record of a run whose ranks left these reports. Raises RecordError if it is none.
+
+    That it went on from a checkpoint is the caller's to add.
+    """
     if spec.recipe.program:
         measured, steps = program_results.metrics(reports), program_results.steps_per_epoch(reports)
     else:
         measured = metrics(reports, durations.train_time_s)
-        steps = sum(e.steps for e in trained(reports)[0].steps if e.epoch == 1)
+        steps = _steps_per_epoch(trained(reports)[0])
     record = RunRecord(
         schema_version=run_record.SCHEMA_VERSION,
         trainer_version=spec.trainer_version,
@@ -259,6 +271,13 @@ def build(
         validity=validity,
     )
     return run_record.checked(record, run_record.RECORD)
+
+
+def _steps_per_epoch(chief: TrainingReport) -> int:
+    """Steps of the first epoch, also where an earlier attempt made some of them, or all."""
+    if chief.went_on is not None and chief.went_on.steps_per_epoch:
+        return chief.went_on.steps_per_epoch
+    return max(e.first_step + e.steps for e in chief.steps if e.epoch == 1)
 
 
 def _synchronisations(spec: RunSpec, steps: int | None) -> int | None:

@@ -447,7 +447,8 @@ class Quality(Keys, frozen=True, kw_only=True):
 class Recipe(Keys, frozen=True, kw_only=True):
     """A recipe says how to train, or which program of yours trains.
 
-    Every key but `quality` is part of a run's parameters: a change reruns the recipe's runs.
+    Every key but `quality` and `compare_resumed` is part of a run's parameters: a change reruns the
+    recipe's runs.
     """
 
     per_replica_batch_size: Annotated[
@@ -661,6 +662,30 @@ class Recipe(Keys, frozen=True, kw_only=True):
         Meta(ge=1, le=100_000),
         about("Strategies with parameter servers use this many of them.", "tasks"),
     ] = 1
+    checkpoint_every_epochs: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)] | None,
+        about(
+            "The run writes a checkpoint after every so many epochs, from which its next attempt "
+            "goes on if it is interrupted; null writes none by epochs.",
+            "epochs",
+        ),
+    ] = None
+    checkpoint_every_s: Annotated[
+        Annotated[int, Meta(ge=1, le=31_536_000)] | None,
+        about(
+            "The run writes a checkpoint whenever the last one is so old, in the middle of an "
+            "epoch too; null writes none by time.",
+            "s",
+        ),
+    ] = None
+    compare_resumed: Annotated[
+        bool,
+        about(
+            "If true, a run that went on from a checkpoint takes part in comparisons of time, with "
+            "its last attempt and the training that it did not repeat. If false, only with its "
+            "quality. A change reruns nothing."
+        ),
+    ] = False
     quality: Annotated[
         Quality,
         about(
@@ -756,6 +781,11 @@ class Recipe(Keys, frozen=True, kw_only=True):
     def steps_per_synchronisation(self) -> int:
         """Steps from one exchange between the replicas to the next."""
         return self.average_every or 1
+
+    @property
+    def writes_checkpoints(self) -> bool:
+        """Whether the workflow's own trainer writes checkpoints."""
+        return self.checkpoint_every_epochs is not None or self.checkpoint_every_s is not None
 
     @property
     def has_schedule(self) -> bool:

@@ -25,7 +25,7 @@ TRAINER_KEYS = (
     *("weight_decay", "warmup_epochs", "decay", "label_smoothing"),
     *("accumulate_steps", "average_every", "gradient_noise_scale"),
     *("train_examples_max", "test_examples_max", "validation_examples"),
-    "evaluation_interval_epochs",
+    *("evaluation_interval_epochs", "checkpoint_every_epochs", "checkpoint_every_s"),
     *("steps_per_epoch", "steps_per_execution", "attribution", "precision", "communication"),
     "parameter_servers",
 )

@@ -172,6 +172,13 @@ def check_pipeline(
                 f"strategy {coordinated[0]} has parameter servers, with which workers hold no "
                 "weights; allowed: leave it out",
             )
+    for key in ("checkpoint_every_epochs", "checkpoint_every_s"):
+        if getattr(recipe, key) is not None and coordinated:
+            refuse(
+                key,
+                f"strategy {coordinated[0]} has parameter servers, whose state is not written; "
+                f"allowed: null, or {_ALL_REDUCE}",
+            )
     if recipe.gradient_noise_scale and coordinated:
         refuse(
             "gradient_noise_scale",

@@ -134,6 +134,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return True
 
     @property
+    def writes_checkpoints(self) -> bool:
+        """Whether its ranks write checkpoints, also when they are asked to end."""
+        return False
+
+    @property
     def parameters(self) -> dict[str, Value]:
         """All that can change the job, flat, as its record holds it."""
         raise NotImplementedError
@@ -179,6 +184,10 @@ class RunSpec(JobSpec, frozen=True, kw_only=True):
     @property
     def loads_tensorflow(self) -> bool:
         return not self.recipe.program
+
+    @property
+    def writes_checkpoints(self) -> bool:
+        return self.recipe.writes_checkpoints
 
     @property
     def batch_scaling(self) -> Literal["strong", "weak"]:
@@ -262,7 +271,7 @@ class SpecError(InputError):
 _S = TypeVar("_S", bound=JobSpec)
 
 #: Keys that cannot change a run, only how the tables show it.
-NO_PARAMETERS = frozenset({"quality"})
+NO_PARAMETERS = frozenset({"quality", "compare_resumed"})
 #: Keys that all records have. A new key is not added here.
 _ALWAYS = frozenset(
     (

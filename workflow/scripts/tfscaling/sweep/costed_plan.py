@@ -390,6 +390,8 @@ def measured_s(spec: RunSpec, runs_dir: Path) -> list[float]:
             continue
         if record is None or not record.is_valid or record.axes.point != spec.point:
             continue
+        if record.resumed is not None:  # its last attempt did a part only
+            continue
         if {**record.parameters, "seed": None} == requested:
             times_s.append(record.phases.wall_time_s)
     return times_s

@@ -11,12 +11,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pandas as pd
 
 from tfscaling.files.program_errors import InputError
 from tfscaling.records import (
     earlier,
     failure_report,
+    metrics,
     prepared_data,
     quality,
     queue_notes,
@@ -57,6 +59,8 @@ _TEXTS = (
 )
 #: Metrics that a run has by itself.
 RUN_METRICS = tuple(name for name, metric in METRICS.items() if metric.value is not None)
+#: Those of them that say how long something takes, or how fast it is.
+TIMES_OF_RUNS = tuple(name for name in RUN_METRICS if name not in metrics.OF_RESULTS)
 RUN_COLUMNS = (
     *AXES,
     "devices",
@@ -229,9 +233,12 @@ def _with_record(
     row = _planned_row(run)
     row |= {"status": record.validity.status, "reason": record.validity.reason}
     warnings = [*notes, *record.warnings]
+    if not _is_timed(run, record):
+        warnings.append("its times take no part in comparisons: see compare_resumed")
     row |= {"attempt": record.attempt, **environments.of(record), "record": str(path)}
     row["wall_time_s"] = record.phases.wall_time_s
-    row["examples_trained"] = record.metrics.examples_trained
+    if record.resumed is None or not record.is_of_program:  # which tells of its last attempt
+        row["examples_trained"] = record.metrics.examples_trained
     if record.is_valid:  # the time and the loss of half a training are none of the point's
         row |= _measured(run, record, targets)
         compared_by = run.spec.recipe.quality
@@ -245,7 +252,13 @@ def _with_record(
 def _measured(run: PlannedRun, record: RunRecord, targets: Mapping[str, float]) -> Row:
     """Metrics and costs of a valid run."""
     compared_by = run.spec.recipe.quality
+    if is_timed := _is_timed(run, record):
+        record = _with_training_before(record)
     row: Row = {name: METRICS[name].value(record) for name in RUN_METRICS}  # type: ignore[misc]
+    if not is_timed:
+        row |= dict.fromkeys(TIMES_OF_RUNS)
+        row[QUALITY] = quality.of_run(record, compared_by).value
+        return row
     price, nodes = run.usd_per_node_hour, run.spec.point.nodes
     row["cost_usd"] = costs.run_cost_usd(price, nodes, row["execution_time_s"])
     row[QUALITY] = quality.of_run(record, compared_by).value
@@ -256,6 +269,28 @@ def _measured(run: PlannedRun, record: RunRecord, targets: Mapping[str, float]) 
             row["time_to_target_s"] = reached_s
             row["cost_to_target_usd"] = costs.run_cost_usd(price, nodes, reached_s)
     return row
+
+
+def _is_timed(run: PlannedRun, record: RunRecord) -> bool:
+    """Whether its times take part in comparisons."""
+    resumed = record.resumed
+    if resumed is None:
+        return True
+    return run.spec.recipe.compare_resumed and resumed.trained_before_s is not None
+
+
+def _with_training_before(record: RunRecord) -> RunRecord:
+    """The record with the training that earlier attempts did and the last one did not repeat."""
+    before_s = record.resumed.trained_before_s if record.resumed else None
+    if before_s is None:
+        return record
+    found = record.phases
+    phases = msgspec.structs.replace(
+        found,
+        train_time_s=(found.train_time_s or 0.0) + before_s,
+        execution_time_s=found.execution_time_s + before_s,
+    )
+    return msgspec.structs.replace(record, phases=phases)
 
 
 def _planned_row(run: PlannedRun) -> Row:

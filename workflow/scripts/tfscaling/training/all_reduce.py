@@ -161,8 +161,8 @@ class Trainer(AllReduceLoop):
         tf = self.tf
         steps, chunk = len(order), self.recipe.steps_per_execution
         indices = tf.constant(order)
-        begun, duration_s = 0, 0.0
-        for start in range(0, steps, chunk):
+        begun, duration_s = self._begun.step, 0.0
+        for start in range(begun, steps, chunk):
             end = min(start + chunk, steps)
             start_s = time.perf_counter()
             self._fetch(
@@ -174,6 +174,8 @@ class Trainer(AllReduceLoop):
                 result.steps.append(Execution(epoch, begun, end - begun, duration_s))
                 self._note(events, result, epoch, end)
                 begun, duration_s = end, 0.0
+                if end < steps:
+                    self._after_step(result, epoch, end, end * self.global_batch)
             else:
                 self._sign_of_life(events, epoch, end)
 

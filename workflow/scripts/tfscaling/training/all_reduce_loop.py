@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from tfscaling.jobs.checkpoint_folder import State
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import AttributionRound
 from tfscaling.study.run_spec import RunSpec
@@ -18,6 +19,7 @@ from tfscaling.training import (
     replica_state,
     user_model,
 )
+from tfscaling.training.checkpoints import Saved, variables_of
 from tfscaling.training.loop import (
     Measured,
     TrainingLoop,
@@ -42,6 +44,7 @@ class AllReduceLoop(TrainingLoop):
 
     def __init__(self, strategy: Any, spec: RunSpec) -> None:
         super().__init__(strategy, strategy.num_replicas_in_sync, spec)
+        self._is_alone = len(strategy.extended.worker_devices) == self.replicas
         self._average_call = compiled(self._average_statistics)
         self._average_weights_call = compiled(self._average_weights)
         self._sum_call = compiled(self._sum_totals)
@@ -91,6 +94,26 @@ class AllReduceLoop(TrainingLoop):
         compiled(self._seed_replicas)()
         if self._averages_weights:
             self._average_weights_call.get_concrete_function()  # traced here, not in a step
+
+    def saved(self) -> Saved:
+        """All variables; shared are weights and optimizer, unless replicas have their own."""
+        roots = [self.model, self.optimizer, self.totals, *([self.own.sums] if self.own else [])]
+        shared = [*self.model.trainable_variables, *getattr(self.optimizer, "variables", ())]
+        equal = {id(variable.value) for variable in shared if not self._averages_weights}
+        found = variables_of(self.strategy, *roots)
+        return Saved(
+            shared=[copies for variable, copies in found if id(variable) in equal],
+            own=[copies for variable, copies in found if id(variable) not in equal],
+        )
+
+    def _skip(self, state: State, events: EventLog) -> None:
+        """The order of arrays is a function of the epoch: nothing is to be read."""
+
+    def agreed(self, values: Sequence[float]) -> list[float]:
+        if self._is_alone:
+            return list(values)
+        found: list[float] = self._mean_call(self.tf.constant(values)).numpy().tolist()
+        return found
 
     @property
     def _averages_weights(self) -> bool:

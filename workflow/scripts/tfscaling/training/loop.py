@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,9 +19,11 @@ import msgspec
 import numpy as np
 
 from tfscaling.datasets.catalogue import Arrays
+from tfscaling.jobs.checkpoint_folder import State
 from tfscaling.records.events import EventLog
-from tfscaling.records.rank_report import Epoch, Execution, GradientNorms
+from tfscaling.records.rank_report import Epoch, Execution, GradientNorms, WentOn
 from tfscaling.study.run_spec import RunSpec
+from tfscaling.training.checkpoints import Checkpoints, Saved, went_on
 
 #: Held-out examples per replica and call, at most.
 EVALUATION_BATCH = 500
@@ -35,6 +37,7 @@ class Result:
     `epochs`: loss and accuracy are means over the epoch's examples while they are trained.
     A loss is the total one, as Keras reports it: with the model's own losses, such as regularisers.
     `examples_trained`: over all epochs and replicas, counted by the steps; padding is not counted.
+    `went_on`: where the training was that this attempt went on with; the steps are this attempt's.
     `diverged`: what is not finite, from which epoch on; "" if all is. A loss that is NaN or
     infinite is None everywhere else: no JSON has it.
     """
@@ -44,6 +47,7 @@ class Result:
     test_loss: float | None = None
     test_accuracy: float | None = None
     gradient_norms: list[GradientNorms] = field(default_factory=list)
+    went_on: WentOn | None = None
     examples_trained: int = 0
     diverged: str = ""
 
@@ -158,6 +162,24 @@ class ExampleOrder:
         return indices.reshape(-1, width)
 
 
+@dataclass
+class Begun:
+    """The epoch that is being trained: what of it an earlier attempt did, and its clock.
+
+    `step` steps with so many `examples`, in `before_s`; `steps` are those of the epochs before it,
+    `steps_per_epoch` those of the first one, 0 while they are not known. `start_s` is when this
+    attempt began it, `written_s` what checkpoints had taken by then.
+    """
+
+    step: int = 0
+    steps: int = 0
+    examples: int = 0
+    before_s: float = 0.0
+    steps_per_epoch: int = 0
+    start_s: float = 0.0
+    written_s: float = 0.0
+
+
 class TrainingLoop(ABC):
     """One rank's epochs of training a model.
 
@@ -180,6 +202,8 @@ class TrainingLoop(ABC):
         self.model: Any = None
         self.totals: Any = None
         self._reported_s = 0.0
+        self._checkpoints: Checkpoints | None = None
+        self._begun = Begun()
 
     @property
     def updates_per_epoch(self) -> int | None:
@@ -214,19 +238,46 @@ class TrainingLoop(ABC):
         """Durations in seconds of steps of this rank's computation alone; [] if it has none."""
         return []
 
-    def train(self, events: EventLog, report: Callable[[str], None]) -> Result:
-        """Train all epochs; `report` gets one line per epoch.
+    def saved(self) -> Saved:
+        """The variables that a checkpoint holds."""
+        raise NotImplementedError
+
+    def agreed(self, values: Sequence[float]) -> list[float]:
+        """The means of three values over the replicas; all ranks wait for one another."""
+        raise NotImplementedError
+
+    def _skip(self, state: State, events: EventLog) -> None:
+        """Go to the place in the data that a checkpoint is of."""
+        raise NotImplementedError
+
+    def train(
+        self,
+        events: EventLog,
+        report: Callable[[str], None],
+        checkpoints: Checkpoints | None = None,
+    ) -> Result:
+        """Train all epochs, or those that are left after the checkpoint to go on from.
+
+        `report` gets one line per epoch.
 
         Between epochs the model is evaluated where the recipe says so; after the last one it is
         the caller's part. A loss that is NaN or infinite ends the training after its epoch: it is
-        the sum over all replicas, so all ranks end alike.
+        the sum over all replicas, so all ranks end alike. Raises InterruptedTrainingError if a
+        signal asks `checkpoints` for the end.
         """
+        self._checkpoints = checkpoints
+        if checkpoints is None:
+            return self._train(events, report)
+        with checkpoints.listening():
+            return self._train(events, report)
+
+    def _train(self, events: EventLog, report: Callable[[str], None]) -> Result:
         result, start_s = Result(), time.perf_counter()
-        epochs = self.recipe.epochs
+        epochs, checkpoints = self.recipe.epochs, self._checkpoints
         interval = self.recipe.evaluation_interval_epochs or epochs
-        for epoch in range(1, epochs + 1):
-            epoch_start_s = self._reported_s = time.perf_counter()
-            self._reset()
+        first = self._go_on(result, events)
+        for epoch in range(first, epochs + 1):
+            self._begin_epoch(epoch, result)
             self._train_epoch(epoch, result, events)
             found = self._measured()
             result.examples_trained += round(found.examples)
@@ -235,10 +286,12 @@ class TrainingLoop(ABC):
                 epoch=epoch,
                 loss=result.finite("loss", found.loss, epoch),
                 accuracy=found.accuracy,
-                duration_s=end_s - epoch_start_s,
+                duration_s=self._epoch_s(end_s),
                 metrics=finite_only(found.metrics),
             )
             result.epochs.append(row)
+            if epoch == 1 and result.steps:
+                self._begun.steps_per_epoch = result.steps[-1].first_step + result.steps[-1].steps
             events.add("epoch", **msgspec.to_builtins(row))
             report(
                 f"epoch {epoch}/{epochs}: {described(row.loss, found)}, "
@@ -250,8 +303,80 @@ class TrainingLoop(ABC):
                 result.test_loss = result.test_accuracy = None  # of an epoch before, if of any
                 report(f"diverged: {result.diverged}: the training ends here")
                 break
+            if checkpoints is not None and epoch < epochs:
+                self._begun.steps += result.steps[-1].first_step + result.steps[-1].steps
+                checkpoints.after_epoch(self, self._state(result, epoch + 1, 0, 0))
+        if checkpoints is not None:
+            checkpoints.tell(events)
         events.add("trained")
         return result
+
+    def _go_on(self, result: Result, events: EventLog) -> int:
+        """The epoch to begin with: where there is a checkpoint, that which it is of."""
+        checkpoints = self._checkpoints
+        self._begun = Begun()
+        if checkpoints is None or (state := checkpoints.restore(self)) is None:
+            return 1
+        with checkpoints.reading():
+            self._skip(state, events)
+        result.epochs += state.epochs
+        result.gradient_norms += state.gradient_norms
+        result.examples_trained = state.examples_trained
+        result.went_on = went_on(state)
+        self._begun = Begun(
+            step=state.step,
+            steps=state.steps - state.step,
+            examples=state.examples - state.examples_trained,
+            before_s=state.epoch_time_s,
+            steps_per_epoch=state.steps_per_epoch,
+        )
+        self.train_examples = self.train_examples or state.train_examples
+        return state.epoch
+
+    def _begin_epoch(self, epoch: int, result: Result) -> None:
+        """Start its clock, and its sums unless an earlier attempt has."""
+        begun, since = self._begun, result.went_on
+        self._reported_s = begun.start_s = time.perf_counter()
+        if self._checkpoints is not None:
+            begun.written_s = self._checkpoints.written_s
+        if since is None or epoch > since.epoch:
+            begun.step, begun.examples, begun.before_s = 0, 0, 0.0
+        if not begun.step:
+            self._reset()
+
+    def _epoch_s(self, now_s: float) -> float:
+        """Duration of the epoch so far, in all attempts, without checkpoints."""
+        begun = self._begun
+        written_s = self._checkpoints.written_s - begun.written_s if self._checkpoints else 0.0
+        return begun.before_s + now_s - begun.start_s - written_s
+
+    def _after_step(self, result: Result, epoch: int, step: int, examples: int) -> None:
+        """To be called after `step` steps of an epoch that has more; they had so many examples."""
+        if self._checkpoints is not None:
+            self._checkpoints.after_step(
+                self,
+                self._begun.steps + step,
+                lambda: self._state(result, epoch, step, examples),
+            )
+
+    def _state(self, result: Result, epoch: int, step: int, examples: int) -> State:
+        """What a checkpoint after `step` steps of an epoch has besides variables."""
+        assert self._checkpoints is not None
+        epoch_s = self._epoch_s(time.perf_counter()) if step else 0.0
+        return State(
+            ranks=self._checkpoints.ranks,
+            epoch=epoch,
+            step=step,
+            steps=self._begun.steps + step,
+            examples=result.examples_trained + examples,
+            epoch_time_s=epoch_s,
+            trained_s=epoch_s + sum(row.duration_s or 0.0 for row in result.epochs),
+            train_examples=self.train_examples,
+            steps_per_epoch=self._begun.steps_per_epoch,
+            examples_trained=result.examples_trained,
+            epochs=tuple(result.epochs),
+            gradient_norms=tuple(result.gradient_norms),
+        )
 
     def evaluate(self, result: Result, events: EventLog, event: str) -> str:
         """Loss and accuracy on the held-out examples, each counted once, summed over replicas.

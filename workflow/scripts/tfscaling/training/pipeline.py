@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any, NamedTuple
 
+from tfscaling.jobs.checkpoint_folder import State
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Execution
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.training.all_reduce_loop import AllReduceLoop
+from tfscaling.training.checkpoints import Checkpoints
 from tfscaling.training.feed import Fed, Feed, PipelineError
 from tfscaling.training.loop import Result, compiled
 
@@ -139,25 +141,46 @@ class PipelineTrainer(AllReduceLoop):
 
         return self.strategy.run(replica, args=(fed,))
 
-    def train(self, events: EventLog, report: Callable[[str], None]) -> Result:
+    def train(
+        self,
+        events: EventLog,
+        report: Callable[[str], None],
+        checkpoints: Checkpoints | None = None,
+    ) -> Result:
         if self.recipe.steps_per_epoch is None:
-            return super().train(events, report)
+            return super().train(events, report, checkpoints)
         # as with `fit`, an epoch goes on where the one before it ended
         with self._fed(self.data.train.repeat()) as self._endless:
-            return super().train(events, report)
+            return super().train(events, report, checkpoints)
+
+    def _skip(self, state: State, events: EventLog) -> None:
+        """Read all that was trained once more: only so are shuffles and random changes the same."""
+        if self._endless is not None:
+            for number in range(state.steps):
+                next(self._endless)
+                self._sign_of_life(events, state.epoch, number)
+            return
+        for epoch in range(1, state.epoch):
+            for number, _ in enumerate(self.data.train):
+                self._sign_of_life(events, epoch, number)
 
     def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
         if self._endless is not None:
             self._train_steps(epoch, self._endless, result, events)
-        else:
-            with self._fed(self.data.train) as batches:
-                self._train_steps(epoch, batches, result, events)
+            return
+        with self._fed(self.data.train) as batches:
+            if self._begun.step and self._checkpoints is not None:
+                with self._checkpoints.reading():
+                    for number in range(self._begun.step):
+                        next(batches)
+                        self._sign_of_life(events, epoch, number)
+            self._train_steps(epoch, batches, result, events)
 
     def _train_steps(
         self, epoch: int, batches: Iterator[Any], result: Result, events: EventLog
     ) -> None:
-        steps, examples = self.recipe.steps_per_epoch, 0
-        for step in itertools.count():
+        steps, examples = self.recipe.steps_per_epoch, self._begun.examples
+        for step in itertools.count(self._begun.step):
             start_s = time.perf_counter()
             batch = next(batches)
             waited_s = time.perf_counter() - start_s
@@ -173,6 +196,7 @@ class PipelineTrainer(AllReduceLoop):
             self._note(events, result, epoch, step)
             if (not more) if steps is None else step + 1 == steps:
                 break
+            self._after_step(result, epoch, step + 1, examples)
         self.train_examples = self.train_examples or examples
 
     def _evaluate(self) -> None:

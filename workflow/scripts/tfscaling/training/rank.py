@@ -18,7 +18,7 @@ from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.datasets.pipelines import PipelineContext
 from tfscaling.jobs.rank_process import RankContext, on_gpus
-from tfscaling.records import prepared_data
+from tfscaling.records import prepared_data, resumption
 from tfscaling.records.rank_report import (
     AttributionRound,
     Rank,
@@ -31,6 +31,7 @@ from tfscaling.study.run_spec import JobSpec, RunSpec
 from tfscaling.training import devices, models, mpi, parameter_server, user_model
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.all_reduce_loop import AllReduceLoop
+from tfscaling.training.checkpoints import Checkpoints
 from tfscaling.training.parameter_server import ParameterServerTrainer
 from tfscaling.training.pipeline import Datasets, PipelineTrainer, datasets_of
 from tfscaling.training.strategies import STRATEGIES
@@ -129,7 +130,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         if chatty:
             print(line, flush=True)
 
-    result = trainer.train(events, report_line)
+    result = trainer.train(events, report_line, checkpoints_of(context, spec))
     compute_steps: list[float] = []
     rounds: list[AttributionRound] = []
     weights = ""
@@ -159,6 +160,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         test_examples=trainer.test_examples,
         examples_trained=result.examples_trained,
         diverged=result.diverged,
+        went_on=result.went_on,
         epochs=tuple(result.epochs),
         steps=tuple(result.steps),
         compute_steps=tuple(compute_steps),
@@ -168,6 +170,15 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         test_loss=result.test_loss,
         test_accuracy=result.test_accuracy,
     )
+
+
+def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
+    """The run's checkpoints, or None if its recipe asks for none."""
+    beginning = resumption.read_beginning(context.folder)
+    if beginning is None or not spec.recipe.writes_checkpoints:
+        return None
+    cluster = context.cluster
+    return Checkpoints(context.folder, beginning, cluster.rank, cluster.num_tasks, spec.recipe)
 
 
 def data_of(worker: int, spec: RunSpec, dataset_file: Path) -> tuple[Arrays | Datasets, str | None]:
