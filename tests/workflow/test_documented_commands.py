@@ -13,6 +13,7 @@ import documents
 import pytest
 import snakemake_server
 from project import BIN, REPOSITORY, Project
+from tfscaling.study.configuration import REFERENCE_FILES
 
 VIRTUAL = REPOSITORY / "provision/virtual"
 
@@ -118,13 +119,17 @@ def test_the_virtual_cluster_takes_the_command(command: str) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project as a reader has it, after `make own` and the example of config/README.md."""
     folder = Project(tmp_path_factory.mktemp("reader")).folder
-    for name in ("Snakefile", "workflow", "profiles", "examples"):
+    for name in ("Snakefile", "workflow", "profiles", "examples", "benchmarks"):
         (folder / name).symlink_to(REPOSITORY / name)
     shutil.copytree(REPOSITORY / "resources/own", folder / "own")
     for config in REPOSITORY.glob("examples/*/config.yaml"):
         for name in re.findall(r"environment: (\.venv\S*)", config.read_text()):
             if not (folder / name).exists():  # `make examples` makes it
                 (folder / name).symlink_to(sys.prefix)
+    for name in REFERENCE_FILES:  # of the earlier sweep that `compare_with` names
+        path = folder.parent / "before/results/demo" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     for page in ("config/README.md", "docs/clouds/aws.md"):
         for fence in documents.fences((REPOSITORY / page).read_text()):
             if name := re.match(r"# (\S+\.(py|yaml))\n", fence.text):

@@ -165,7 +165,7 @@ def test_the_report_passes_all_checks(finished: Path) -> None:
     others = [
         msgspec.structs.replace(spec, replicas=7),
         msgspec.structs.replace(
-            spec, measured=msgspec.structs.replace(spec.measured, cpus_per_node=7)
+            spec, measured=msgspec.structs.replace(spec.measured, cpus_per_node=1)
         ),
         msgspec.structs.replace(spec, jobs={"worker": 2}),
     ]
