@@ -64,9 +64,10 @@ test: setup tools ## all tests, on a virtual Slurm cluster too; 17 minutes on 2 
 test-here:
 	pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder tests/workflow tests/unit
 
-# on virtual Slurm clusters; jobs wait for the scheduler most of the time
+# on virtual Slurm clusters, two at a time; jobs wait for the scheduler most of the time
 test-slurm:
-	pytest tests/scheduler tests/slurm
+	pytest tests/scheduler
+	pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/slurm
 
 # as on a machine without internet: set-up from a wheelhouse, the demo, tests of the trainer
 test-closed: setup ## set-up, demo and tests in a network without a route

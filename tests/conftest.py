@@ -11,6 +11,7 @@ from shared import made_once
 
 #: Files of tests that take minutes, the longest first; xdist gives whole files to its workers.
 LONGEST = [
+    *("test_workflow_on_slurm.py", "test_accounting_on_slurm.py"),
     *("test_oracle.py", "test_genuine_data.py", "test_failed_runs.py", "test_all_strategies.py"),
     *(
         "test_module.py",
