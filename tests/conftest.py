@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from project import Project
 from shared import made_once
+
+# a shell ignores it in what it starts in the background, and so would all that tests start
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Files of tests that take minutes, the longest first; xdist gives whole files to its workers.
 LONGEST = [
