@@ -11,7 +11,6 @@ from project import QUICK, SMALL_MODEL, Project
 from virtual_cluster import Cluster
 
 PARAMETER_SERVERS = ("parameter_server", "synchronous_parameter_server")
-MPI = "mpi_all_reduce"
 #: Two nodes with two tasks each, and with two and one.
 LAYOUTS = (2, "2+1")
 #: A user's program: says its place, and that it trained two steps.
@@ -47,10 +46,6 @@ def swept(new_project: Callable[[str], Project], submit: Callable[..., Any]) -> 
         {
             "grid": [
                 {**point, "platform": "cpu", "recipe": "quick", "tasks_per_node": list(LAYOUTS)},
-                # in shared memory, by MPI between nodes, and both
-                {**point, "platform": "cpu", "recipe": "quick", "strategy": MPI, "nodes": [1, 4]},
-                {**point, "platform": "cpu", "recipe": "quick", "strategy": MPI,
-                 "tasks_per_node": "2+1"},
                 # a coordinator, a parameter server and two workers
                 {**point, "platform": "gpu", "recipe": "evaluated", "nodes": 4,
                  "strategy": list(PARAMETER_SERVERS)},
@@ -85,22 +80,6 @@ def test_tasks_are_where_they_were_asked(swept: Project) -> None:
         layout[record["axes"]["tasks_per_node"]] = counts
         assert record["derived"]["replicas"] == len(hosts)
     assert layout == {2: [2, 2], "2+1": [2, 1]}
-
-
-def test_mpi_gives_the_model_that_grpc_gives(swept: Project) -> None:
-    """One to four nodes; as many replicas have the same batches, however they are spread."""
-    by_replicas = {
-        strategy: {record["derived"]["replicas"]: record for record in records(swept, strategy)}
-        for strategy in ("multi_worker_mirrored", MPI)
-    }
-    assert set(by_replicas[MPI]) == {1, 3, 4}
-    for replicas, theirs in by_replicas["multi_worker_mirrored"].items():
-        own = by_replicas[MPI][replicas]
-        for metric in ("loss", "test_loss", "test_accuracy"):
-            assert own["metrics"][metric] == pytest.approx(theirs["metrics"][metric], rel=1e-4)
-        for rank in own["ranks"]:
-            assert rank["mpi_library"].startswith("MPICH Version: ")
-            assert rank["intra_op_threads"] == {1: 2, "2+1": 1}[own["axes"]["tasks_per_node"]]
 
 
 def test_a_program_has_its_place_its_gpu_and_its_record(swept: Project) -> None:
