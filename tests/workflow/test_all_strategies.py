@@ -142,7 +142,7 @@ def test_a_benchmark_that_fails_leaves_its_cause(swept: Project) -> None:
 
 
 def test_coordinator_servers_and_workers_have_ended(swept: Project) -> None:
-    logs = [path.read_text() for path in swept.folder.glob("results/runs/**/launch.log")]
+    logs = [path.read_text() for path in swept.folder.glob("results/runs/**/repeat=*/launch.log")]
     assert len(logs) == 5
     assert all("train_rank.py --spec " in log and "/recipe=strong/" in log for log in logs)
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)

@@ -100,7 +100,7 @@ def test_ranks_share_what_was_loaded_once_and_have_environments_and_logs_of_thei
     tmp_path: Path,
 ) -> None:
     code = "print(os.environ['RANK'], loads[0] == os.getppid(), sys.stdin.read()); say('end')"
-    assert Supervisor(ranks(tmp_path, *[code] * 3), tmp_path, 60).run() is None
+    assert Supervisor(ranks(tmp_path, *[code] * 3), tmp_path, 60, 3).run() is None
     assert (tmp_path / "loads").read_text() == "x"
     assert logs(tmp_path) == [f"{rank} True \n" for rank in range(3)]
     assert left(tmp_path) == []
@@ -119,7 +119,7 @@ def test_a_rank_that_ends_otherwise_ends_all_and_is_the_cause(
     tmp_path: Path, ending: str, code: int, said: str
 ) -> None:
     commands = ranks(tmp_path, SLEEP, f"say('start', host='h1'); {ending}")
-    cause = Supervisor(commands, tmp_path, 60).run()
+    cause = Supervisor(commands, tmp_path, 60, len(commands)).run()
     assert cause is not None
     assert (cause.rank, cause.host, cause.exit_code) == (1, "h1", code)
     assert logs(tmp_path)[1].endswith(said)
@@ -129,7 +129,7 @@ def test_a_rank_that_ends_otherwise_ends_all_and_is_the_cause(
 def test_what_cannot_be_loaded_is_said_by_each_rank(tmp_path: Path) -> None:
     """As a rank alone would: what fails to load fails again where the rank needs it."""
     commands = ranks(tmp_path, *["load()"] * 2, LOAD="not")
-    cause = Supervisor(commands, tmp_path, 60).run()
+    cause = Supervisor(commands, tmp_path, 60, len(commands)).run()
     assert cause is not None and cause.exit_code == 1
     assert all(log.endswith("ImportError: nothing is installed\n") for log in logs(tmp_path))
 
@@ -142,7 +142,7 @@ def test_ranks_have_the_signals_of_a_process_of_its_own(tmp_path: Path) -> None:
         "signal.signal(signal.SIGTERM, last)\n" + SLEEP
     )
     commands = ranks(tmp_path, code, "say('start'); time.sleep(0.5); sys.exit(1)", SLEEP)
-    cause = Supervisor(commands, tmp_path, 60).run()
+    cause = Supervisor(commands, tmp_path, 60, len(commands)).run()
     assert cause is not None and cause.rank == 1
     assert logs(tmp_path)[0] == "saved\n"
     assert left(tmp_path) == []
@@ -158,7 +158,7 @@ commands = [
     Command(tuple(argv), env, folder / f"rank-{rank}.log", rank, is_fork=True)
     for rank, (argv, env) in enumerate(json.loads(sys.argv[2]))
 ]
-cause = supervisor.Supervisor(commands, folder, 60).run()
+cause = supervisor.Supervisor(commands, folder, 60, len(commands)).run()
 print(cause.kind, flush=True)
 """
 
