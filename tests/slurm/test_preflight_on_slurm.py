@@ -105,7 +105,7 @@ def test_what_slurm_can_never_start_is_refused_with_its_reason(
 
 def test_the_plan_says_what_slurm_says(project: Project, small_cluster: Cluster) -> None:
     project.overlay(content(block("partition"), block("fine", nodes=[1, 2])))
-    assert sweep(project, small_cluster, "plan").returncode == 0
+    assert sweep(project, small_cluster, "plan").returncode == 1
     rows = project.table("results/main/plan.csv")
     assert [(row["platform"], row["nodes"], row["starts"]) for row in rows] == [
         ("partition", "1", "refused"), ("fine", "1", "at once"), ("fine", "2", "at once"),
