@@ -38,6 +38,8 @@ def load():
     if os.environ.get("LOAD") == "slowly":
         (folder / "loading").touch()
         time.sleep(600)
+    if os.environ.get("LOAD") == "warned":
+        os.kill(os.getpid(), signal.SIGUSR1)
     if os.environ.get("LOAD") == "not":
         raise ImportError("nothing is installed")
     loads.append(os.getpid())
@@ -104,6 +106,11 @@ def test_ranks_share_what_was_loaded_once_and_have_environments_and_logs_of_thei
     assert (tmp_path / "loads").read_text() == "x"
     assert logs(tmp_path) == [f"{rank} True \n" for rank in range(3)]
     assert left(tmp_path) == []
+
+
+def test_a_warning_while_the_process_loads_ends_nothing(tmp_path: Path) -> None:
+    commands = ranks(tmp_path, *["say('end')"] * 2, LOAD="warned")
+    assert Supervisor(commands, tmp_path, 60, 2).run() is None
 
 
 @pytest.mark.parametrize(

@@ -269,9 +269,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / name).chmod(0o755)
     (tmp_path / "which").symlink_to(shutil.which("which") or "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    slurm_limits.silence.cache_clear()
+    slurm_limits.ping.cache_clear()
     yield tmp_path
-    slurm_limits.silence.cache_clear()
+    slurm_limits.ping.cache_clear()
 
 
 @pytest.mark.parametrize("backup", ["DOWN", "UP"])

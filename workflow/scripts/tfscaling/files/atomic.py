@@ -28,7 +28,7 @@ def whole(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name[:128]}.{unique}")
     try:
         yield temporary
-        _store(temporary)
+        store(temporary)
         os.replace(temporary, path)
     except OSError as error:
         if error.errno and error.filename in (None, str(temporary)):
@@ -39,13 +39,13 @@ def whole(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def _store(path: Path) -> None:
-    """Have the file's content on the disk: a full disk or quota is told here at the latest."""
-    file = os.open(path, os.O_RDONLY)
+def store(path: Path) -> None:
+    """Have the disk hold a file or folder: a full disk or quota is told here at the latest."""
+    number = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(file)
+        os.fsync(number)
     finally:
-        os.close(file)
+        os.close(number)
 
 
 def link(source: Path, path: Path) -> None:

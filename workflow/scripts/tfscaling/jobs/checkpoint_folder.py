@@ -20,6 +20,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from tfscaling.files import atomic
 from tfscaling.records import attempts, resumption, run_record
 from tfscaling.records.rank_report import Epoch, GradientNorms
 from tfscaling.records.resumption import Beginning
@@ -155,23 +156,14 @@ def publish(temporary: Path, state: State) -> Path:
     path = temporary.with_name(checkpoint_name(state.steps))
     run_record.write_json(temporary / STATE, state)
     for written in (temporary / STATE, temporary):
-        synchronise(written)
+        atomic.store(written)
     if path.exists():  # of an attempt before, which was not whole
         shutil.rmtree(path)
     os.replace(temporary, path)
-    synchronise(path.parent)
+    atomic.store(path.parent)
     for _, old in checkpoints(path.parent)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
     return path
-
-
-def synchronise(path: Path) -> None:
-    """Have the disk hold what was written of a file or folder."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def _identity(folder: Path) -> Identity | None:

@@ -144,6 +144,8 @@ def fork_all(load: Callable[[], object], main: Callable[[], object]) -> NoReturn
     then by themselves.
     """
     sys.argv.remove(FLAG)
+    # a warning that comes before a rank can take it ends nothing
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     channel = socket.socket(fileno=os.dup(0))
     with contextlib.suppress(Exception):
         load()

@@ -108,7 +108,7 @@ def ask(asked: Iterable[Request]) -> dict[Request, Answer]:
     first, *others = dict.fromkeys(asked)
     if shutil.which("sbatch") is None:
         raise NoSlurmError(NO_SBATCH)
-    if silence := slurm_limits.silence():
+    if silence := slurm_limits.ping().silence:
         raise SilentError(silence)
     answers = {first: _answer(first)}  # alone: if it gets no answer, the others will not
     with ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 #: Slurm's commands wait for a silent controller for about a minute.
 TIMEOUT_S = 15.0
-#: A controller that is there answers a ping at once.
+#: What answers if the controller is there, and then at once.
+PING = ("scontrol", "ping")
 PING_TIMEOUT_S = 5.0
 #: In the states of a node on which Slurm starts nothing now, though perhaps later.
 _OUT_OF_SERVICE = ("down", "drain", "fail", "error", "unk", "maint", "reboot")
@@ -43,17 +44,30 @@ def run(*command: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
+class Ping(NamedTuple):
+    """Whether Slurm's controller says that it is there.
+
+    `silence` says that it does not answer; "" if it does, or is unknown.
+    """
+
+    is_answered: bool
+    silence: str
+
+
 @functools.cache
-def silence() -> str:
-    """That Slurm's controller does not answer; "" if it does, or is unknown. It is asked once."""
+def ping() -> Ping:
+    """What Slurm's controller says to a ping; it is asked once."""
     try:
-        said = run("scontrol", "ping", timeout_s=PING_TIMEOUT_S).stdout
+        done = run(*PING, timeout_s=PING_TIMEOUT_S)
     except OSError:
-        return ""
+        return Ping(False, "")
     except subprocess.TimeoutExpired:
-        return f"Slurm does not answer: scontrol ping said nothing for {PING_TIMEOUT_S:g} s"
+        said = f"{' '.join(PING)} said nothing for {PING_TIMEOUT_S:g} s"
+        return Ping(False, f"Slurm does not answer: {said}")
+    said = done.stdout
     is_down = " is DOWN" in said and " is UP" not in said  # one of several controllers is enough
-    return f"Slurm does not answer: {' '.join(said.split())}" if is_down else ""
+    silence = f"Slurm does not answer: {' '.join(said.split())}" if is_down else ""
+    return Ping(done.returncode == 0, silence)
 
 
 def told(command: str, *options: str, cluster: str | None) -> list[str]:

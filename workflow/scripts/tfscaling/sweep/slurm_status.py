@@ -10,7 +10,6 @@ ago. What it would submit while the controller is away fails.
 from __future__ import annotations
 
 import logging
-import subprocess
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -20,11 +19,10 @@ from tfscaling.sweep import slurm_limits
 Answer = tuple[dict[str, str] | None, float | None]
 #: The plugin's word for a job that has ended, nobody knows how: its output files tell.
 _ENDED = "UNKNOWN"
-#: What answers if the controller is there, and how a shell waits for it.
-_PING = ("scontrol", "ping")
 #: Of arrays of jobs, which no job here is of; the plugin wants a number that is not small.
 _ARRAY_SIZE = 1000
-_WHEN_THERE = f"until {' '.join(_PING)} >/dev/null 2>&1; do sleep 5; done; "
+#: How a shell waits for the controller.
+_WHEN_THERE = f"until {' '.join(slurm_limits.PING)} >/dev/null 2>&1; do sleep 5; done; "
 
 
 class Plugin(Protocol):
@@ -45,7 +43,7 @@ def install(plugin: Plugin, say: Callable[[str], None]) -> None:
     def when_slurm_is_there(*args: Any, **settings: Any) -> str:
         return _WHEN_THERE + submit_command(*args, **settings)
 
-    if _is_there():  # where it never says so, it is not waited for
+    if slurm_limits.ping().is_answered:  # where it never says so, it is not waited for
         plugin.get_submit_command = when_slurm_is_there
 
 
@@ -57,21 +55,14 @@ def spare(plugin: Any) -> None:
     size, validate = plugin.get_max_array_size, plugin.validate_status_command_settings
 
     def get_max_array_size() -> int:
-        return _ARRAY_SIZE if slurm_limits.silence() else size()
+        return _ARRAY_SIZE if slurm_limits.ping().silence else size()
 
     def validate_status_command_settings(settings: Any, logger: logging.Logger) -> None:
-        if not slurm_limits.silence():
+        if not slurm_limits.ping().silence:
             validate(settings, logger)
 
     plugin.get_max_array_size = get_max_array_size
     plugin.validate_status_command_settings = validate_status_command_settings
-
-
-def _is_there() -> bool:
-    try:
-        return slurm_limits.run(*_PING).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
 
 
 class Look:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from tfscaling.files import atomic
 from tfscaling.jobs import checkpoint_folder
 from tfscaling.jobs.checkpoint_folder import State
 from tfscaling.records import resumption
@@ -195,7 +196,7 @@ class Checkpoints:
             temporary.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
                 np.savez(file, allow_pickle=False, **arrays)
-            checkpoint_folder.synchronise(path)
+            atomic.store(path)
         except OSError as error:  # as when the disk is full: the training goes on
             failure = error
             print(f"no checkpoint: {error}", flush=True)
