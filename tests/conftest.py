@@ -10,8 +10,9 @@ import pytest
 from project import Project
 from shared import made_once
 
-# a shell ignores it in what it starts in the background, and so would all that tests start
+# ignored by what a shell starts in the background or by nohup, and so by all that tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 #: Files of tests that take minutes, the longest first; xdist gives whole files to its workers.
 LONGEST = [

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
 from tfscaling.study import configuration, grid, run_spec
 from tfscaling.study.registries import Registries
@@ -41,9 +42,12 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 600.0)
         time.sleep(0.2)
 
 
-def test_a_requeued_job_goes_on_from_its_checkpoint(project: Project, cluster: Cluster) -> None:
+def test_a_requeued_job_goes_on_from_its_checkpoint(
+    project: Project, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SIGUSR1 to the job's step is what sbatch's `--signal` sends before a time limit."""
     folder, spec = project.folder / "run", project.folder / "spec.json"
+    monkeypatch.chdir(project.folder)  # of the model
     specified(spec)
     words = [
         *(sys.executable, str(REPOSITORY / "workflow/scripts/train.py"), "--spec", str(spec)),
