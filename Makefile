@@ -130,7 +130,7 @@ outage: setup ## a sweep while Slurm's controller is away for ten minutes
 	provision/virtual/install --accounting
 	CONTROLLER_AWAY_S=600 pytest tests/slurm/test_accounting_on_slurm.py -k controller
 
-# the same tests with 70 cases each are part of `make test`; 2 minutes
+# the same tests with 70 cases each are part of `make test`
 fuzz: setup ## 6,000 cases of bad input: keys of every type, damaged files
 	pytest --hypothesis-profile=many tests/unit/study/test_bad_input.py
 
