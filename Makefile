@@ -13,7 +13,7 @@ LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 .DEFAULT_GOAL := help
 # programs that tests run in environments of their own
 TOOLS = aws-parallelcluster cfn-lint snakedeploy
-.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce simulate fuzz soak outage examples cluster-up cluster-down lock
+.PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz soak outage examples cluster-up cluster-down lock
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -56,8 +56,8 @@ peers: setup .venv-tf_keras .venv-jax .venv-torch ## the same training on other 
 view: ## open the newest page, or that of STUDY=demo
 	@python3 workflow/scripts/view_page.py --study '$(STUDY)'
 
-test: setup tools ## all tests, on a virtual Slurm cluster too; 17 minutes on 2 cores
-	provision/virtual/install --accounting
+test: setup tools ## all tests, on a virtual Slurm cluster too; about 20 minutes on 2 cores
+	provision/virtual/install --accounting --late-files
 	$(MAKE) --jobs=3 --output-sync=line lint docs test-here test-slurm
 
 # on this machine alone; three at a time, because many tests wait
@@ -67,7 +67,7 @@ test-here:
 # on virtual Slurm clusters, two at a time; jobs wait for the scheduler most of the time
 test-slurm:
 	pytest tests/scheduler
-	pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/slurm
+	pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/slurm tests/soak
 
 # as on a machine without internet: set-up from a wheelhouse, the demo, tests of the trainer
 test-closed: setup ## set-up, demo and tests in a network without a route
@@ -116,6 +116,11 @@ bench: setup ## CPU time of the workflow itself
 
 all-reduce: setup ## MPI beside gRPC on this machine: all-reduces by size, steps; a minute
 	python benchmarks/all_reduce.py --workers $(or $(WORKERS),2)
+
+# docs/projection.md says what it shows
+projection: setup ## the time of three trainings from a tenth of their steps, and measured
+	@$(SNAKEMAKE) --configfile config/projection.yaml
+	@cat results/projection/tables/projection.md
 
 simulate: setup ## how often a search, and sweep against sweep, are wrong
 	python benchmarks/race.py

@@ -3,8 +3,8 @@
 
 Simulates --trials searches of each cell (candidates and noise), prints what they found beside
 what is required, and does the same with variants that leave out one part of the procedure each.
-Exit status 1 if the search misses a requirement, or if a variant meets all of them. Every cell has
-its own seed, so one may be simulated alone (--cell).
+Exit status 1 if the search misses a requirement, or if a variant misses none by more than three
+standard errors. Every cell has its own seed, so one may be simulated alone (--cell).
 
 A search is *wrong* if it says decided and the point that it names is not within the indifference.
 Node-hours are those of the search over those of six runs of every candidate.
@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +47,12 @@ PUBLISHED = REPOSITORY / "resources/published_results.csv"
 METRIC = "execution_time_s"
 GOAL = Goal("time", METRIC)
 INDIFFERENCE, ERROR = 0.05, 0.05
+#: With the name of a cell, the seed of its trials.
+SEED = 1
 USUAL = Settings(INDIFFERENCE)
+BOUNDED = Settings(INDIFFERENCE, is_bounded=True)
+#: Of the generated curves.
+NODES = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32)
 #: Of the accuracy, which scatters so much by the seed.
 LIMIT = Constraint("accuracy", 0.98, 0.002)
 SEED_SCATTER = 0.0015
@@ -58,10 +64,24 @@ FULL_REPEATS = 6
 
 # ---------------------------------------------------------------- true times and noise
 class Truth(NamedTuple):
-    """Median time of each candidate and the node-hours of a run: (candidates,)."""
+    """Median time, node-hours of a run, nodes and scaling line of each candidate: (candidates,)."""
 
     time_s: Array
     node_hours: Array
+    nodes: Array
+    lines: Sequence[str]
+
+    def candidates(self, time_s: Array) -> list[Candidate]:
+        """With runs of so many seconds by candidate and block, in the order of their names."""
+        return [
+            Candidate(
+                f"{number:03d}",
+                tuple({METRIC: value} for value in values),
+                line=self.lines[number],
+                nodes=int(self.nodes[number]),
+            )
+            for number, values in enumerate(time_s.tolist())
+        ]
 
 
 def published(platform: str | None, _: Dice) -> Truth:
@@ -69,26 +89,25 @@ def published(platform: str | None, _: Dice) -> Truth:
     with PUBLISHED.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if platform in (None, row["platform"])]
     time_s = np.array([float(row["execution_time_s"]) for row in rows])
-    return truth(time_s, np.array([float(row["nodes"]) for row in rows]))
+    lines = [f"{row['platform']} {row['gpus_per_node']}" for row in rows]
+    return truth(time_s, np.array([float(row["nodes"]) for row in rows]), lines)
 
 
 def slipping(count: int, dice: Dice) -> Truth:
     """One best, all others just outside the indifference: the hardest truth to get right."""
-    return truth(300 * dice.permutation([1.0] + [1.0525] * (count - 1)), usual_nodes(count))
+    time_s = 300 * dice.permutation([1.0] + [1.0525] * (count - 1))
+    return truth(time_s, np.resize([1.0, 2, 4, 8, 16], count), [str(n) for n in range(count)])
 
 
 def generated(platforms: int, nodes: Sequence[int], dice: Dice) -> Truth:
     """Curves of each platform, as the plan has them before anything is measured."""
     n = np.tile(np.array(nodes, float), platforms)
-    return truth(scaling_times(n, np.repeat(np.arange(platforms), len(nodes)), dice), n)
+    lines = np.repeat(np.arange(platforms), len(nodes))
+    return truth(scaling_times(n, lines, dice), n, [str(line) for line in lines])
 
 
-def truth(time_s: Array, nodes: Array) -> Truth:
-    return Truth(time_s, (time_s + START_S) * nodes / 3600)
-
-
-def usual_nodes(count: int) -> Array:
-    return np.resize([1.0, 2, 4, 8, 16], count)
+def truth(time_s: Array, nodes: Array, lines: Sequence[str]) -> Truth:
+    return Truth(time_s, (time_s + START_S) * nodes / 3600, nodes, lines)
 
 
 Noise = Callable[[Array, Dice], Array]
@@ -144,10 +163,7 @@ Procedure = Callable[[Truth, Array], Outcome]
 
 def search(estimator: Estimator, settings: Settings = USUAL) -> Procedure:
     def searched(true: Truth, time_s: Array) -> Outcome:
-        candidates = [
-            Candidate(f"{number:03d}", tuple({METRIC: value} for value in values))
-            for number, values in enumerate(time_s.tolist())
-        ]
+        candidates = true.candidates(time_s)
         found = decide(candidates, [GOAL], settings, estimator=estimator)
         verdict = found.verdicts[0]
         times = {each.name: t for each, t in zip(candidates, true.time_s, strict=True)}
@@ -168,30 +184,31 @@ def search(estimator: Estimator, settings: Settings = USUAL) -> Procedure:
     return searched
 
 
-def time_and_cost(true: Truth, time_s: Array) -> Outcome:
-    """Both goals by the same runs: right if both points are."""
-    names = [f"{number:03d}" for number in range(len(time_s))]
-    nodes = np.round(true.node_hours * 3600 / (true.time_s + START_S))
-    cost = Goal("cost", METRIC, dict(zip(names, nodes.tolist(), strict=True)))
-    candidates = [
-        Candidate(name, tuple({METRIC: value} for value in values))
-        for name, values in zip(names, time_s.tolist(), strict=True)
-    ]
-    found = decide(candidates, [GOAL, cost], USUAL)
-    values = (true.time_s, true.time_s * nodes)
-    regrets = [
-        float(value[names.index(verdict.best or "")] / value.min() - 1)
-        for value, verdict in zip(values, found.verdicts, strict=True)
-    ]
-    bounds = [verdict.bound for verdict in found.verdicts]
-    return Outcome(
-        all(verdict.is_decided for verdict in found.verdicts),
-        max(regrets) <= INDIFFERENCE + 1e-9,
-        all(regret <= bound + 1e-9 for regret, bound in zip(regrets, bounds, strict=True)),
-        False,
-        share_of_full(true, np.array([found.runs[name] for name in names])),
-        max(verdict.rounds for verdict in found.verdicts),
-    )
+def with_cost(is_alone: bool = False, settings: Settings = USUAL) -> Procedure:
+    """Time and cost by the same runs, or cost alone: right if every point named is."""
+
+    def searched(true: Truth, time_s: Array) -> Outcome:
+        candidates = true.candidates(time_s)
+        names = [each.name for each in candidates]
+        nodes = dict(zip(names, true.nodes.tolist(), strict=True))
+        goals = [GOAL] * (not is_alone) + [Goal("cost", METRIC, nodes, is_cost=True)]
+        found = decide(candidates, goals, settings)
+        values = [true.time_s * (true.nodes if goal.is_cost else 1) for goal in goals]
+        regrets = [
+            float(value[names.index(verdict.best or "")] / value.min() - 1)
+            for value, verdict in zip(values, found.verdicts, strict=True)
+        ]
+        bounds = [verdict.bound for verdict in found.verdicts]
+        return Outcome(
+            all(verdict.is_decided for verdict in found.verdicts),
+            max(regrets) <= INDIFFERENCE + 1e-9,
+            all(regret <= bound + 1e-9 for regret, bound in zip(regrets, bounds, strict=True)),
+            False,
+            share_of_full(true, np.array([found.runs[name] for name in names])),
+            max(verdict.rounds for verdict in found.verdicts),
+        )
+
+    return searched
 
 
 def with_a_limit(true: Truth, time_s: Array) -> Outcome:
@@ -308,9 +325,11 @@ def naive(true: Truth, time_s: Array) -> Outcome:
 #: They must keep their limits.
 SEARCHES: dict[str, Procedure] = {
     "search": search(estimate),
-    "time and cost": time_and_cost,
+    "time and cost": with_cost(),
     "with a limit": with_a_limit,
     "screened": search(estimate, Settings(INDIFFERENCE, is_screened=True)),
+    "at most linear": search(estimate, BOUNDED),
+    "cost, at most linear": with_cost(is_alone=True, settings=BOUNDED),
 }
 #: Each must miss a limit.
 VARIANTS: dict[str, Procedure] = {
@@ -376,6 +395,31 @@ class Limits:
             missed += [] if is_kept else [name]
         return missed
 
+    def texts(self) -> list[str]:
+        """`wrong <= 0.03`, and so on."""
+        return [
+            f"{name[:-4].replace('_', ' ')} {'<=' if name.endswith('max') else '>='} {limit:g}"
+            for name, limit in vars(self).items()
+            if limit is not None
+        ]
+
+    def clearly_missed(self, found: Summary, trials: int) -> list[str]:
+        """Those that a share of the trials misses by more than three standard errors."""
+        clear = []
+        for name in self.missed(found):
+            share, limit = getattr(found, name[:-4]), vars(self)[name]
+            if name not in _MEDIANS and abs(share - limit) > 3 * _standard_error(share, trials):
+                clear.append(name)
+        return clear
+
+
+#: Limits of medians; the others are of shares of the trials.
+_MEDIANS = ("node_hours_max", "rounds_max")
+
+
+def _standard_error(share: float, trials: int) -> float:
+    return math.sqrt(share * (1 - share) / trials)
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -389,7 +433,7 @@ class Cell:
 
     def outcomes(self, procedure: str, trials: int) -> list[Outcome]:
         """The same runs for every procedure."""
-        dice = np.random.default_rng([1, *self.name.encode()])
+        dice = np.random.default_rng([SEED, *self.name.encode()])
         found = []
         for _ in range(trials):
             true = self.truth(dice)
@@ -407,7 +451,11 @@ def _published(platform: str | None) -> Callable[[Dice], Truth]:
 
 
 def _gen20(dice: Dice) -> Truth:
-    return generated(2, (1, 2, 3, 4, 6, 8, 11, 16, 23, 32), dice)
+    return generated(2, NODES, dice)
+
+
+def _gen60(dice: Dice) -> Truth:
+    return generated(6, NODES, dice)
 
 
 PLATFORMS = ("gcp-n1-standard-2", "aws-m4-large", "aws-c4-2xlarge", "gcp-n1-v100", "aws-p3-2xlarge")
@@ -442,14 +490,14 @@ CELLS = {
             "all 41 5 %",
             _published(None),
             normal(0.05),
-            Limits(node_hours_max=0.35, rounds_max=4),  # half of all searches take 3 or fewer
+            Limits(node_hours_max=0.35, rounds_max=4),  # 47 % of searches take 3 or fewer
             ALONE,
         ),
         Cell(
             "gen20 5 %, time and cost",
             _gen20,
             normal(0.05),
-            Limits(0.03, holds_min=0.95, node_hours_max=0.85),
+            Limits(0.03, holds_min=0.95, node_hours_max=0.75),
             ("time and cost",),
         ),
         Cell(
@@ -474,6 +522,41 @@ CELLS = {
             ("screened",),
         ),
         Cell("slip20 5 %, screened", _slip(20), normal(0.05), Limits(0.03), ("screened",)),
+        Cell(
+            "all 41 5 %, at most linear",
+            _published(None),
+            normal(0.05),
+            Limits(0.03, 0.98, 0.95, node_hours_max=0.16),
+            ("at most linear",),
+        ),
+        Cell(
+            "gen20 5 %, at most linear",
+            _gen20,
+            normal(0.05),
+            Limits(0.03, 0.97, holds_min=0.95, node_hours_max=0.60),
+            ("at most linear",),
+        ),
+        Cell(
+            "gen60 5 %, at most linear",
+            _gen60,
+            normal(0.05),
+            Limits(0.03, 0.97, holds_min=0.95, node_hours_max=0.30),
+            ("at most linear",),
+        ),
+        Cell(
+            "gen20 each its own, at most linear",
+            _gen20,
+            of_its_own,
+            Limits(0.03, holds_min=0.95),
+            ("at most linear",),
+        ),
+        Cell(
+            "gen20 5 %, cost, at most linear",
+            _gen20,
+            normal(0.05),
+            Limits(0.03, 0.97, 0.95, node_hours_max=0.05),
+            ("cost, at most linear",),
+        ),
         Cell("gen20 20 %", _gen20, normal(0.20), Limits(0.03, holds_min=0.95), ALONE),
         Cell("slip20 10 %", _slip(20), normal(0.10), Limits(0.03, holds_min=0.95), ALONE),
     )
@@ -498,38 +581,56 @@ def main() -> None:
     tasks = [(cell.name, name, args.trials) for cell in cells for name in cell.procedures]
     with ProcessPoolExecutor(args.processes) as pool:
         found = dict(zip([task[:2] for task in tasks], pool.map(simulate, tasks), strict=True))
-    problems = print_table(found)
-    missing = VARIANTS.keys() - {
-        name for (cell, name), summary in found.items() if CELLS[cell].limits.missed(summary)
-    }
+    print(f"{datetime.now(UTC):%Y-%m-%d}, {args.trials} trials of each cell, seed {SEED}\n")
+    problems = print_searches(found)
     if not args.cell:
-        problems += [f"{name}: keeps all limits" for name in sorted(missing)]
-        problems += check_platforms(found)
+        problems += print_platforms(found)
+        problems += print_variants(found, args.trials)
     sys.exit("\n".join(problems) or 0)
 
 
-def print_table(found: dict[tuple[str, str], Summary]) -> list[str]:
-    """Print what was found, and return the limits that the search did not keep."""
-    print("| cell | procedure | " + " | ".join(Summary.__dataclass_fields__) + " | misses |")
-    print("|---" * (len(Summary.__dataclass_fields__) + 3) + "|")
+def print_searches(found: dict[tuple[str, str], Summary]) -> list[str]:
+    """Print what was found beside what is required, and return the limits that were not kept."""
+    names = list(Summary.__dataclass_fields__)
+    print(_row("cell", *(name.replace("_", " ") for name in names), "required"))
+    print("|---" * (len(names) + 2) + "|")
     problems = []
     for (name, procedure), summary in found.items():
-        limits = CELLS[name].limits
-        missed = limits.missed(summary)
-        values = " | ".join(f"{value:.3f}" for value in vars(summary).values())
-        words = [f"{key} {vars(limits)[key]:g}" for key in missed]
-        print(f"| {name} | {procedure} | {values} | {', '.join(words)} |")
-        problems += [f"{name}: {word}" for word in words if procedure in SEARCHES]
+        if procedure in SEARCHES:
+            limits = CELLS[name].limits
+            values = (f"{value:.3g}" for value in vars(summary).values())
+            print(_row(name, *values, "; ".join(limits.texts())))
+            problems += [f"{name}: {limit}" for limit in limits.missed(summary)]
     return problems
 
 
-def check_platforms(found: dict[tuple[str, str], Summary]) -> list[str]:
+def print_platforms(found: dict[tuple[str, str], Summary]) -> list[str]:
+    """The median of the five platforms, and the problem if it is too large."""
     medians = [found[f"{platform} 5 %", "search"].node_hours for platform in PLATFORMS]
-    median = float(np.median(medians))
-    print(
-        f"Median node-hours of the five platforms: {median:.3f} of at most {MEDIAN_NODE_HOURS_MAX}"
-    )
-    return [] if median <= MEDIAN_NODE_HOURS_MAX else ["five platforms: node-hours"]
+    median, limit = float(np.median(medians)), MEDIAN_NODE_HOURS_MAX
+    print(f"\nNode-hours, median of the five platforms: {median:.3f}, at most {limit} required.\n")
+    return [] if median <= limit else ["five platforms: node-hours"]
+
+
+def print_variants(found: dict[tuple[str, str], Summary], trials: int) -> list[str]:
+    """The limits that each variant clearly misses, and the variants that miss none."""
+    print(_row("variant", "misses by more than three standard errors"))
+    print("|---|---|")
+    problems = []
+    for variant in VARIANTS:
+        misses = [
+            f"{cell}: {limit[:-4].replace('_', ' ')} {getattr(summary, limit[:-4]):.3g}"
+            for (cell, name), summary in found.items()
+            if name == variant
+            for limit in CELLS[cell].limits.clearly_missed(summary, trials)
+        ]
+        print(_row(variant, "; ".join(misses)))
+        problems += [] if misses else [f"{variant}: misses no limit clearly"]
+    return problems
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ Simulates --trials pairs of sweeps of each cell (points, noise, runs) in which n
 as many with a point that takes 10 % longer. Of each test: how often any point is said to be slower
 than by the indifference, and how often that one is. `moderated` is what the workflow uses
 (`tfscaling.analysis.change`): exit status 1 if it says "slower" in more than 5 % of a cell in which
-nothing is, at RUNS_MIN runs or more. 3 runs are simulated to show why they are too few.
+nothing is, at RUNS_MIN runs or more, or finds the slowed point in less than 90 % where 6 runs
+scatter by 3 %. 3 runs are simulated to show why they are too few.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 from tfscaling.analysis.change import RUNS_MIN, SLOWER, holm, judge  # noqa: E402
 
 Array = np.ndarray
-INDIFFERENCE, ERROR, SLOWED = 0.05, 0.05, 1.1
+INDIFFERENCE, ERROR, SLOWED, FOUND_MIN = 0.05, 0.05, 1.1, 0.9
 POINTS, RUNS = (1, 8, 20), (3, 4, 6)
 #: Noise of the logarithm of a time, with its size.
 NOISES = (
@@ -93,10 +94,12 @@ def main() -> None:
     for points, kind, runs in itertools.product(POINTS, NOISES, RUNS):
         shares = {test: of_cell(test, points, kind, runs, args.trials) for test in TESTS}
         values = "".join(f"{false:>16.3f}{found:>8.2f}" for false, found in shares.values())
-        missed = runs >= RUNS_MIN and shares["moderated"][0] > ERROR
+        false, found = shares["moderated"]
+        is_clear = (kind, runs) == (("normal", 0.03), 6)
+        missed = runs >= RUNS_MIN and (false > ERROR or (is_clear and found < FOUND_MIN))
         misses += missed
         print(f"{points:>6} {kind[0]:>9} {kind[1]:>4g} {runs:>4}{values}{' MISSED' * missed}")
-    sys.exit(f"{misses} cells miss the error of {ERROR:.0%}" if misses else 0)
+    sys.exit(f"{misses} cells miss what is required" if misses else 0)
 
 
 def of_cell(

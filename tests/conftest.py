@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import compileall
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from project import Project
+from project import REPOSITORY, Project
 from shared import made_once
 
 # ignored by what a shell starts in the background or by nohup, and so by all that tests start
@@ -16,17 +17,19 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 #: Files of tests that take minutes, the longest first; xdist gives whole files to its workers.
 LONGEST = [
+    *("test_faults_on_slurm.py", "test_soak.py"),
     *("test_workflow_on_slurm.py", "test_accounting_on_slurm.py"),
-    *("test_oracle.py", "test_genuine_data.py", "test_failed_runs.py", "test_all_strategies.py"),
-    *(
-        "test_module.py",
-        "test_deployed.py",
-        "test_known_truth.py",
-        "test_supervisor.py",
-        "test_documented_commands.py",
-        "test_pages_in_chromium.py",
-    ),
+    *("test_oracle.py", "test_failed_runs.py", "test_all_strategies.py", "test_genuine_data.py"),
+    *("test_claims.py", "test_reruns.py", "test_module.py", "test_users_model.py"),
+    *("test_deployed.py", "test_known_truth.py", "test_supervisor.py"),
+    *("test_documented_commands.py", "test_pages_in_chromium.py"),
 ]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the library: where Python may not, each of hundreds of processes would do so."""
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(REPOSITORY / "workflow/scripts", quiet=1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

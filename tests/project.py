@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import loaded_python
 import snakemake_server
 import yaml
 
@@ -89,8 +90,12 @@ class Project:
         check: bool = True,
         snakefile: str = "Snakefile",
         environ: dict[str, str] | None = None,
+        loaded: bool = True,
     ) -> subprocess.CompletedProcess[str]:
-        """Run snakemake here; stdout has its whole output."""
+        """Run snakemake here; stdout has its whole output.
+
+        `loaded`: programs on this machine are forks of a process that has loaded their libraries.
+        """
         files = ["overlay.yaml"] if config is None else config
         # `--configfile` takes any number of files: it stands before another option
         words = [
@@ -98,7 +103,10 @@ class Project:
             "--configfile", *files, "--profile", str(REPOSITORY / "profiles" / profile),
             *arguments,
         ]  # fmt: skip
-        code, output = snakemake_server.call(words, self.folder, {**os.environ, **(environ or {})})
+        variables = {**os.environ, **(environ or {})}
+        if loaded and profile == "local":
+            variables = loaded_python.environ(variables)
+        code, output = snakemake_server.call(words, self.folder, variables)
         if check:
             assert code == 0, output[-6000:] + self.logs()
         return subprocess.CompletedProcess(["snakemake", *words], code, output)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import json
 import os
 import socket
@@ -89,9 +90,16 @@ class _Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
             sys.exit()
 
 
-def serve(address: str) -> None:
-    import snakemake.cli  # noqa: F401
+#: What snakemake and the workflow's rules import when they are called.
+LIBRARIES = (
+    *("snakemake.cli", "snakemake.report", "yte", "smart_open", "jinja2", "jsonschema", "numpy"),
+    *("pandas", "docutils.core", "pygments.lexers", "PIL.Image", "msgspec.json", "hostlist"),
+)
 
+
+def serve(address: str) -> None:
+    for name in LIBRARIES:
+        importlib.import_module(name)
     with _Server(address, _Call) as server:
         gc.freeze()
         print("ready", flush=True)

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """How many times as fast as its peers a training is, on each number of workers.
 
-ratios.py RUNS: the runs.csv of a sweep of config/peers.yaml. Prints a table for each number of
-workers, as Markdown: the time of a step in the steady state and the execution time, medians with
-95 % intervals, and ratios of medians with bootstrap intervals: how many times as long the published
-script and PyTorch take, and how many times as long as the floor this training takes.
+ratios.py RUNS [--page FILE]: the runs.csv of a sweep of config/peers.yaml. Prints as Markdown when
+and where it ran, the targets and whether they are reached, and a table for each number of workers:
+the time of a step in the steady state and the execution time, medians with 95 % intervals, and
+ratios of medians with bootstrap intervals: how many times as long the published script and PyTorch
+take, and how many times as long as the floor and the peak this training takes. With --page it
+writes all this between the markers of that page instead.
 
 The time of a step is that of all examples after the first step: the global batch over the
 throughput. It is what more epochs cost. The execution time has import, start and tracing, too: it
@@ -14,6 +16,7 @@ is what these few epochs cost. Which of the two counts depends on how long the t
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,24 +28,62 @@ import pandas as pd
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
+from tfscaling.files import atomic  # noqa: E402
 from tfscaling.tables import intervals, runs_table  # noqa: E402
 
 #: The peers that a training is compared with, by recipe.
 PUBLISHED, PYTORCH = "legacy_fit", "pytorch"
-#: Recipe of a training → the floor of its arithmetic.
-FLOORS = {"bfloat16": "floor+precision=bfloat16"}
-FLOOR = "floor+precision=float32"
+#: Precision of a training → the recipes of the floor and of the peak of its arithmetic.
+FLOOR, PEAK = "floor+precision={}", "peak+precision={}"
 HEADER = (
     "training",
     "ms per step",
     "steps: published / this",
     "steps: PyTorch / this",
     "steps: this / floor",
+    "steps: this / peak",
     "execution_time_s",
     "execution: published / this",
     "execution: PyTorch / this",
 )
 _STRATEGY = "own"  # of programs, which are told apart by their recipes
+_PRECISIONS = ("float32", "bfloat16")
+#: Of the machine and the packages, as runs.csv has them: column → what the page calls it.
+PLACE = {
+    "cpu_model": "processor",
+    "cpus_online": "CPUs",
+    "memory_gb": "memory in GB",
+    **{name: name for name in ("python", "tensorflow", "keras", "tf_keras", "torch", "jax")},
+    "git_commit": "commit",
+}
+_MARKED = re.compile(r"(<!-- measured -->\n).*?(<!-- end of measured -->)", re.DOTALL)
+
+
+class Target(NamedTuple):
+    """What a training on some number of workers is to reach: a ratio of medians of steps.
+
+    `at_least` so many times as fast as the peer, or `at_most` so many times as long as the floor.
+    """
+
+    workers: int
+    strategy: str
+    recipe: str
+    beside: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+
+TARGETS = (
+    Target(1, "single", "float32", PUBLISHED, at_least=1.4),
+    Target(1, "single", "bfloat16", PUBLISHED, at_least=2.2),
+    Target(1, "single", "float32", PYTORCH, at_least=1.3),
+    Target(1, "single", "float32", FLOOR.format("float32"), at_most=1.5),
+    Target(1, "single", "bfloat16", FLOOR.format("bfloat16"), at_most=1.5),
+    Target(2, "mpi_all_reduce", "float32", PUBLISHED, at_least=2.5),
+    Target(2, "mpi_all_reduce", "float32", PYTORCH, at_least=1.4),
+    Target(4, "mpi_all_reduce", "float32", PUBLISHED, at_least=1.8),
+    Target(4, "mpi_all_reduce", "float32", PYTORCH, at_least=1.2),
+)
 
 
 class Training(NamedTuple):
@@ -58,7 +99,11 @@ class Training(NamedTuple):
         return self.recipe if self.strategy == _STRATEGY else f"{self.strategy}, {self.recipe}"
 
 
-def trainings(runs: pd.DataFrame, workers: int) -> dict[tuple[str, str], Training]:
+#: By strategy and recipe.
+Trainings = dict[tuple[str, str], Training]
+
+
+def trainings(runs: pd.DataFrame, workers: int) -> Trainings:
     """By strategy and recipe, of the valid runs on this number of workers."""
     valid = runs[(runs["status"] == "ok") & (runs["nodes"] == workers)]
     found = {}
@@ -71,22 +116,43 @@ def trainings(runs: pd.DataFrame, workers: int) -> dict[tuple[str, str], Trainin
     return found
 
 
-def rows(found: dict[tuple[str, str], Training]) -> Iterator[tuple[str, ...]]:
+def rows(found: Trainings) -> Iterator[tuple[str, ...]]:
     """A row of texts for each training, the quickest step first."""
     for training in sorted(found.values(), key=lambda each: median(each.step_ms)):
         published, pytorch = (found.get((_STRATEGY, name)) for name in (PUBLISHED, PYTORCH))
-        floor = found.get((_STRATEGY, FLOORS.get(training.recipe, FLOOR)))
-        is_floor = training.recipe.startswith("floor")
+        precision = next((p for p in _PRECISIONS[1:] if p in training.recipe), _PRECISIONS[0])
+        floor, peak = (found.get((_STRATEGY, name.format(precision))) for name in (FLOOR, PEAK))
+        trains = training.recipe.split("+")[0] not in (FLOOR.split("+")[0], PEAK.split("+")[0])
         yield (
             training.name,
             measured(training.step_ms, 1),
             times(published and published.step_ms, training.step_ms),
             times(pytorch and pytorch.step_ms, training.step_ms),
             times(training.step_ms, floor and floor.step_ms),
-            "" if is_floor else measured(training.execution_s, 1),
-            "" if is_floor else times(published and published.execution_s, training.execution_s),
-            "" if is_floor else times(pytorch and pytorch.execution_s, training.execution_s),
+            times(training.step_ms, peak and peak.step_ms),
+            measured(training.execution_s, 1) if trains else "",
+            times(published and published.execution_s, training.execution_s) if trains else "",
+            times(pytorch and pytorch.execution_s, training.execution_s) if trains else "",
         )
+
+
+def reached(target: Target, found: Trainings) -> tuple[str, ...]:
+    """Workers, training, what it is beside, target, ratio with interval, and whether it holds."""
+    own = found.get((target.strategy, target.recipe))
+    peer = found.get((_STRATEGY, target.beside))
+    name = f"{target.strategy}, {target.recipe}"
+    if target.at_least is None:
+        asked = f"at most {target.at_most} times as long"
+        above, below = own, peer
+    else:
+        asked = f"at least {target.at_least} times as fast"
+        above, below = peer, own
+    if above is None or below is None:
+        return (str(target.workers), name, target.beside, asked, "", "not measured")
+    ratio = median(above.step_ms) / median(below.step_ms)
+    holds = ratio <= (target.at_most or ratio) and ratio >= (target.at_least or ratio)
+    shown = times(above.step_ms, below.step_ms)
+    return (str(target.workers), name, target.beside, asked, shown, "yes" if holds else "no")
 
 
 def measured(values: Sequence[float], digits: int) -> str:
@@ -109,21 +175,47 @@ def times(numerators: Sequence[float] | None, denominators: Sequence[float] | No
     return shown if interval is None else f"{shown} ({interval[0]:.2f}–{interval[1]:.2f})"
 
 
-def table(runs: pd.DataFrame) -> str:
-    """A table of Markdown for each number of workers."""
-    parts = []
-    for workers in sorted(set(runs["nodes"])):
-        lines = [HEADER, (":--", *["--:"] * (len(HEADER) - 1))]
-        lines += rows(trainings(runs, workers))
-        body = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-        parts.append(f"### {workers} worker{'s' if workers > 1 else ''}\n\n{body}\n")
+def markdown(header: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
+    lines = [header, (":--", *["--:"] * (len(header) - 1)), *body]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def place(runs: pd.DataFrame) -> str:
+    """When and where the runs were made, and how many of them count; a line of Markdown."""
+    valid = runs[runs["status"] == "ok"]
+    days = sorted({str(started)[:10] for started in valid["started"].dropna()})
+    parts = [f"{len(valid)} of {len(runs)} runs count, {' to '.join(days[:1] + days[1:][-1:])}"]
+    for column, name in PLACE.items():
+        values = sorted({str(value) for value in valid[column].dropna()})
+        parts += [f"{name} {', '.join(values)}"] if values else []
+    return "; ".join(parts) + ".\n"
+
+
+def tables(runs: pd.DataFrame) -> str:
+    """All of it: place, targets, and a table for each number of workers."""
+    of_workers = {workers: trainings(runs, workers) for workers in sorted(set(runs["nodes"]))}
+    header = ("workers", "training", "beside", "target", "measured", "reached")
+    asked = [reached(target, of_workers.get(target.workers, {})) for target in TARGETS]
+    parts = [place(runs), f"### Targets\n\n{markdown(header, asked)}"]
+    for workers, found in of_workers.items():
+        title = f"### {workers} worker{'s' if workers > 1 else ''}"
+        parts.append(f"{title}\n\n{markdown(HEADER, list(rows(found)))}")
     return "\n".join(parts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, help="runs.csv of the sweep")
-    print(table(runs_table.read_table(parser.parse_args().runs)))
+    parser.add_argument("--page", type=Path, help="write between the markers of this page")
+    args = parser.parse_args()
+    found = tables(runs_table.read_table(args.runs))
+    if args.page is None:
+        print(found)
+        return
+    text = args.page.read_text()
+    if not _MARKED.search(text):
+        sys.exit(f"{args.page}: no `<!-- measured -->` with `<!-- end of measured -->` after it")
+    atomic.write_text(args.page, _MARKED.sub(lambda mark: f"{mark[1]}\n{found}\n{mark[2]}", text))
 
 
 if __name__ == "__main__":

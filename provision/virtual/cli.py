@@ -26,7 +26,9 @@ def up(args: argparse.Namespace) -> None:
     saving = None
     if args.power_saving:
         saving = PowerSaving(boot_s=args.boot_delay, idle_s=args.idle_time)
-    lifecycle.up(args.root, Shape(requested_partitions(args), args.accounting, saving))
+    partitions = requested_partitions(args)
+    shape = Shape(partitions, args.accounting, saving, args.memory_limits, args.urgent)
+    lifecycle.up(args.root, shape)
 
 
 def requested_partitions(args: argparse.Namespace) -> tuple[Partition, ...]:
@@ -168,6 +170,12 @@ def parser() -> argparse.ArgumentParser:
     )
     add_up.add_argument(
         "--idle-time", type=seconds, default=300, help="until a node is powered down, in s (300)"
+    )
+    add_up.add_argument(
+        "--memory-limits", action="store_true", help="jobs get no more memory than they ask for"
+    )
+    add_up.add_argument(
+        "--urgent", action="store_true", help="a partition of all nodes that preempts the others"
     )
     add("down", down, "stop and remove it all").add_argument(
         "--keep-logs", action="store_true", help="leave the logs in the root folder"

@@ -168,8 +168,10 @@ def power_on(plan: Plan, machine: str) -> subprocess.Popen[bytes]:
         root,
         f"boot.{machine}.log",
         *("nsenter", f"--net={namespace(root, machine)}"),
-        *("unshare", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
-        *(str(NODE_INIT), machine, f"{address}/{plan.subnet.prefixlen}", str(root)),
+        # --ipc: MPI's ranks on two machines must not take the memory of one for shared
+        *("unshare", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child"),
+        *("--mount-proc", str(NODE_INIT), machine),
+        *(f"{address}/{plan.subnet.prefixlen}", str(root)),
         *daemon_command(root, machine, booted=True),
     )
 
@@ -195,7 +197,7 @@ def enter(root: Path, machine: str, words: list[str], directory: str) -> list[st
     init = init_process(root, machine)
     if init is None:
         raise RuntimeError(f"{machine} is not running")
-    namespaces_of_init = ("nsenter", "-t", str(init), "-n", "-u", "-m", "-p")
+    namespaces_of_init = ("nsenter", "-t", str(init), "-n", "-u", "-i", "-m", "-p")
     return [*namespaces_of_init, "env", f"--chdir={directory}", *words]
 
 

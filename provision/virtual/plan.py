@@ -11,6 +11,8 @@ from pathlib import Path
 
 CONTROLLER = "controller"
 DATABASE = "database"
+#: The partition whose jobs preempt others.
+URGENT = "urgent"
 NODES_MAX = 200  # one /24 holds the host, the controller and all nodes
 FIRST_NODE_ADDRESS = 11
 REAL_MEMORY_MB = 1_000_000  # declared, never enforced: any --mem is accepted
@@ -54,7 +56,7 @@ def check_partitions(root: Path, partitions: tuple[Partition, ...]) -> None:
         raise ValueError("each partition needs at least one node, and each node one CPU")
     if len({partition.name for partition in partitions}) < len(partitions):
         raise ValueError("a partition is named twice")
-    reserved = ("default", CONTROLLER, DATABASE)
+    reserved = ("default", CONTROLLER, DATABASE, URGENT)
     if any(partition.name in reserved for partition in partitions):
         raise ValueError(f"{', '.join(reserved)} are reserved names")
     if len(set(names)) < len(names):
@@ -98,6 +100,10 @@ class Shape:
     #: A machine with slurmdbd and its database, and limits enforced.
     accounting: bool = False
     power_saving: PowerSaving | None = None
+    #: Jobs that use more memory than they have asked for are ended.
+    memory_limits: bool = False
+    #: A partition of all nodes whose jobs preempt those of the others.
+    urgent: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,6 +153,8 @@ class Plan:
                 tuple(Partition(**entry) for entry in shape["partitions"]),
                 shape["accounting"],
                 PowerSaving(**saving) if saving else None,
+                shape["memory_limits"],
+                shape["urgent"],
             ),
         )
 
@@ -183,6 +191,7 @@ class Plan:
     def slurm_conf(self) -> str:
         saving = self.shape.power_saving
         text = SLURM_CONF.format(root=self.root, controller=self.machines[CONTROLLER])
+        text += MEMORY_LIMITS if self.shape.memory_limits else NO_LIMITS
         if self.shape.accounting:
             text += ACCOUNTING.format(root=self.root, database=self.machines[DATABASE])
         if saving:
@@ -200,6 +209,8 @@ class Plan:
                 f" RealMemory={REAL_MEMORY_MB} Feature={partition.name}{gres}{state}\n"
                 f"PartitionName={partition.name} Nodes={names} State=UP{default}\n"
             )
+        if self.shape.urgent:
+            text += PREEMPTION.format(urgent=URGENT)
         return text
 
 
@@ -218,12 +229,11 @@ SlurmdPidFile={root}/run/slurmd.%n.pid
 SlurmctldLogFile={root}/log/slurmctld.log
 SlurmdLogFile={root}/log/slurmd.%n.log
 
-# No cgroups: neither CPUs nor memory are enforced, and nodes may declare more than there is.
+# No cgroups: CPUs are not enforced, and nodes may declare more than there is.
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
 GresTypes=gpu
 
 # Tests wait for the scheduler: let it look often.
@@ -241,6 +251,27 @@ MpiDefault=none
 MpiParams=ports=12000-12999
 MailProg=/bin/true
 
+"""
+
+NO_LIMITS = """\
+SelectTypeParameters=CR_Core
+
+"""
+
+# Without cgroups Slurm looks every second at what a step uses, and ends it if that is too much.
+MEMORY_LIMITS = """\
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=4000
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
+
+"""
+
+PREEMPTION = """
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName={urgent} Nodes=ALL State=UP PriorityTier=10 PreemptMode=OFF
 """
 
 #: The controller's programs that power nodes down and up.

@@ -205,6 +205,14 @@ else:
     assert output.splitlines() == ["cpu1", "cpu2", "talked"]
 
 
+def test_nodes_do_not_share_memory(cluster: Cluster) -> None:
+    """Or MPI takes ranks on two of them for neighbours, and their numbers for processes of one."""
+    own = os.readlink("/proc/self/ns/ipc")
+    words = ("readlink", "/proc/self/ns/ipc")
+    found = {node: cluster.ok("exec", node, *words).strip() for node in ("cpu1", "cpu2")}
+    assert len({own, *found.values()}) == 3
+
+
 def test_gpus_are_counted_and_visible(cluster: Cluster, tmp_path: Path) -> None:
     script = "srun bash -c 'echo $(hostname) $CUDA_VISIBLE_DEVICES' | sort\n"
     options = ("-p", "gpu", "-N2", "--ntasks-per-node=1", "--gres=gpu:2", "--mem=100000", "-c8")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
+import random
 import signal
 import threading
 import time
@@ -17,12 +20,15 @@ from virtual_cluster import Cluster
 
 Submit = Callable[..., tuple[int, str]]
 RUNS = 2
-#: Its ranks end when the file `gate` is there. A run takes four of the six nodes: one runs, one
-#: waits.
+#: From which the moments follow; the longest is when a driver waits for its jobs.
+SEED, MOMENT_MAX_S = 17, 8.0
+#: Its ranks end when the file `gate` is there, or that of their run. A run takes four of the six
+#: nodes: one runs, one waits.
 PROGRAM = """
-import pathlib, time
+import pathlib, re, sys, time
 
-while not pathlib.Path("gate").exists():
+own = "gate-" + re.search("repeat=[0-9]+", sys.argv[1])[0]
+while not any(pathlib.Path(name).exists() for name in ("gate", own)):
     time.sleep(0.1)
 """
 CONTENT: dict[str, Any] = {
@@ -31,8 +37,8 @@ CONTENT: dict[str, Any] = {
     ],
     "recipes": {
         "gated": {
-            "program": ["python3", "gated.py"], "per_replica_batch_size": 1, "epochs": 1,
-            "observe": "nothing",
+            "program": ["python3", "gated.py", "{folder}"], "observe": "nothing",
+            "per_replica_batch_size": 1, "epochs": 1,
         }
     },
 }  # fmt: skip
@@ -44,7 +50,7 @@ class Driver:
     def __init__(self, project: Project, submit: Submit) -> None:
         self._project, self._submit = project, submit
         self.ended: tuple[int | None, str] | None = None
-        self._before = set(self._told())
+        self._before = {*self._told(), *self._logs()}
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -57,19 +63,25 @@ class Driver:
     def _told(self) -> list[Path]:
         return list(self._project.folder.glob(".snakemake/drivers/*.json"))
 
+    def _logs(self) -> list[Path]:
+        return list(self._project.folder.glob(".snakemake/log/*.log"))
+
     @property
     def pid(self) -> int:
         wait_for(lambda: bool(set(self._told()) - self._before), "the driver to begin")
         (path,) = set(self._told()) - self._before
         return int(json.loads(path.read_text())["pid"])
 
+    @property
     def log(self) -> str:
-        """Its log, when it has one of its own."""
-        logs = sorted(self._project.folder.glob(".snakemake/log/*.log"))
-        return logs[-1].read_text() if logs else ""
+        """Its log; "" before it has one."""
+        return "".join(path.read_text() for path in set(self._logs()) - self._before)
 
-    def end(self, number: int) -> tuple[int | None, str]:
-        os.kill(self.pid, number)
+    def end(self, number: int, after_s: float = 0.0) -> tuple[int | None, str]:
+        pid = self.pid
+        time.sleep(after_s)
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(pid, number)
         return self.join()
 
     def join(self) -> tuple[int | None, str]:
@@ -83,6 +95,39 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.3)
+
+
+class Watch:
+    """Looks at the queue and the records as long as the sweep goes on."""
+
+    def __init__(self, project: Project, cluster: Cluster) -> None:
+        self._project, self._cluster = project, cluster
+        #: Record → its text when it was first seen.
+        self.seen: dict[Path, str] = {}
+        #: Runs that two jobs of the queue were to make at the same time.
+        self.twice: set[str] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._over.wait(0.5):
+            # in one answer of Slurm: those to come and those that run
+            options = ("--noheader", "--states=PENDING,RUNNING", "--format=%k")
+            comments = self._cluster.run("squeue", *options).splitlines()
+            self.twice |= {comment for comment in comments if comments.count(comment) > 1}
+            for path in self.records():
+                self.seen.setdefault(path, path.read_text())
+
+    def records(self) -> list[Path]:
+        return sorted(self._project.folder.glob("results/runs/**/run.json"))
 
 
 def queue(cluster: Cluster) -> dict[str, str]:
@@ -99,47 +144,68 @@ def gated(project: Project) -> Iterator[Project]:
     (project.folder / "gate").touch()  # of jobs that a failed test has left
 
 
-def test_jobs_outlive_their_driver_and_are_not_submitted_again(
-    gated: Project, submit: Submit, cluster: Cluster
-) -> None:
-    driver = Driver(gated, submit)
-    wait_for(lambda: sorted(queue(cluster).values()) == ["PENDING", "RUNNING"], "two jobs")
-    jobs = set(queue(cluster))
-
-    code, output = submit(gated)  # a second driver
-    assert code != 0 and f"Another snakemake works in this folder: PID {driver.pid}" in output
-    for number in (signal.SIGKILL, signal.SIGHUP):
-        assert driver.end(number)[0] is None
-        code, output = submit(gated)
+def clear(project: Project, cluster: Cluster, submit: Submit | None = None) -> None:
+    """Do away with a stale lock, by the command that the next start names."""
+    if not [*project.folder.glob(".snakemake/locks/*")]:
+        return  # it was killed before it had one
+    if submit is not None:
+        code, output = submit(project)
         assert code != 0
         (said,) = [line for line in output.splitlines() if "is stale" in line]
         assert said.endswith(" --unlock")
-        gated.snakemake("--unlock", profile="slurm", environ=cluster.environ)
+    project.snakemake("--unlock", profile="slurm", environ=cluster.environ)
+
+
+def test_a_sweep_whose_driver_ends_at_five_random_moments(
+    gated: Project, submit: Submit, cluster: Cluster
+) -> None:
+    dice = random.Random(SEED)
+    with Watch(gated, cluster) as watch:
         driver = Driver(gated, submit)
-        wait_for(lambda d=driver: d.log().count("goes on as SLURM job") == RUNS, "jobs taken")
+        wait_for(lambda: sorted(queue(cluster).values()) == ["PENDING", "RUNNING"], "two jobs")
+        jobs = set(queue(cluster))
+        code, output = submit(gated)  # a second driver
+        assert code != 0 and f"Another snakemake works in this folder: PID {driver.pid}" in output
+        time.sleep(dice.uniform(0, MOMENT_MAX_S))
+        assert driver.end(signal.SIGKILL)[0] is None
+        clear(gated, cluster, submit)
+
+        # a terminal that closes, at any moment from the first on
+        driver = Driver(gated, submit)
+        assert driver.end(signal.SIGHUP, after_s=dice.uniform(0, MOMENT_MAX_S))[0] is None
         assert set(queue(cluster)) == jobs
+        (running,) = [job for job, state in queue(cluster).items() if state == "RUNNING"]
+        begun = functools.partial(gated.folder.glob, "results/runs/**/attempt=1")
+        wait_for(lambda: bool([*begun()]), "a run to begin")
+        (attempt,) = begun()
+        (gated.folder / f"gate-{attempt.parent.name}").touch()
+        wait_for(lambda: running not in queue(cluster), "a run to end without a driver")
+        clear(gated, cluster)
 
-    # it cancels what it has submitted, and what it has taken
-    assert driver.end(signal.SIGINT)[0] != 0
-    wait_for(lambda: not queue(cluster), "the jobs to be cancelled")
-    assert gated.records() == []
+        # Ctrl-C: it cancels what it has taken
+        driver = Driver(gated, submit)
+        wait_for(lambda: "goes on as SLURM job" in driver.log, "the other job to be taken")
+        assert driver.end(signal.SIGINT, after_s=dice.uniform(0, MOMENT_MAX_S))[0] != 0
+        wait_for(lambda: not queue(cluster), "the job to be cancelled")
+        assert len(watch.records()) == 1
+        clear(gated, cluster)
 
-    driver = Driver(gated, submit)
-    wait_for(lambda: sorted(queue(cluster).values()) == ["PENDING", "RUNNING"], "two jobs")
-    again = set(queue(cluster))
-    assert not again & jobs
-    os.kill(driver.pid, signal.SIGTERM)  # it waits for them
-    (gated.folder / "gate").touch()
-    driver.join()
-    assert len(gated.records()) == RUNS
-    made = gated.made()
+        driver = Driver(gated, submit)
+        assert driver.end(signal.SIGKILL, after_s=dice.uniform(0, MOMENT_MAX_S))[0] is None
+        clear(gated, cluster)
 
-    code, output = submit(gated)
-    assert code == 0, output[-3000:]
-    assert gated.made() == made
+        # it waits for what it has submitted
+        driver = Driver(gated, submit)
+        (gated.folder / "gate").touch()
+        driver.end(signal.SIGTERM, after_s=dice.uniform(0, MOMENT_MAX_S))
+        wait_for(lambda: not queue(cluster), "the jobs to end")
+        clear(gated, cluster)
+
+        code, output = submit(gated)
+        assert code == 0, output[-3000:]
+    assert watch.twice == set()
+    assert {path: path.read_text() for path in watch.records()} == watch.seen
     (row,) = gated.table()
     assert (row["status"], row["runs"]) == ("ok", str(RUNS))
-    assert {r["environment"]["slurm_job"]["id"] for r in gated.records()} == again
-    # of the first jobs one had begun, and has left why it ended
     told = [json.loads(p.read_text()) for p in gated.folder.rglob("attempt=*/failure.json")]
-    assert [failure["cause"]["kind"] for failure in told] == ["cancelled"]
+    assert {failure["cause"]["kind"] for failure in told} <= {"cancelled"}

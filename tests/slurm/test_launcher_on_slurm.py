@@ -21,9 +21,10 @@ from virtual_cluster import Cluster
 NODES = 2
 
 
-def specified(path: Path) -> None:
+def specified(path: Path, strategy: str) -> None:
     """Write the specification of a training on two nodes that takes minutes."""
     block = {"platform": "cluster", "model": "mnist_cnn", "recipe": "long", "nodes": NODES}
+    block |= {"strategy": strategy}
     platform = {"launcher": "srun", "nodes_max": NODES, "cpus_per_node": 2}
     raw = {
         "grid": [{**block, "repeats": 1}],
@@ -38,12 +39,12 @@ def specified(path: Path) -> None:
 class Launch:
     """A job whose script starts train.py and goes on after it, as in an interactive allocation."""
 
-    def __init__(self, project: Project, cluster: Cluster) -> None:
+    def __init__(self, project: Project, cluster: Cluster, strategy: str) -> None:
         self.cluster, self.folder = cluster, project.folder / "run"
         launch = str(REPOSITORY / "workflow/scripts/train.py")
         dataset = project.folder / "results/datasets/mnist.npz"
         specification = project.folder / "spec.json"
-        specified(specification)
+        specified(specification, strategy)
         words = [sys.executable, launch, "--spec", str(specification)]
         words += ["--dataset-file", str(dataset), "--record", str(self.folder / "run.json")]
         script = f"{shlex.join(words)} & echo $! >{project.folder}/pid; wait; sleep 600"
@@ -67,12 +68,12 @@ class Launch:
 
 
 @pytest.fixture
-def launched(project: Project, cluster: Cluster) -> Iterator[Callable[[], Launch]]:
+def launched(project: Project, cluster: Cluster) -> Iterator[Callable[..., Launch]]:
     """Starts a launch; its job is cancelled afterwards."""
     started: list[Launch] = []
 
-    def start() -> Launch:
-        started.append(Launch(project, cluster))
+    def start(strategy: str = "multi_worker_mirrored") -> Launch:
+        started.append(Launch(project, cluster, strategy))
         return started[-1]
 
     yield start
@@ -87,7 +88,7 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 900.0)
         time.sleep(0.5)
 
 
-def test_ranks_end_with_a_launcher_that_is_killed(launched: Callable[[], Launch]) -> None:
+def test_ranks_end_with_a_launcher_that_is_killed(launched: Callable[..., Launch]) -> None:
     launch = launched()
     launch.signal("KILL", launch.ranks[0]["host"], launch.pid)
     wait_for(launch.is_idle, "the nodes to be free")
@@ -95,7 +96,19 @@ def test_ranks_end_with_a_launcher_that_is_killed(launched: Callable[[], Launch]
     assert launch.cluster.run("squeue", "--noheader", f"--jobs={launch.job}").strip()
 
 
-def test_a_stopped_rank_is_found_and_named(launched: Callable[[], Launch]) -> None:
+def test_a_killed_rank_of_an_mpi_job_is_named(launched: Callable[..., Launch]) -> None:
+    """Its peer waits for it in the library, on another node."""
+    launch = launched(strategy="mpi_all_reduce")
+    launch.signal("KILL", launch.ranks[1]["host"], str(launch.ranks[1]["pid"]))
+    failure = launch.folder / "failure.json"
+    wait_for(failure.exists, "the failure's report")
+    cause: dict[str, Any] = json.loads(failure.read_text())["cause"]
+    assert (cause["kind"], cause["rank"]) == ("rank_died", 1), cause
+    assert cause["host"] == launch.ranks[1]["host"]
+    wait_for(launch.is_idle, "the nodes to be free")
+
+
+def test_a_stopped_rank_is_found_and_named(launched: Callable[..., Launch]) -> None:
     launch = launched()  # with the limits that runs have by default
     launch.signal("STOP", launch.ranks[1]["host"], str(launch.ranks[1]["pid"]))
     failure = launch.folder / "failure.json"

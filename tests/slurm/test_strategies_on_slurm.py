@@ -11,8 +11,7 @@ from project import QUICK, SMALL_MODEL, Project
 from virtual_cluster import Cluster
 
 PARAMETER_SERVERS = ("parameter_server", "synchronous_parameter_server")
-#: Two nodes with two tasks each, and with two and one.
-LAYOUTS = (2, "2+1")
+MPI = "mpi_all_reduce"
 #: A user's program: says its place, and that it trained two steps.
 PROGRAM = """
 import json
@@ -45,7 +44,11 @@ def swept(new_project: Callable[[str], Project], submit: Callable[..., Any]) -> 
     project.overlay(
         {
             "grid": [
-                {**point, "platform": "cpu", "recipe": "quick", "tasks_per_node": list(LAYOUTS)},
+                {**point, "platform": "cpu", "recipe": "quick", "tasks_per_node": 2},
+                # alone, by MPI between nodes, and so with shared memory inside a node
+                {**point, "platform": "cpu", "recipe": "quick", "strategy": MPI, "nodes": [1, 4]},
+                {**point, "platform": "cpu", "recipe": "quick", "strategy": MPI,
+                 "tasks_per_node": "2+1"},
                 # a coordinator, a parameter server and two workers
                 {**point, "platform": "gpu", "recipe": "evaluated", "nodes": 4,
                  "strategy": list(PARAMETER_SERVERS)},
@@ -74,12 +77,26 @@ def records(project: Project, strategy: str) -> list[dict[str, Any]]:
 
 def test_tasks_are_where_they_were_asked(swept: Project) -> None:
     layout = {}
-    for record in records(swept, "multi_worker_mirrored"):
+    for record in [*records(swept, "multi_worker_mirrored"), *records(swept, MPI)]:
         hosts = [rank["host"] for rank in record["ranks"]]
         counts = [hosts.count(host) for host in dict.fromkeys(hosts)]
-        layout[record["axes"]["tasks_per_node"]] = counts
+        layout[record["axes"]["nodes"], record["axes"]["tasks_per_node"]] = counts
         assert record["derived"]["replicas"] == len(hosts)
-    assert layout == {2: [2, 2], "2+1": [2, 1]}
+    assert layout == {(2, 2): [2, 2], (1, 1): [1], (2, "2+1"): [2, 1], (4, 1): [1, 1, 1, 1]}
+
+
+def test_mpi_gives_the_model_that_grpc_gives(swept: Project) -> None:
+    """As many replicas have the same batches, however they are spread over nodes."""
+    (theirs,) = records(swept, "multi_worker_mirrored")
+    by_nodes = {record["axes"]["nodes"]: record for record in records(swept, MPI)}
+    assert set(by_nodes) == {1, 2, 4}
+    for metric in ("loss", "test_loss", "test_accuracy"):
+        own = by_nodes[4]["metrics"][metric]
+        assert own == pytest.approx(theirs["metrics"][metric], rel=1e-4)
+    for record in by_nodes.values():
+        for rank in record["ranks"]:
+            assert rank["mpi_library"].startswith("MPICH Version: ")
+            assert rank["intra_op_threads"] == {1: 2, "2+1": 1}[record["axes"]["tasks_per_node"]]
 
 
 def test_a_program_has_its_place_its_gpu_and_its_record(swept: Project) -> None:
@@ -122,7 +139,7 @@ def test_strategies_stand_beside_each_other_in_the_comparison(swept: Project) ->
     rows = {(row["strategy"], row["tasks_per_node"]): row for row in swept.table()}
     for strategy in PARAMETER_SERVERS:
         assert rows[strategy, "1"]["status"] == "ok"
-    assert rows["multi_worker_mirrored", "2+1"]["replicas"] == "3"
+    assert rows[MPI, "2+1"]["replicas"] == "3"
     text = (swept.folder / "results/main/tables/comparison.md").read_text()
     assert all(strategy in text for strategy in PARAMETER_SERVERS)
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from project import QUICK, SMALL_MODEL, TINY, Project
+from project import QUICK, SMALL_MODEL, Project
 from tfscaling.study import order
 from tfscaling.study.manifest import Manifest
 from virtual_cluster import Cluster
@@ -243,49 +241,3 @@ def test_points_beyond_the_quota_are_excluded_not_submitted(shaped: tuple[Projec
     (row,) = [row for row in rows if row["status"] == "excluded"]
     assert (row["platform"], row["nodes"], row["gpus_per_node"]) == ("gpu", "3", "4")
     assert row["reason"] == "12 GPUs exceed the quota gpus_max 8"
-
-
-def test_a_killed_rank_ends_the_run_and_is_named(
-    project: Project, submit: Submit, cluster: Cluster
-) -> None:
-    """One rank of three is SIGKILLed while it trains: the run fails and says which."""
-    long = {**TINY, "epochs": 200}
-    project.overlay(
-        {
-            "grid": [{"platform": "cpu", "model": "mnist_cnn", "recipe": "long", "nodes": 3}],
-            "recipes": {"long": long},
-        }
-    )
-    result: list[tuple[int, str]] = []
-    sweep = threading.Thread(target=lambda: result.append(submit(project, "--retries", "0")))
-    sweep.start()
-    wait_for(lambda: '"epoch"' in event_text(project, 1), "rank 1 to train")
-    hosts = [json.loads(event_text(project, rank).splitlines()[0])["host"] for rank in range(3)]
-    pid = json.loads(event_text(project, 1).splitlines()[0])["pid"]
-    cluster.tool("exec", hosts[1], "kill", "-KILL", str(pid))
-    wait_for(lambda: bool(project.failures()), "the failure's report")
-    (failure,) = project.failures()
-    assert failure["cause"]["kind"] == "rank_died"
-    assert (failure["cause"]["rank"], failure["cause"]["host"]) == (1, hosts[1])
-    assert "Killed" in failure["cause"]["message"]
-    sweep.join(timeout=900)
-    assert result and result[0][0] != 0
-    (row,) = project.table("results/main/partial/tables/runs.csv")
-    assert row["status"] == "failed"
-    assert f"rank 1 on {hosts[1]}" in row["reason"]
-    for node in hosts:
-        wait_for(lambda node=node: cluster.processes(node) == [], f"{node} to be free")
-
-
-def event_text(project: Project, rank: int) -> str:
-    return "".join(
-        path.read_text()
-        for path in project.folder.glob(f"results/runs/**/rank-{rank}.events.jsonl")
-    )
-
-
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 900.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.5)

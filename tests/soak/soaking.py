@@ -191,8 +191,15 @@ class Soak:
             (self.project.folder / f"driver-{self.starts}.log").write_text(output)
 
     def missing(self) -> set[str]:
-        """The runs that have neither a record nor a failure."""
-        return self.planned - self._of("run.json").keys() - self._of("failure.json").keys()
+        """The runs that have neither a record nor the failure that was injected."""
+        return self.planned - self._of("run.json").keys() - self._failed_as_injected()
+
+    def _failed_as_injected(self) -> set[str]:
+        return {
+            key
+            for key, path in self._of("failure.json").items()
+            if _kind(path) == FAULTS.get(self.faults.get(key, ""))
+        }
 
     def _of(self, name: str) -> dict[str, Path]:
         """The files of this name in the runs' folders, by the runs' keys."""
@@ -234,7 +241,8 @@ class Soak:
         if fault == "full":
             self._fill()
             return
-        self.cluster.tool({"power": "kill-node", "slurmd": "kill-slurmd"}[fault], host)
+        with contextlib.suppress(subprocess.CalledProcessError):  # it is down already
+            self.cluster.tool({"power": "kill-node", "slurmd": "kill-slurmd"}[fault], host)
         # Slurm notices a node that is away for 15 s
         delay_s = 20.0 if fault == "power" else 3.0
         threading.Timer(delay_s, self.cluster.tool, ("start-node", host)).start()
@@ -281,11 +289,11 @@ class Soak:
                 found.append(f"{key} is valid, and should have failed")
             if text != self.seen.get(path, text):
                 found.append(f"{key} was made again")
-        for key in failures.keys() - records.keys():
+            if len(finished := list(path.parent.glob("attempt=*/record.json"))) != 1:
+                found.append(f"{key} was finished by {len(finished)} attempts")
+        for key in failures.keys() - records.keys() - self._failed_as_injected():
             cause = json.loads(failures[key].read_text())["cause"]
-            is_injected = cause["kind"] == FAULTS.get(self.faults.get(key, ""))
-            if not is_injected and "No space left" not in json.dumps(cause):
-                found.append(f"{key} ({self.faults.get(key)}) failed: {cause}")
+            found.append(f"{key} ({self.faults.get(key)}) failed: {cause}")
         for key, path in (failures | records).items():
             found += [f"{key}: {text}" for text in _overlapping(path.parent)]
         rows = Counter(
@@ -304,17 +312,22 @@ class Soak:
     def summary(self) -> dict[str, Any]:
         """What was done and what came of it."""
         attempts = list(self.project.folder.glob("results/runs/**/attempt=*"))
-        kinds = Counter(
-            json.loads(path.read_text())["cause"]["kind"]
-            for path in self.project.folder.glob("results/runs/**/attempt=*/failure.json")
-        )
+        failures = self.project.folder.glob("results/runs/**/attempt=*/failure.json")
+        kinds = Counter(map(_kind, failures))
         return {
             "seed": self.seed, "runs": self.number, "valid": len(self._of("run.json")),
             "failed": len(self._of("failure.json").keys() - self._of("run.json").keys()),
             "faults": dict(Counter(self.faults.values())), "disturbances": self.disturbed,
             "starts of snakemake": self.starts, "attempts": len(attempts),
             "causes of failed attempts": dict(kinds),
+            "attempts without a cause": len(attempts)
+            - kinds.total()
+            - len(list(self.project.folder.glob("results/runs/**/attempt=*/record.json"))),
         }  # fmt: skip
+
+
+def _kind(failure: Path) -> str:
+    return str(json.loads(failure.read_text())["cause"]["kind"])
 
 
 def _pid(path: Path) -> int:

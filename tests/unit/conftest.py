@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import loaded_python
 import pytest
 from builders import SCRIPTS
 from shared import made_once
@@ -81,10 +82,13 @@ def train(folder: Path, shapes: Shapes) -> None:
                 output = folder / name / f"{command.rank}.json"
                 words = [strategy, str(geometry.gpus_per_task), str(batch), str(output)]
                 own_env = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1"}
+                environ = {**os.environ, **command.env, **own_env}
+                if strategy != MPI_STRATEGY:
+                    environ = loaded_python.environ(environ)
                 with output.with_suffix(".log").open("w") as log:
                     process = subprocess.Popen(
                         [sys.executable, strategy_rank.__file__, *words],
-                        env={**os.environ, **command.env, **own_env},
+                        env=environ,
                         stdout=log,
                         stderr=subprocess.STDOUT,
                     )

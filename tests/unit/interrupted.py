@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from tfscaling.jobs import checkpoint_folder
-from tfscaling.jobs.checkpoint_folder import State
+from tfscaling.jobs.checkpoint_folder import InterruptedTrainingError, State
 from tfscaling.records.events import EventLog
 from tfscaling.records.resumption import Beginning
 from tfscaling.study.config import Recipe
 from tfscaling.training import checkpoints as module
-from tfscaling.training.checkpoints import Checkpoints, InterruptedTrainingError, Training
+from tfscaling.training.checkpoints import Checkpoints, Training
 from tfscaling.training.loop import Result, TrainingLoop
 
 #: From which the moments follow.

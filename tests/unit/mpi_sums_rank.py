@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tfscaling.training import mpi, mpi_sums
 
-#: Small, in shares, and in three parts of which the last is small.
+#: Small, in shares, and in several parts of which the last is small.
 COUNTS = (1, 1000, 5001, 33_000)
 DTYPES = ("float32", "float64", "int64")
 #: Name of a layout → the node of each rank.
@@ -25,7 +25,7 @@ LAYOUTS: dict[str, tuple[int, ...]] = {
     "a rank each": (0, 1, 2),
 }
 TIMES = 3
-mpi_sums.PART_BYTES = 1 << 16
+mpi_sums.PART_BYTES, mpi_sums.CHUNK_BYTES = 1 << 16, 1 << 15
 
 
 def given(rank: int, count: int, dtype: str, time: int) -> np.ndarray:

@@ -22,7 +22,8 @@ from tfscaling.analysis.evidence import Study
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED
 
 FALSE_MAX = 0.05
-TRIALS = 100
+#: A rule that is wrong in 15 % of the sweeps exceeds FALSE_MAX in 98 % of such tests.
+TRIALS = 60
 each_noise = pytest.mark.parametrize("kind", NOISES, ids=lambda kind: f"{kind[0]} {kind[1]:g}")
 
 
@@ -147,7 +148,7 @@ def test_a_point_is_taken_for_its_cost_only_if_it_is_near_the_best(
     kind: tuple[str, float], near_min: float
 ) -> None:
     points, true_s = published()
-    found = list(choices(Sweeps(points), true_s, kind, TRIALS))
+    found = list(choices(Sweeps(points), true_s, kind, 100))
     limit = INDIFFERENCE + 1e-9
     assert share([c.support == SUPPORTED and loss > limit for c, loss in found]) <= FALSE_MAX
     assert share([loss <= (c.bound or 0) + 1e-9 for c, loss in found]) >= 1 - FALSE_MAX

@@ -18,6 +18,7 @@ from tfscaling.study import configuration
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import comparison, runs_table
 from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.runs_table import PROJECTED
 
 SCHEMA = yaml.safe_load((REPOSITORY / "workflow/schemas/comparison.schema.yaml").read_text())
 # JSON Schema's own types: in a column with an empty cell, pandas writes 2 as 2.0
@@ -114,10 +115,11 @@ def test_every_column_has_a_value_somewhere(tmp_path: Path) -> None:
     generator.write_records(planned.runs, tmp_path)
     runs, _ = tables_of(planned, tmp_path)
     table = comparison_table(runs, planned, {"nodes": 1}, [PUBLISHED])
-    # no program ran, arrays are in memory, no recipe asks for checkpoints or the gradient noise; no
-    # ratio of the table has a zero below it
+    # no run is short, no program ran, arrays are in memory, no recipe asks for checkpoints or the
+    # gradient noise; no ratio of the table has a zero below it
     empty = [name for name in table if table[name].isna().all()]
     never = [
+        *PROJECTED,
         "program_time_s",
         "checkpoint_time_s",
         "input_wait_s",
@@ -130,7 +132,8 @@ def test_every_column_has_a_value_somewhere(tmp_path: Path) -> None:
 def test_every_column_has_a_description_and_a_unit() -> None:
     for name, rule in SCHEMA["properties"].items():
         assert rule["description"].strip(), name
-        is_time = any(part in name for part in ("time_s", "time_to_target_s", "wait_s"))
+        times = ("time_s", "time_to_target_s", "time_with_queue_s", "wait_s")
+        is_time = any(part in name for part in times)
         assert (rule["unit"] == "s") == is_time, name
 
 

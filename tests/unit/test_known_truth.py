@@ -1,4 +1,4 @@
-"""Hundreds of sets of records with known truth through all tables and conclusions."""
+"""Sets of records with known truth through all tables and conclusions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.significance import SUPPORTED
 
-SETS = 250
+SETS = 150
 FALSE_MAX = 0.05
 #: A run that was asked for has this status in the table of runs.
 STATUS = {

@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import loaded_python
 import numpy as np
 import oracle_rank
 import pytest
@@ -47,7 +48,7 @@ def started(folder: Path, words: list[str], environ: dict[str, str]) -> Iterator
     with (folder / f"{words[-1].split('/')[-1]}.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, oracle_rank.__file__, *words],
-            env={**os.environ, **environ, **own},
+            env=loaded_python.environ({**os.environ, **environ, **own}),
             stdout=log,
             stderr=subprocess.STDOUT,
         )

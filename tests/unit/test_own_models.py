@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import loaded_python
 import numpy as np
 import own_models_rank
 import pytest
@@ -44,7 +45,7 @@ def started(output: Path, environ: dict[str, str], stack: ExitStack) -> subproce
     log = stack.enter_context(output.with_suffix(".log").open("w"))
     process = subprocess.Popen(
         [sys.executable, own_models_rank.__file__, str(output)],
-        env={**os.environ, **environ, **own},
+        env=loaded_python.environ({**os.environ, **environ, **own}),
         stdout=log,
         stderr=subprocess.STDOUT,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 from peers import ratios
@@ -12,6 +14,7 @@ TIMES = {
     ("own", "pytorch"): (12.0, 9.0),
     ("single", "float32"): (8.0, 6.0),
     ("own", "floor+precision=float32"): (5.0, 4.0),
+    ("own", "peak+precision=float32"): (4.0, 4.0),
 }
 
 
@@ -26,6 +29,8 @@ def runs(repeats: int, status: str = "ok") -> pd.DataFrame:
             "global_batch_size": 64,
             "throughput_examples_per_s": 64_000 / step_ms / (1 + number / 100),
             "execution_time_s": execution_s * (1 + number / 100),
+            "started": "2026-11-22T10:00:00+00:00",
+            **dict.fromkeys(ratios.PLACE, "8"),
         }
         for (strategy, recipe), (step_ms, execution_s) in TIMES.items()
         for number in range(repeats)
@@ -39,7 +44,7 @@ def cells(table: pd.DataFrame) -> dict[str, dict[str, str]]:
 
 def test_ratios_are_those_of_medians() -> None:
     own = cells(runs(1))["single, float32"]
-    assert [float(own[name]) for name in ratios.HEADER[1:]] == [8, 2, 1.5, 1.6, 6, 2, 1.5]
+    assert [float(own[name]) for name in ratios.HEADER[1:]] == [8, 2, 1.5, 1.6, 2, 6, 2, 1.5]
     assert cells(runs(1))["legacy_fit"][ratios.HEADER[2]] == "1"
 
 
@@ -54,3 +59,30 @@ def test_six_runs_have_intervals_and_fewer_have_none() -> None:
 
 def test_runs_that_failed_take_no_part() -> None:
     assert cells(runs(6, status="failed")) == {}
+
+
+def test_a_target_holds_or_not_by_the_ratio_of_medians() -> None:
+    found = ratios.trainings(runs(1), 1)
+    target = ratios.Target(1, "single", "float32", ratios.PUBLISHED, at_least=2.0)
+    assert ratios.reached(target, found)[-2:] == ("2.00", "yes")
+    assert ratios.reached(target._replace(at_least=2.1), found)[-1] == "no"
+    floor = target._replace(beside=ratios.FLOOR.format("float32"), at_least=None, at_most=1.6)
+    assert ratios.reached(floor, found)[-2:] == ("1.60", "yes")
+    assert ratios.reached(floor._replace(at_most=1.5), found)[-1] == "no"
+    assert ratios.reached(floor._replace(recipe="absent"), found)[-1] == "not measured"
+
+
+def test_the_page_has_a_line_for_each_target_and_each_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, table = tmp_path / "page.md", tmp_path / "runs.csv"
+    page.write_text("before\n<!-- measured -->\nold\n<!-- end of measured -->\nafter\n")
+    runs(6).to_csv(table, index=False)
+    monkeypatch.setattr("sys.argv", ["ratios.py", str(table), "--page", str(page)])
+    ratios.main()
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+    assert len([line for line in text.splitlines() if line.startswith("| ")]) == (
+        2 * 2 + len(ratios.TARGETS) + len(TIMES)
+    )
+    assert "2026-11-22" in text

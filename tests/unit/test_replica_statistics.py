@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import loaded_python
 import normalized_rank
 import numpy as np
 import pytest
@@ -21,10 +22,11 @@ Ranks = list[dict[str, Any]]
 
 def start(folder: Path, name: str, words: list[str], environ: dict[str, str]) -> subprocess.Popen:
     output = folder / f"{name}.json"
+    own = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1"}
     with output.with_suffix(".log").open("w") as log:
         return subprocess.Popen(
             [sys.executable, normalized_rank.__file__, *words, str(BATCH), str(output)],
-            env={**os.environ, "PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1", **environ},
+            env=loaded_python.environ({**os.environ, **own, **environ}),
             stdout=log,
             stderr=subprocess.STDOUT,
         )

@@ -37,7 +37,7 @@ def swept(new_project: Callable[[str], Project]) -> Project:
             "all_reduce_benchmark": {"enabled": True, "sizes_bytes": SIZES, "repetitions": 7},
         }
     )  # fmt: skip
-    project.snakemake()
+    project.snakemake(loaded=False)  # processes as users have them
     return project
 
 

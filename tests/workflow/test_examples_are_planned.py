@@ -45,8 +45,10 @@ def test_the_peers_are_planned_on_the_same_numbers_of_workers(
     for run in runs:
         workers.setdefault(axis(run, "recipe"), set()).add(int(axis(run, "nodes")))
     assert workers.pop("fit") == {1}  # fit of Keras 3 trains on one worker
-    assert workers.pop("floor+precision=bfloat16") == {1}
-    assert len(workers) == 6 and all(seen == {1, 2, 4} for seen in workers.values())
+    for recipe in ("floor", "peak"):
+        for precision in ("float32", "bfloat16"):
+            assert workers.pop(f"{recipe}+precision={precision}") == {1}
+    assert len(workers) == 5 and all(seen == {1, 2, 4} for seen in workers.values())
     assert {int(axis(run, "repeat")) for run in runs} == set(range(1, 7))
 
 

@@ -9,9 +9,9 @@ import generator
 import msgspec
 from project import QUICK, SMALL_MODEL, Project
 from tfscaling.analysis.search_results import TAKEN
-from tfscaling.race.terms import TRIES_MAX, Why
+from tfscaling.race.terms import Why
 from tfscaling.records import run_record
-from tfscaling.records.failure_report import Cause, FailureReport
+from tfscaling.records.failure_report import ATTEMPTS_MAX, Cause, FailureReport
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.sweep.extra_repeats import Round
@@ -88,7 +88,7 @@ def test_rounds_run_the_points_that_may_be_the_best_until_one_is_shown_to_be(
     made = Made(project, CONTENT)
     first = [run for run in made.planned.runs if not run.extra_repeat]
     never = next(run for run in first if run.spec.point.platform == "far")
-    fail(made, never, TRIES_MAX)
+    fail(made, never, ATTEMPTS_MAX)
     made.make([run for run in first if run is not never])
     rounds = made.rounds()
     assert len(rounds) > 2

@@ -168,9 +168,11 @@ def forget_cut_off(path, file):
     """Let Snakemake forget a job that was cut off, if the record of what is planned is there.
 
     That is an earlier one that counts again, or the job's own, if it ended after Snakemake.
-    Records are whole or not there, and their parameters are in them.
+    Records are whole or not there, and their parameters are in them: the snakemake of a job that is
+    ended after its record was written leaves it there.
     """
     if not workflow.is_main_process:
+        workflow.execution_settings.keep_incomplete = True
         return
     memory, is_back = workflow.persistence, path in RERUNS.bring_back()
     if is_back or (

@@ -42,6 +42,7 @@ rule analyse:
         benchmarks_dir=f"{ROOT}/all_reduce",
         reference=CONFIG.compare_with or [],
         forecast_nodes=list(CONFIG.forecast.nodes),
+        decision_time=CONFIG.comparison.time,
         output_dir=subpath(output.decision, parent=True),
         captions={each.title: each.caption for each in CONCLUSIONS.values()},
     message:  # Snakemake would list all input files
@@ -59,6 +60,7 @@ rule analyse:
             --benchmarks-dir {params.benchmarks_dir:q} \
             --reference {params.reference:q} \
             --forecast-nodes {params.forecast_nodes} \
+            --decision-time {params.decision_time} \
             --output-dir {params.output_dir:q} \
             >{log:q} 2>&1
         """

@@ -47,6 +47,12 @@ os.environ.update(
     SCRIPTS=str(SCRIPTS),
     PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
 )
+# How often Slurm has started a job again: the executor in the job hides Slurm's own variable from
+# the program. A sweep may be in a job itself, which says nothing of the jobs that it submits.
+if workflow.is_main_process:
+    os.environ.pop("TFSCALING_RESTARTS", None)
+elif restarts := os.environ.get("SLURM_RESTART_COUNT"):
+    os.environ.update(TFSCALING_RESTARTS=restarts)
 
 from tfscaling.study import config_files, configuration
 

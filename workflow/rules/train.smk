@@ -5,8 +5,9 @@ OUTPUTS  results/runs/platform={platform}/.../repeat={repeat}/
              run.json      the run record, written last and only if the run passed every check
          and in the same folder, not declared because grids have thousands of runs and the files of
          a failed attempt must stay: steps.csv (raw step times of every rank), events.jsonl (phases
-         of every rank with their times), attempt=<n>/ (the ranks' logs), failure.json (a failure's
-         cause), earlier.run.json (the record that the run replaces, until run.json is there again)
+         of every rank with their times), attempt=<n>/ (the ranks' logs, and as record.json the record
+         that this attempt has made), failure.json (a failure's cause), earlier.run.json (the record
+         that the run replaces, until run.json is there again)
 """
 
 

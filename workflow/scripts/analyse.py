@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--benchmarks-dir", type=Path, required=True)
     parser.add_argument("--reference", type=Path, nargs="?", help="compare_with")
     parser.add_argument("--forecast-nodes", type=int, nargs="*", default=(), help="forecast.nodes")
+    parser.add_argument("--decision-time", default=Comparison().time, help="comparison.time")
     parser.add_argument("--output-dir", type=Path, required=True)
     args = parser.parse_args()
     study = Study(
@@ -51,6 +52,7 @@ def main() -> None:
         args.benchmarks_dir,
         Reference.read(args.reference) if args.reference else None,
         args.forecast_nodes,
+        args.decision_time,
     )
     analyse(study, data_warnings.read(args.warnings), args.output_dir)
 

@@ -80,6 +80,7 @@ def conclude(config: Config, manifest: Manifest, folder: Path, benchmarks_dir: P
         benchmarks_dir,
         Reference.read(Path(config.compare_with)) if config.compare_with else None,
         config.forecast.nodes,
+        shown.time,
     )
     analyse(study, warnings, folder)
 

@@ -11,15 +11,22 @@ import argparse
 import os
 from pathlib import Path
 
-from msgspec.structs import asdict
-from tfscaling.files import atomic, program_errors
+from msgspec.structs import asdict, replace
+from tfscaling.files import program_errors
 from tfscaling.jobs import attempt as launching
-from tfscaling.jobs import checkpoint_folder, provenance, rank_files, slurm_job
+from tfscaling.jobs import (
+    check_step,
+    checkpoint_folder,
+    finished_attempt,
+    provenance,
+    rank_files,
+    slurm_job,
+)
 from tfscaling.jobs.attempt import Attempt
 from tfscaling.records import (
+    attempts,
     checks,
     clock,
-    earlier,
     events,
     prepared_data,
     program_results,
@@ -28,6 +35,7 @@ from tfscaling.records import (
     run_results,
 )
 from tfscaling.records.failure_report import Cause
+from tfscaling.records.node_check import NodeCheck
 from tfscaling.records.run_record import Environment, PreparedData
 from tfscaling.study import user_source
 from tfscaling.study.run_spec import RunSpec
@@ -46,6 +54,9 @@ def main() -> None:
     spec: RunSpec = args.spec
     if args.dataset_file is None and spec.dataset is not None:
         parser.error("--dataset-file: missing")
+    if number := finished_attempt.bring_back(args.record, spec, args.dataset_file, os.environ):
+        print(f"the run was finished by attempt {number} before its job ended: its record is kept")
+        return
 
     def work(attempt: Attempt) -> Cause | None:
         limits = launching.limits_of(args)
@@ -58,8 +69,11 @@ def main() -> None:
         if spec.recipe.writes_checkpoints or spec.recipe.program:
             made_of = {**code, "data": data.sha256 if data else ""}
             checkpoint_folder.begin(attempt.folder, attempt.number, spec, made_of)
+        checked = check_step.run(attempt, SCRIPTS / "check_rank.py", spec, limits)
+        if isinstance(checked, Cause):
+            return checked
         cause = attempt.run_ranks(SCRIPTS / script, arguments, spec, limits)
-        cause = cause or finish(args.record, spec, attempt, data, code)
+        cause = cause or finish(args.record, spec, attempt, data, code, checked)
         if cause is None or cause.kind == "invalid":
             resumption.remove(attempt.folder)
         return cause
@@ -68,12 +82,17 @@ def main() -> None:
 
 
 def finish(
-    path: Path, spec: RunSpec, attempt: Attempt, data: PreparedData | None, code: dict[str, str]
+    path: Path,
+    spec: RunSpec,
+    attempt: Attempt,
+    data: PreparedData | None,
+    code: dict[str, str],
+    checked: NodeCheck | None,
 ) -> Cause | None:
     """Check what the ranks left and write the record; the cause if the run does not count.
 
     `data` is what the ranks were to read, None for a program that has its own; `code` has the
-    checksums of the user's code that they were to load.
+    checksums of the user's code that they were to load, `checked` what is known of the nodes.
     """
     reports = rank_files.training_reports(attempt.scratch)
     if wrong := checks.violations(spec, data, reports):
@@ -111,11 +130,12 @@ def finish(
         return Cause(kind="invalid", message="; ".join(wrong))
     validity = run_results.validity(passed, divergence)
     record = run_results.build(spec, attempt.number, reports, durations, environment, validity)
+    if checked is not None:
+        said = (checked.sentence,) if checked.sentence else ()
+        record = replace(record, node_check=checked, warnings=(*record.warnings, *said))
     record = resumption.told(record, attempt.folder, reports)
-    for name in (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS):
-        atomic.link(attempt.scratch / name, path.with_name(name))
-    run_record.write_json(path, record)
-    earlier.drop(path)
+    run_record.write_json(attempt.scratch / attempts.RECORD, record)
+    finished_attempt.publish(attempt.scratch, path)
     if divergence:
         print(f"{divergence}: the run takes part in no median")
         return None

@@ -10,6 +10,7 @@ import pytest
 from measured import NOTHING_PLANNED, around, measured, nothing_measured
 from tfscaling.analysis import decision, headline
 from tfscaling.analysis.evidence import Study
+from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
@@ -66,6 +67,30 @@ def test_the_cheapest_within_the_indifference_is_said_to_be_within_it() -> None:
 def test_platforms_are_named_where_they_differ() -> None:
     times = {("east", 1): around(30.0), ("west", 1): around(20.0)}
     assert said(study(times))[1].startswith("Fastest: 1 node on west. 1 node on east takes 1.50")
+
+
+def with_queue(waits_s: dict[int, float]) -> Study:
+    """Two nodes are twice as fast; runs of so many nodes waited so long in the queue."""
+    _, runs, planned = measured({("east", 1): around(40), ("east", 2): around(20)})
+    runs["time_with_queue_s"] = runs["execution_time_s"] + runs["nodes"].map(waits_s)
+    return Study(comparison_table(runs, planned), runs, planned, decision_time="time_with_queue_s")
+
+
+def test_with_its_wait_another_point_may_end_first() -> None:
+    found = with_queue({1: 5.0, 2: 100.0})
+    choices = {choice.goal: choice for choice in decision.decide(found)}
+    assert choices["time_with_queue_s"].point.nodes == 1
+    assert choices["execution_time_s"].point.nodes == 2
+    _, text = said(found)
+    assert "queue" in text and "1 node." in text
+    by_run = dataclasses.replace(found, decision_time="execution_time_s")
+    assert "time_with_queue_s" not in {choice.goal for choice in decision.decide(by_run)}
+
+
+def test_a_point_whose_wait_is_not_known_takes_no_part() -> None:
+    choices = {c.goal: c for c in decision.decide(with_queue({1: 5.0}))}
+    assert choices["time_with_queue_s"].point.nodes == 1
+    assert "queue" in choices["time_with_queue_s"].text
 
 
 def test_a_single_point_is_compared_with_none() -> None:

@@ -73,6 +73,28 @@ def test_one_that_has_ended_says_what_may_decide_it(tmp_path: Path) -> None:
     assert "indifference" in step
 
 
+def test_points_left_out_by_a_bound_are_named_and_their_saving_is_a_least_one(
+    tmp_path: Path,
+) -> None:
+    planned = planned_of({"goal": "cost_usd", "at_most_linear": True})
+    runs = runs_of(planned, tmp_path, lambda run: not run.extra_repeat)
+    assert set(runs["nodes"]) == {1} and len(runs) == 4
+    study = study_of(planned, runs)
+    table = search_results.table(study)
+    best, *others = table.to_dict("records")
+    assert (best["platform"], best["nodes"], best["place"]) == ("near", 1, TAKEN)
+    assert best["is_decided"]
+    never = [row for row in others if not row["runs"]]
+    assert [(row["why"], row["round"]) for row in never] == [(Why.BOUNDED.value, 0)] * 4
+    assert {row["rival"] for row in never} == {"1 node on near", "1 node on far"}
+    # at linear speed-up as many node-hours as the smallest point of the line
+    for _, full in table.groupby("platform")["full_node_hours"]:
+        assert full.tolist() == pytest.approx([full.iloc[0]] * 3)
+    page = search_results.markdown(table, study)
+    assert "4 runs instead of the 36" in page and "89% less" in page
+    assert next_steps.table(study, decision.table(decision.decide(study))).empty
+
+
 def test_before_the_first_look_there_is_no_answer(tmp_path: Path) -> None:
     study = made_after(tmp_path, 1)
     assert choice_of(study)["support"] == TOO_FEW

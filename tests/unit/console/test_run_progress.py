@@ -41,6 +41,17 @@ def test_phase_epoch_loss_and_expected_end_follow_the_events(tmp_path: Path) -> 
     assert (run.epoch, run.loss, run.done, run.phase) == (4, 0.125, 1.0, "evaluation_time_s")
 
 
+def test_a_short_run_ends_after_its_steps(tmp_path: Path) -> None:
+    spec = local_spec(epochs=100, stop_after_steps=20)
+    run = RunProgress(spec, tmp_path)
+    told(tmp_path, *START)
+    told(tmp_path, event("data", 106.0, train_examples=40 * spec.global_batch_size))
+    told(tmp_path, event("first_step", 110.0), event("progress", 115.0, epoch=1, step=5))
+    run.update()
+    assert run.done == pytest.approx(0.25)
+    assert run.end_s() == pytest.approx(130.0)
+
+
 def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
     run = RunProgress(local_spec(epochs=4), tmp_path)
     told(tmp_path, *START)

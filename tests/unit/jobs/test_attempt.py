@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from builders import local_spec
 from generator import training_report
+from tfscaling.files import atomic
 from tfscaling.jobs import attempt as launching
 from tfscaling.jobs import rank_files
 from tfscaling.jobs.attempt import Attempt
@@ -22,6 +23,7 @@ from tfscaling.jobs.rank_files import IncompleteError
 from tfscaling.jobs.supervisor import Supervisor
 from tfscaling.records import failure_report, run_record
 from tfscaling.records.failure_report import Cause, FailureReport
+from tfscaling.study import run_spec
 from tfscaling.study.run_spec import RunSpec
 
 RANK = """
@@ -34,6 +36,7 @@ args = parser.parse_args()
 task = json.loads(os.environ["TF_CONFIG"])["task"]
 found = {"rank": task["index"], "word": args.word, "spec": json.loads(args.spec.read_text())}
 found["clock"] = os.environ["TFSCALING_CLOCK"]
+found["tunables"] = os.environ.get("GLIBC_TUNABLES")
 found["gpus"] = os.environ.get("CUDA_VISIBLE_DEVICES")
 (args.folder / f"rank-{task['index']}.json").write_text(json.dumps(found))
 last = "start" if args.word == "bad" else "end"
@@ -71,6 +74,29 @@ def test_launchers_that_begin_at_once_get_attempts_of_their_own(
     for name in ("iterdir", "glob"):
         monkeypatch.setattr(Path, name, lambda *_: iter(()))
     assert [Attempt.begin(tmp_path).number for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("variable", "restarts", "kind"),
+    [
+        ("SLURM_RESTART_COUNT", "1", "requeued"),
+        ("TFSCALING_RESTARTS", "2", "requeued"),
+        ("TFSCALING_RESTARTS", "", None),
+    ],
+)
+def test_an_attempt_whose_launcher_lost_its_power_has_its_cause_when_slurm_starts_the_job_again(
+    variable: str, restarts: str, kind: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = local_spec()
+    first = Attempt.begin(tmp_path)
+    atomic.write_text(first.scratch / "spec.json", run_spec.encode(spec))
+    monkeypatch.setenv(variable, restarts)
+    launching.run(tmp_path, spec, lambda _: None)
+    left = failure_report.read(first.scratch)
+    assert (None if left is None else left.cause.kind) == kind
+    failed = failure_report.failed_attempts(tmp_path)
+    assert failed.number == (kind is not None)
+    assert left is None or left.parameters_hash == spec.parameters_hash
 
 
 def failing(error: Exception) -> Callable[[Attempt], None]:
@@ -188,6 +214,20 @@ def test_ranks_are_started_with_the_specification_as_a_file(tmp_path: Path) -> N
     assert msgspec.convert(found["spec"], RunSpec) == spec
     cause = Attempt.begin(tmp_path / "job").run_ranks(script, ["--word=bad"], spec, LIMITS)
     assert cause is not None and (cause.kind, cause.rank) == ("rank_died", 0)
+
+
+@pytest.mark.parametrize("here", [None, "glibc.malloc.check=0"])
+def test_ranks_ask_for_huge_pages_unless_the_user_tunes_glibc(
+    here: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if here is not None:
+        monkeypatch.setenv("GLIBC_TUNABLES", here)
+    (tmp_path / "rank.py").write_text(RANK)
+    attempt = Attempt.begin(tmp_path / "job")
+    assert attempt.run_ranks(tmp_path / "rank.py", [], local_spec(), LIMITS) is None
+    (found,) = left_by(attempt)
+    assert found["tunables"] == (here or "glibc.malloc.hugetlb=1")
 
 
 def on_two_nodes(**measured: Any) -> RunSpec:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from builders import rank_events, write_events
 from tfscaling.jobs import failures
+from tfscaling.jobs.checkpoint_folder import InterruptedTrainingError
+from tfscaling.records.failure_report import Cause
 from tfscaling.training import parameter_server
 
 SRUN_LINES: dict[str, tuple[str, dict[int, str]]] = {
@@ -90,6 +92,13 @@ def test_a_rank_that_died_silently_comes_before_those_that_complained(tmp_path: 
     assert (cause.message, cause.exit_code) == ("killed by SIGKILL", -9)
     assert cause.reached == "imported"
     assert list(cause.last_lines) == [f"line {number}" for number in range(70, 100)]
+
+
+def test_a_training_of_which_a_rank_was_asked_to_end_is_cancelled(tmp_path: Path) -> None:
+    asked = {"error": InterruptedTrainingError.__name__, "message": "interrupted after 7 steps"}
+    folder = folder_with(tmp_path, complaining(0, 3.0, **asked), complaining(1, 3.0, **asked))
+    cause = failures.find_cause(folder, {0: 1, 1: 1}, {})
+    assert (cause.kind, cause.rank, cause.error) == ("cancelled", 0, asked["error"])
 
 
 def test_a_rank_that_died_before_its_first_event_comes_before_complaints(tmp_path: Path) -> None:
@@ -277,6 +286,7 @@ def test_exit_codes_in_words(code: int | None, text: str) -> None:
     assert failures.exit_text(code) == text
 
 
+@pytest.mark.parametrize("teller", ["srun.log", "rank-1.log"])
 @pytest.mark.parametrize(
     ("due", "kind"),
     [
@@ -288,13 +298,14 @@ def test_exit_codes_in_words(code: int | None, text: str) -> None:
     ],
 )
 def test_slurms_reason_is_told_from_a_users_scancel(
-    due: str, kind: str | None, tmp_path: Path
+    due: str, kind: str | None, teller: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "srun.log"
+    log.touch()
     assert failures.ended_by_slurm(log) is None
     when = "2026-11-22T19:36:54"
     line = f"slurmstepd-n2: error: *** STEP 7.0 ON n2 CANCELLED AT {when}{due} ***"
-    log.write_text(f"srun: forcing job termination\n{line}\nsrun: error: n2: task 1: Killed\n")
+    (tmp_path / teller).write_text(f"epoch 1\n{line}\nsrun: error: n2: task 1: Killed\n")
     cause = failures.ended_by_slurm(log)
     assert (None if cause is None else cause.kind) == kind
 
@@ -308,6 +319,10 @@ def test_a_node_that_failed_is_named_with_its_first_rank(tmp_path: Path) -> None
     assert cause is not None
     named = failures.with_rank_of_host(cause, tmp_path)
     assert (named.kind, named.rank, named.host) == ("node_failed", 1, "n2")
+    silent = Cause(kind="stalled", message="rank 1 gave no sign of life for 40 s", rank=1)
+    assert failures.of_a_lost_node(silent, log) == named
+    own = Cause(kind="program_failed", message="exit code 3", rank=0)
+    assert failures.of_a_lost_node(own, log) == own
 
 
 @pytest.mark.parametrize(

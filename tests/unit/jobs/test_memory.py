@@ -38,3 +38,19 @@ def test_a_rank_that_had_no_memory_is_named(
 def test_other_causes_stay() -> None:
     cause = Cause(kind="rank_failed", message="Out Of Memory")
     assert memory.named(cause, 0) == cause
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "kind"),
+    [
+        ("killed by SIGKILL", "slurmstepd: error: Detected 1 oom_kill event", "out_of_memory"),
+        ("killed by SIGKILL", "slurmstepd: error: STEP 7.0 CANCELLED", "program_failed"),
+        ("exit code 3", "slurmstepd: error: Detected 1 oom_kill event", "program_failed"),
+    ],
+)
+def test_a_program_that_had_no_memory_is_named_by_slurm(
+    error: str, words: str, kind: str, tmp_path: Path
+) -> None:
+    cause = Cause(kind="program_failed", message=f"the program was {error}", error=error)
+    kills = memory.oom_kills()
+    assert memory.named(cause, kills, ["srun: got SIGCONT", words]).kind == kind

@@ -10,10 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tfscaling.race.looks import decide, lacking
+from tfscaling.race.looks import USUAL, decide, lacking
 from tfscaling.race.terms import (
     LOOKS,
-    TRIES_MAX,
     Allowed,
     Candidate,
     Claim,
@@ -81,18 +80,20 @@ def test_the_order_of_candidates_does_not_matter() -> None:
     assert decide(shuffled, [TIME]) == decide(candidates, [TIME])
 
 
-def run_all(planned: Sequence[Candidate], goals: Sequence[Goal]) -> tuple[list[Decision], int]:
+def run_all(
+    planned: Sequence[Candidate], goals: Sequence[Goal], settings: Settings = USUAL
+) -> tuple[list[Decision], int]:
     """Every round of a search that makes the runs it asks for: (decisions, rounds)."""
     made: list[Candidate] = [replace(each, runs=()) for each in planned]
     by_name = {each.name: each for each in planned}
-    decisions = [decide(made, goals)]
+    decisions = [decide(made, goals, settings)]
     while decisions[-1].wanted:
         runs: dict[str, list[Run | None]] = {each.name: list(each.runs) for each in made}
         for block, name in lacking(decisions[-1], made):
             assert len(runs[name]) == block  # each block follows the one before
             runs[name].append(by_name[name].runs[block])
         made = [replace(each, runs=tuple(runs[each.name])) for each in made]
-        decisions.append(decide(made, goals))
+        decisions.append(decide(made, goals, settings))
     return decisions, len(decisions) - 1
 
 
@@ -181,13 +182,13 @@ def test_no_candidate_reaches_the_target() -> None:
 
 def test_what_the_infrastructure_ended_is_run_again_in_its_block() -> None:
     others = [candidate(f"b{n}", 100 + n, 101 + n) for n in range(3)]
-    failed = replace(candidate("a", None, 50), failures=(1,))
+    failed = candidate("a", None, 50)
     decision = decide([failed, *others], [TIME])
     assert (decision.verdicts[0].rounds, decision.runs_next) == (0, 2)
     assert lacking(decision, [failed, *others]) == [(0, "a")]
     again = decide([candidate("a", 51, 50), *others], [TIME])
     assert (again.verdicts[0].best, again.verdicts[0].is_decided) == ("a", True)
-    never = replace(failed, failures=(TRIES_MAX,))
+    never = replace(failed, failed_blocks=frozenset({0}))
     (verdict,) = decide([never, *others], [TIME]).verdicts
     assert verdict.left == (Left("a", 1, Why.DOES_NOT_RUN),) and verdict.best == "b0"
 
@@ -206,6 +207,7 @@ def test_two_goals_share_the_runs() -> None:
     # c5 is slow and the cheapest; c0 is fast and dear
     cost = Goal("cost", "time_s", {f"c{n}": 2.0 ** (6 - 2 * n) for n in range(6)})
     decisions, _ = run_all(measured(), [TIME, cost])
+    assert decisions[-1] == decide(measured(), [TIME, cost])  # whatever runs there are besides
     time, dollars = decisions[-1].verdicts
     assert (time.best, time.is_decided, dollars.best) == ("c0", True, "c5")
     assert dollars.rounds < time.rounds
@@ -244,6 +246,11 @@ def test_what_is_open_goes_on_and_nothing_is_named() -> None:
     (verdict,) = found.verdicts
     assert (verdict.best, verdict.bound, verdict.is_decided) == (None, math.inf, False)
     assert verdict.has_ended and set(found.allowed.values()) == {Allowed.OPEN}
+    # nor is one that is open named where a slower one is in; it stays in the race
+    candidates[1] = with_quality(100, 0.99, "b")
+    found = decide(candidates, [TIME], constraint=Constraint("accuracy", 0.98, 1e-9))
+    (verdict,) = found.verdicts
+    assert (verdict.best, verdict.is_decided) == ("b", False) and "a" in verdict.survivors
 
 
 def test_one_candidate_is_the_best_and_what_cannot_be_compared_is_refused() -> None:
@@ -285,3 +292,98 @@ def test_a_screen_takes_its_share_of_the_error() -> None:
     looks = range(len(SCREENED.looks))
     assert sum(map(SCREENED.error, looks)) == pytest.approx(0.8 * 0.05)
     assert 3 < SCREENED.screen_factor(6) < SCREENED.screen_factor(200) < 6
+
+
+BOUNDED = Settings(is_bounded=True)
+COST = Goal("cost", "time_s", is_cost=True)
+
+
+def on_lines(times_s: dict[str, dict[int, float]], goal: Goal = TIME) -> list[Candidate]:
+    """Candidates by line and nodes, with all the runs that a search may ask for, by a goal."""
+    dice = np.random.default_rng(3)
+    return [
+        replace(
+            candidate(
+                f"{line}{nodes}",
+                *(t * (nodes if goal.is_cost else 1) * np.exp(0.005 * dice.standard_normal(20))),
+            ),
+            line=line,
+            nodes=nodes,
+        )
+        for line, by_nodes in times_s.items()
+        for nodes, t in by_nodes.items()
+    ]
+
+
+#: `slow` is not as fast on 4 nodes, even at linear speed-up, as `fast` on one.
+LINES = {"fast": {1: 100.0, 2: 60.0, 4: 33.0}, "slow": {1: 800.0, 2: 700.0, 4: 600.0}}
+
+
+def test_bounds_leave_out_what_linear_speed_up_would_not_make_the_best() -> None:
+    decisions, _ = run_all(on_lines(LINES), [TIME], BOUNDED)
+    first, second, *_ = decisions
+    assert (first.due, first.waiting) == (("fast1", "slow1"), ("fast2", "fast4", "slow2", "slow4"))
+    # 800 s on one node are at least 200 s on four: twice what `fast` takes on one
+    bounded = {left.name: left for left in second.verdicts[0].left}
+    assert set(bounded) == {"slow2", "slow4"}
+    assert (bounded["slow4"].rival, bounded["slow4"].why) == ("fast1", Why.BOUNDED)
+    assert bounded["slow4"].gap == pytest.approx(1.0, rel=0.1)
+    assert second.due == ("fast1", "fast4", "slow1") and second.waiting == ("fast2",)
+    (verdict,) = decisions[-1].verdicts
+    assert (verdict.best, verdict.is_decided) == ("fast4", True)
+    # 100 s on one node are at least 50 s on two
+    assert [left.why for left in verdict.left if left.name == "fast2"] == [Why.BOUNDED]
+    assert {name for name, runs in decisions[-1].runs.items() if not runs} == {
+        "fast2", "slow2", "slow4",
+    }  # fmt: skip
+
+
+def test_on_cost_the_smallest_of_each_line_run_alone() -> None:
+    candidates = on_lines(LINES, COST)
+    decisions, rounds = run_all(candidates, [COST], BOUNDED)
+    (verdict,) = decisions[-1].verdicts
+    assert (verdict.best, verdict.is_decided, rounds) == ("fast1", True, 1)
+    assert {name for name, runs in decisions[-1].runs.items() if runs} == {"fast1", "slow1"}
+    assert {left.rival for left in verdict.left if left.name in ("fast2", "fast4")} == {"fast1"}
+
+
+def test_a_point_that_may_not_be_named_leaves_out_no_larger_one() -> None:
+    unreached = [
+        replace(each, runs=({"time_s": INFINITE},) * 20) if each.name == "fast1" else each
+        for each in on_lines(LINES, COST)
+    ]
+    assert decide(unreached, [COST], BOUNDED).verdicts[0].best == "fast2"
+    once = [
+        replace(each, runs=({"time_s": INFINITE}, *each.runs[1:])) if each.name == "fast1" else each
+        for each in on_lines(LINES, COST)
+    ]
+    left = {each.name: each.why for each in decide(once, [COST], BOUNDED).verdicts[0].left}
+    assert left.get("fast2") is not Why.BOUNDED and left["slow2"] is Why.BOUNDED
+    dead = [
+        replace(each, runs=(), failed_blocks=frozenset({0})) if each.name == "fast1" else each
+        for each in on_lines(LINES, COST)
+    ]
+    assert decide(dead, [COST], BOUNDED).verdicts[0].best == "fast2"
+    poor = [
+        replace(each, runs=tuple({**(run or {}), "accuracy": quality} for run in each.runs))
+        for each in on_lines(LINES, COST)
+        for quality in [0.9 if each.nodes == 1 else 0.99]
+    ]
+    found = decide(poor, [COST], BOUNDED, Constraint("accuracy", 0.98, 0.002))
+    assert found.verdicts[0].best == "fast2" and found.allowed["fast1"] is Allowed.OUT
+
+
+@pytest.mark.parametrize("goals", [[TIME], [COST], [TIME, COST]])
+def test_a_bounded_search_depends_on_its_runs_alone(goals: list[Goal]) -> None:
+    lines = {**LINES, "near": {1: 105.0, 2: 62.0, 4: 34.0}}
+    candidates = on_lines(lines)
+    decisions, _ = run_all(candidates, goals, BOUNDED)
+    assert decisions[-1] == decide(candidates, goals, BOUNDED)
+    assert decide(random.Random(1).sample(candidates, 9), goals, BOUNDED) == decisions[-1]
+    for before in decisions:
+        assert decide(with_runs(candidates, before), goals, BOUNDED) == before
+
+
+def test_bounds_take_their_share_of_the_error() -> None:
+    looks = range(len(BOUNDED.looks))
+    assert sum(map(BOUNDED.error, looks)) + 2 * BOUNDED.bounds_error == pytest.approx(0.05)

@@ -59,7 +59,7 @@ def spec_of(asked: dict[str, Any]) -> RunSpec:
         ),
         dataset="mnist",
         seed=1,
-        trainer_version=5,
+        trainer_version=6,
         **{name: asked[name] for name in names},
     )
 

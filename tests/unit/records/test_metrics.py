@@ -21,6 +21,15 @@ def test_each_phase_is_a_metric_and_less_is_better(name: str) -> None:
     assert (metric.unit, metric.direction) == ("s", "lower")
 
 
+def test_the_time_with_queue_is_that_from_the_submission() -> None:
+    value = METRICS["time_with_queue_s"].value
+    assert value is not None
+    assert value(RECORD) is None  # nobody told of a queue
+    waited = msgspec.structs.replace(RECORD.phases, queue_time_s=100.0, boot_time_s=30.0)
+    record = msgspec.structs.replace(RECORD, phases=waited)
+    assert value(record) == RECORD.phases.execution_time_s + 130.0
+
+
 @pytest.mark.parametrize(
     ("name", "value", "direction"),
     [

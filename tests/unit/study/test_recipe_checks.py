@@ -27,6 +27,14 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str, str, str]] = {
         {"accumulate_steps": 2, "strategy": "parameter_server"}, "accumulate_steps", "2", "leave"),
     "averages_of_workers_without_weights": (
         {"average_every": 2, "strategy": "parameter_server"}, "average_every", "2", "leave it out"),
+    "fewer_steps_than_tell_how_they_scatter": (
+        {"stop_after_steps": 30, "steps_per_execution": 2}, "stop_after_steps", "30", "40 or more"),
+    "checkpoints_of_a_short_run": (
+        {"stop_after_steps": 30, "checkpoint_every_epochs": 1}, "checkpoint_every_epochs", "1",
+        "null"),
+    "short_run_with_parameter_servers": (
+        {"stop_after_steps": 30, "strategy": "parameter_server"}, "stop_after_steps", "30",
+        "multi_worker_mirrored"),
 }  # fmt: skip
 
 

@@ -68,6 +68,7 @@ def test_each_recipe_is_searched_by_itself() -> None:
         ([{}], {"constraint": {"test_accuracy": {}}}, "search.constraint", "exactly one"),
         ([{}], {"screen": True, "constraint": {"test_accuracy": {"at_least": 0.9}}},
          "search.screen", "false"),
+        ([{}], {"screen": True, "at_most_linear": True}, "search.screen", "false"),
         ([{"repeat_until": {"relative_interval": 0.1}}], {}, "grid[0].repeat_until", "search"),
     ],
 )  # fmt: skip
@@ -83,6 +84,13 @@ def test_what_cannot_be_searched_is_one_clear_error(
 def test_a_screen_makes_one_run_of_each_point_first() -> None:
     planned = planned_of(search={"screen": True})
     assert [run.spec.repeat for run in planned.runs if not run.extra_repeat] == [1, 1]
+
+
+def test_at_most_linear_makes_two_runs_of_the_smallest_points_first() -> None:
+    blocks = [{"nodes": [2, 4]}, {"nodes": 1}]
+    planned = planned_of(*blocks, search={"at_most_linear": True})
+    first = [run.spec for run in planned.runs if not run.extra_repeat]
+    assert [(spec.point.nodes, spec.repeat) for spec in first] == [(1, 1), (1, 2)]
 
 
 def test_goals_with_a_price_and_a_target() -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from builders import manifest_of, valid_config, write_failure
-from tfscaling.race.terms import TRIES_MAX
-from tfscaling.records.failure_report import Cause, Kind
+from tfscaling.records.failure_report import ATTEMPTS_MAX, Cause, Kind
 from tfscaling.records.run_record import FAILURE
 from tfscaling.sweep.lasting_failures import NoRetries, is_given_up, lasts
 
@@ -91,9 +90,9 @@ def test_a_crash_of_a_program_lasts_and_a_lost_connection_does_not(
 @pytest.mark.parametrize(
     ("causes", "parameters_hash", "is_out"),
     [
-        (["rank_died"] * TRIES_MAX, RUN.spec.parameters_hash, True),
-        (["rank_died"] * (TRIES_MAX - 1) + ["cancelled"], RUN.spec.parameters_hash, False),
-        (["rank_died"] * TRIES_MAX, "0" * 16, False),
+        (["rank_died"] * ATTEMPTS_MAX, RUN.spec.parameters_hash, True),
+        (["rank_died"] * (ATTEMPTS_MAX - 1) + ["cancelled"], RUN.spec.parameters_hash, False),
+        (["rank_died"] * ATTEMPTS_MAX, "0" * 16, False),
     ],
 )
 def test_a_run_is_given_up_after_so_many_failures_of_its_own(

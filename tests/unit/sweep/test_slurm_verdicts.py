@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from builders import manifest_of, valid_config
+from builders import manifest_of, record_of, valid_config
 from tfscaling.records import attempts, failure_report
 from tfscaling.records.failure_report import Cause, FailureReport
+from tfscaling.sweep import slurm_verdicts
 from tfscaling.sweep.slurm_verdicts import SlurmVerdicts
 
 (RUN, *_) = manifest_of(valid_config()).runs
@@ -60,3 +63,49 @@ def test_what_the_launcher_said_stays(tmp_path: Path) -> None:
 
 def test_other_words_are_left_alone(tmp_path: Path) -> None:
     assert hear(tmp_path, "SLURM sbatch failed.") is None
+
+
+@dataclass
+class Job:
+    output: list[str]
+
+
+@dataclass
+class Submitted:
+    job: Job
+    external_jobid: str = "17"
+
+
+@dataclass
+class Executor:
+    """What the plugin's has of it."""
+
+    told: list[str] = field(default_factory=list)
+
+    def report_job_success(self, submitted: Submitted) -> None:
+        self.told.append("success")
+
+    def report_job_error(self, submitted: Submitted, msg: str | None = None) -> None:
+        self.told.append("error")
+
+
+@pytest.mark.parametrize(
+    ("record", "told"), [("17", "success"), ("16", "error"), ("", "error"), ("{", "error")]
+)
+def test_a_job_that_has_left_its_record_has_not_failed(
+    record: str, told: str, tmp_path: Path
+) -> None:
+    """As when its time limit passes while Slurm's controller is away."""
+    output = tmp_path / "run.json"
+    content = record_of(RUN)
+    content["environment"]["slurm_job"] = {"id": record}
+    if record:
+        output.write_text(json.dumps(content) if record.isdigit() else record)
+
+    class Plugins(Executor):
+        pass
+
+    slurm_verdicts.keep_finished(Plugins)
+    executor = Plugins()
+    executor.report_job_error(Submitted(Job([str(output)])), msg="SLURM status is: 'TIMEOUT'")
+    assert executor.told == [told]

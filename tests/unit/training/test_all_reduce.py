@@ -114,6 +114,44 @@ def test_loss_accuracy_and_weights_are_those_of_a_plain_loop(
     assert result.epochs[-1].loss < result.epochs[0].loss
 
 
+def test_a_short_run_makes_the_first_steps_of_the_whole(tmp_path: Path) -> None:
+    five = {"epochs": 5, "evaluation_interval_epochs": 4}
+    _, whole = train(tmp_path / "whole", **five)
+    trainer, short = train(tmp_path / "short", stop_after_steps=20, **five)
+    assert short.is_short and not whole.is_short
+    assert executed(short) == executed(whole)[:10]
+    assert curve(short)[:3] == curve(whole)[:3]
+    assert short.examples_trained == 3 * TRAIN_EXAMPLES + 2 * GLOBAL_BATCH
+    # one evaluation as those between epochs, and the last: that compiles nothing
+    assert short.evaluations == 1
+    trainer.evaluate(short, EventLog(tmp_path / "events", 0), "evaluated")
+    assert short.evaluations == 2
+    assert trainer.epoch_turn_s() > 0
+    _, complete = train(tmp_path / "complete", stop_after_steps=30, **five)
+    assert not complete.is_short and curve(complete) == curve(whole)
+
+
+@pytest.mark.parametrize(("stop", "epochs", "examples"), [(20, 1, 0), (40, 2, 24 * GLOBAL_BATCH)])
+def test_a_short_run_of_a_pipeline_knows_its_epochs_by_their_steps(
+    tmp_path: Path, stop: int, epochs: int, examples: int
+) -> None:
+    arrays = synthetic_arrays(4 * GLOBAL_BATCH)
+    images = (arrays.x_train / np.float32(255), arrays.y_train.astype(np.int32))
+    batches = tf.data.Dataset.from_tensor_slices(images).batch(GLOBAL_BATCH)
+    recipe = {"epochs": 10, "steps_per_epoch": 24, "steps_per_execution": 1}
+    trainer = PipelineTrainer(
+        tf.distribute.OneDeviceStrategy("CPU:0"),
+        small_model,
+        Datasets(batches, batches.take(1)),
+        training_spec(GLOBAL_BATCH, **recipe, stop_after_steps=stop),
+    )
+    result = trainer.train(EventLog(tmp_path / "events", 0), print)
+    assert result.is_short and len(result.steps) == stop and len(result.epochs) == epochs
+    assert result.examples_trained == stop * GLOBAL_BATCH
+    assert trainer.train_examples == examples  # of the first epoch, if it was whole
+    assert trainer.epoch_turn_s() > 0
+
+
 def test_data_as_they_lie_on_a_gpu_give_the_same_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

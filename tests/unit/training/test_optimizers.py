@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from strategy_rank import training_spec
+from tfscaling.training import fused_updates
 from tfscaling.training.optimizers import learning_rate_factor, make_optimizer
 
 
@@ -91,6 +92,17 @@ def test_weight_decay_and_nesterov_are_those_of_keras(optimizer: str) -> None:
 def test_a_schedule_needs_the_number_of_updates() -> None:
     with pytest.raises(ValueError, match="steps_per_epoch"):
         make_optimizer(training_spec(1, decay="linear").recipe, 1)
+
+
+def test_a_variable_is_updated_when_all_gradients_are_there() -> None:
+    with tf.Graph().as_default():
+        slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]))
+        gradients = [tf.constant(1.0), None, slices]
+        found = fused_updates.after_all(gradients)
+        assert found[1] is None and isinstance(found[2], tf.IndexedSlices)
+        for value in (found[0], found[2].values):
+            waits_for = {*value.op.control_inputs, *(tensor.op for tensor in value.op.inputs)}
+            assert {gradients[0].op, slices.values.op, slices.indices.op} <= waits_for
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])

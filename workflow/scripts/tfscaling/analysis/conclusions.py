@@ -25,8 +25,10 @@ if TYPE_CHECKING:
         headline,
         methodology,
         next_steps,
+        projection,
         scaling_laws,
         search_results,
+        transports,
         two_sweeps,
         what_holds_back,
     )
@@ -44,8 +46,10 @@ else:
     headline = LateModule("tfscaling.analysis.headline")
     methodology = LateModule("tfscaling.analysis.methodology")
     next_steps = LateModule("tfscaling.analysis.next_steps")
+    projection = LateModule("tfscaling.analysis.projection")
     scaling_laws = LateModule("tfscaling.analysis.scaling_laws")
     search_results = LateModule("tfscaling.analysis.search_results")
+    transports = LateModule("tfscaling.analysis.transports")
     two_sweeps = LateModule("tfscaling.analysis.two_sweeps")
     what_holds_back = LateModule("tfscaling.analysis.what_holds_back")
     formats = LateModule("tfscaling.tables.formats")
@@ -127,7 +131,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
     ),
     "search": Conclusion(
         "The search",
-        "Who left the search in which round, by what margin and at what cost, where a `search` "
+        "Who left the search in which round, by what margin and at what cost, where a search "
         "makes the runs; what its answer promises, and what it saved.",
         search_results.table,
         search_results.markdown,
@@ -193,6 +197,15 @@ CONCLUSIONS: dict[str, Conclusion] = {
         lambda table, _: formats.markdown(forecast.as_text(table)),
         forecast.as_text,
     ),
+    "projection": Conclusion(
+        "Projected from short runs",
+        "Time, node-hours and cost of whole trainings as they are projected from runs that "
+        "`stop_after_steps` ended, with an interval for a run of the whole; and, where such a run "
+        "was made, what it took.",
+        projection.table,
+        lambda table, _: formats.markdown(projection.as_text(table)),
+        projection.as_text,
+    ),
     "communication": Conclusion(
         "Communication",
         "Time of an all-reduce of the model's gradient, timed alone by the training's own strategy "
@@ -203,6 +216,15 @@ CONCLUSIONS: dict[str, Conclusion] = {
         communication.table,
         lambda table, _: formats.markdown(communication.as_text(table)),
         communication.as_text,
+    ),
+    "all_reduce": Conclusion(
+        "All-reduce by size",
+        "Time of an all-reduce by its size and by what the replicas talk: gRPC, MPI or NCCL, "
+        "timed alone on the same nodes; with how many times as fast as gRPC it is where both "
+        "were timed.",
+        transports.table,
+        lambda table, _: formats.markdown(transports.as_text(table)),
+        transports.as_text,
     ),
     "attribution": Conclusion(
         "What holds it back",

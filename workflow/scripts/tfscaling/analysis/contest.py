@@ -26,6 +26,7 @@ from tfscaling.tables.table_rows import Row, is_known, point_of
 #: Metric → the cost that decides between points that are equally good by it.
 COSTS = {
     "execution_time_s": "cost_usd",
+    "time_with_queue_s": "cost_usd",
     QUALITY: "cost_usd",
     "time_to_target_s": "cost_to_target_usd",
 }

@@ -35,6 +35,7 @@ from tfscaling.tables.table_rows import (
     Row,
     columns_of,
     is_known,
+    is_projected,
     metric_of,
     point_of,
     qualities_of,
@@ -44,8 +45,11 @@ from tfscaling.tables.wording import counted, listed, point_name, value, varying
 #: Columns that say how sure a choice is.
 _SURE = ("bound", "indifference", "comparisons")
 COLUMNS = ("work", "goal", "title", "text", "support", *POINT_AXES, "alike", *_SURE)
+#: A goal where the configuration asks for it.
+WITH_QUEUE = "time_with_queue_s"
 #: Metric → what the choice is for; the quality or the target of the work follows what ends so.
 GOALS = {
+    "time_with_queue_s": "Shortest time with the wait in the queue",
     "execution_time_s": "Shortest time",
     "cost_usd": "Lowest cost",
     QUALITY: "Best ",
@@ -96,7 +100,8 @@ def decide(study: Study) -> list[Choice]:
     for work, rows in study.works.items():
         measured, ineligible = split(rows, samples)
         vary = varying(rows)
-        for goal in GOALS if measured or ineligible else ():
+        goals = [goal for goal in GOALS if goal != WITH_QUEUE or study.decision_time == goal]
+        for goal in goals if measured or ineligible else ():
             title = _title(goal, rows)
             if title is None:
                 continue
@@ -141,12 +146,17 @@ def _searched(choice: Choice, search: StudySearch, rows: Sequence[Row], samples:
 
 
 def _title(goal: str, rows: Sequence[Row]) -> str | None:
-    """What the choice is for, in words; None if the work has no target."""
+    """What the choice is for, in words; None if the work has no target, or one that is of no use.
+
+    Short runs do not tell when the whole reaches it.
+    """
     if goal == QUALITY:
         (quality,) = qualities_of(rows).values()
         return GOALS[goal] + quality.title
     if goal not in OF_ALL_RUNS:
         return GOALS[goal]
+    if any(map(is_projected, rows)):
+        return None
     target = next((target_text(row) for row in rows if is_known(row["target"])), None)
     return None if target is None else GOALS[goal] + f"{target.name} {target.value}"
 
@@ -264,9 +274,13 @@ def _without(goal: str, rows: Sequence[Row], known: int, vary: Sequence[str]) ->
     """Why measured points take no part in the choice; nothing if all do."""
     short = [row for row in rows if goal in OF_ALL_RUNS and not all_at_target(row)]
     others = [row for row in rows if goal not in OF_ALL_RUNS or all_at_target(row)]
-    lack = metric_of(goal, rows[0]).title if goal == QUALITY and rows else "price"
+    lack = {QUALITY: "quality", WITH_QUEUE: "measured wait in a queue"}.get(goal, "price")
+    if goal == QUALITY and rows:
+        lack = metric_of(goal, rows[0]).title
     if not known and not others:
         return "No point reached the target in all its runs."
+    if goal == QUALITY and not known and others and all(map(is_projected, others)):
+        return f"No point has a {lack}: that of the whole is not projected from short runs."
     if not known and not short:
         return f"No point has a {lack}."
     return _joined(

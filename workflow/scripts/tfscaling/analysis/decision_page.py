@@ -17,7 +17,14 @@ from tfscaling.tables.display import TextTable, cell, headed, quality_name
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.pareto import pareto_set
 from tfscaling.tables.significance import INCONCLUSIVE
-from tfscaling.tables.table_rows import QUALITY_COLUMNS, Row, is_known, point_of, rows_of
+from tfscaling.tables.table_rows import (
+    QUALITY_COLUMNS,
+    Row,
+    is_known,
+    is_projected,
+    point_of,
+    rows_of,
+)
 from tfscaling.tables.wording import counted, listed, point_name, varying
 
 _WEIGHED = ("execution_time_s", "cost_usd", QUALITY)
@@ -61,9 +68,13 @@ def pareto(study: Study) -> pd.DataFrame:
 
 
 def _weighed(measured: Sequence[Row]) -> list[str]:
-    """The metrics that decide who beats whom."""
-    priced = all(is_known(row["cost_usd"]) for row in measured)
-    return [name for name in _WEIGHED if name != "cost_usd" or priced]
+    """The metrics that decide who beats whom: no cost without prices, no quality of short runs."""
+    out: set[str] = set()
+    if not all(is_known(row["cost_usd"]) for row in measured):
+        out.add("cost_usd")
+    if measured and all(map(is_projected, measured)):
+        out.add(QUALITY)
+    return [name for name in _WEIGHED if name not in out]
 
 
 def markdown(table: pd.DataFrame, study: Study) -> str:
@@ -91,7 +102,10 @@ def _as_text(study: Study) -> TextTable:
     rows = [[names[point_of(row)], *(cell(name, row) for name in heads)] for row in rows_of(best)]
     measured = [split(rows, samples)[0] for rows in points.values()]
     priced = all("cost_usd" in _weighed(rows) for rows in measured)
-    what = f"time, cost and {quality_name(best)}" if priced else f"time and {quality_name(best)}"
+    words = ["time", *["cost"] * priced]
+    if not measured or any(QUALITY in _weighed(rows) for rows in measured):
+        words.append(quality_name(best))
+    what = " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
     notes = ["Medians are compared, so the intervals in brackets may overlap."]
     if not priced:
         notes.append("Cost takes no part where a measured point has no price.")

@@ -110,7 +110,8 @@ class Study(Sweep):
     `published_tolerance` is the fraction by which the `published_results` may lie outside the
     measured range. `indifference` is the fraction below which a difference between points does
     not matter. The all-reduce benchmarks lie below `benchmarks_dir`. `reference` is the study that
-    `compare_with` names; `forecast_nodes` are the numbers of nodes of `forecast`.
+    `compare_with` names; `forecast_nodes` are the numbers of nodes of `forecast`. `decision_time`
+    is the metric by which the point with the shortest time is chosen.
     """
 
     manifest: Manifest
@@ -120,6 +121,7 @@ class Study(Sweep):
     benchmarks_dir: Path = Path("results/all_reduce")
     reference: Reference | None = None
     forecast_nodes: Sequence[int] = ()
+    decision_time: str = Comparison().time
 
     @cached_property
     def searches(self) -> dict[str, StudySearch]:

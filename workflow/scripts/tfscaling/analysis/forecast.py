@@ -25,13 +25,15 @@ from tfscaling.tables.display import (
     naming,
     three_digits,
 )
+from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
 
 TITLE = "Forecast"
 FORECAST, REFUSED = "forecast", "refused"
 COLUMNS = (
     *(*LINE_AXES, "nodes", "devices", "batch_scaling", "replicas", "model_of_time"),
-    *("status", "reason", "forecast_time_s", "startup_s", "computation_s", "communication_s"),
+    *("status", "reason", "forecast_time_s", "forecast_time_s_low", "forecast_time_s_high"),
+    *("startup_s", "computation_s", "communication_s"),
     *("node_hours", "cost_usd", "nodes_measured_max", "times_beyond", "points", "fitted_to"),
     *("left_out_error_max", "beyond_error_max"),
 )
@@ -44,6 +46,7 @@ def table(study: Study) -> pd.DataFrame:
     A line is what differs in the number of nodes only. `times_beyond` is the number of nodes over
     the largest that was measured, above 1 outside the measured range. The errors are fractions:
     of points left out of the fit one at a time, and of those beyond half of the largest together.
+    The interval of the time is for a line that goes on as it is: `forecast_models.interval`.
     """
     prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
     rows = [
@@ -74,8 +77,8 @@ def _of_line(
     of_line["fitted_to"] = "parts" if line.parts else "whole time"
     for model in MODELS if wanted else ():
         row = of_line | {"model_of_time": model, "status": REFUSED, "reason": reason}
-        if not reason:
-            errors = forecast_models.left_out(model, line)
+        errors = None if reason else forecast_models.left_out(model, line)
+        if errors is not None:
             row |= {"left_out_error_max": errors.alone_max, "beyond_error_max": errors.beyond_max}
             if errors.most <= LEFT_OUT_ERROR_MAX:
                 row["status"] = FORECAST
@@ -85,8 +88,10 @@ def _of_line(
             at = number, last["replicas"] * number / last["nodes"]
             own = row | {"nodes": number, "replicas": round(at[1])}
             own["times_beyond"] = number / last["nodes"]
-            if row["status"] == FORECAST:
+            if errors is not None and row["status"] == FORECAST:
                 own |= _forecast(model, line, at, prices[point_of(last)])
+                ends = forecast_models.interval(model, line, line.at(at[1]), errors)
+                own["forecast_time_s_low"], own["forecast_time_s_high"] = ends
             yield own
 
 
@@ -120,9 +125,10 @@ def line_of(points: Sequence[Row]) -> Line:
 
 
 NOTES = (
-    "A forecast is no measurement, and takes part in no decision. In brackets how many times as "
-    "many nodes as the largest measured it is for; where that is above 1 it lies outside the "
-    "measured range, the further the less sure.",
+    "A forecast is no measurement, and takes part in no decision. In brackets the "
+    f"{CONFIDENCE:.0%} interval if the line goes on as it is, and how many times as many nodes as "
+    "the largest measured it is for; where that is above 1 it lies outside the measured range, the "
+    "further the less sure.",
     "ring, tree: start-up by ranks, computation by batch, all-reduce by latency and bandwidth. "
     "amdahl, usl: the laws of the table of scaling laws, of the whole time. A model that misses a "
     f"point that was left out of its fit by more than {LEFT_OUT_ERROR_MAX:.0%} is refused.",
@@ -169,5 +175,6 @@ def _time(row: Row | None) -> str:
         return MISSING
     if row["status"] == REFUSED:
         return REFUSED
-    value = row["forecast_time_s"]
-    return Number(f"{three_digits(value)} s ({row['times_beyond']:.3g}×)", value)
+    value, low, high = (row[f"forecast_time_s{end}"] for end in ("", "_low", "_high"))
+    ends = f"{three_digits(low)}–{three_digits(high)}"
+    return Number(f"{three_digits(value)} s ({ends}; {row['times_beyond']:.3g}×)", value)

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import nnls
+from scipy.special import stdtrit
 
 from tfscaling.analysis import scaling_fits
 from tfscaling.analysis.scaling_fits import Times
 from tfscaling.tables.estimates import Array
+from tfscaling.tables.intervals import CONFIDENCE
 
 #: A model that misses a point that was left out by more than this fraction forecasts nothing.
 LEFT_OUT_ERROR_MAX = 0.20
@@ -90,13 +92,22 @@ class Split:
 
 @dataclass(frozen=True)
 class Errors:
-    """The largest errors on points left out, fractions of the measured time.
+    """Errors on points left out: logarithms of the expected over the measured time, by point.
 
-    `alone_max` of one at a time, `beyond_max` of those beyond half of the largest n together.
+    `alone` of one at a time, `beyond` of those beyond half of the largest n together. The largest
+    are fractions of the measured time.
     """
 
-    alone_max: float
-    beyond_max: float
+    alone: Array
+    beyond: Array
+
+    @property
+    def alone_max(self) -> float:
+        return float(np.abs(np.expm1(self.alone)).max())
+
+    @property
+    def beyond_max(self) -> float:
+        return float(np.abs(np.expm1(self.beyond)).max())
 
     @property
     def most(self) -> float:
@@ -126,16 +137,34 @@ def refusal(line: Line) -> str:
 def left_out(model: str, line: Line) -> Errors:
     """How far the model misses measured points that its fit has not seen."""
     places = np.arange(len(line.n))
-    alone = [_error(model, line, places == place) for place in places[1:]]
-    return Errors(max(alone), _error(model, line, line.n > line.n[-1] / 2))
+    alone = [_errors(model, line, places == place) for place in places[1:]]
+    return Errors(np.concatenate(alone), _errors(model, line, line.n > line.n[-1] / 2))
 
 
-def _error(model: str, line: Line, out: Array) -> float:
-    """The largest error on the points `out` by the model fitted to the others."""
+def _errors(model: str, line: Line, out: Array) -> Array:
+    """Those on the points `out` by the model fitted to the others."""
     fitted = line.only(~out)
     points = [line.only(np.arange(len(line.n)) == place) for place in np.flatnonzero(out)]
-    expected = [predict(model, fitted, point).whole_s / point.seconds[0] for point in points]
-    return float(np.abs(np.array(expected) - 1).max())
+    return np.array([_log_s(model, fitted, point) - np.log(point.seconds[0]) for point in points])
+
+
+def _log_s(model: str, line: Line, point: Line) -> float:
+    return float(np.log(max(predict(model, line, point).whole_s, np.finfo(float).tiny)))
+
+
+def interval(model: str, line: Line, point: Line, errors: Errors) -> tuple[float, float]:
+    """Seconds between which `point`, a line of one, is if the line goes on as it is.
+
+    By Student's t of two parts: how far the forecast moves if a point is left out of the fit
+    (jackknife), and how far the model misses points that it has not seen, `errors`.
+    """
+    places = np.arange(len(line.n))
+    moved = np.array([_log_s(model, line.only(places != place), point) for place in places])
+    fit = (len(places) - 1) * float(np.var(moved))
+    missed = float(np.mean(np.concatenate([errors.alone, errors.beyond]) ** 2))
+    quantile = float(stdtrit(len(places) - 2, (1 + CONFIDENCE) / 2))
+    half, middle = quantile * np.sqrt(fit + missed), _log_s(model, line, point)
+    return float(np.exp(middle - half)), float(np.exp(middle + half))
 
 
 def _by_parts(model: str, line: Line, point: Line) -> Split:

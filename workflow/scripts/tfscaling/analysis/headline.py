@@ -13,10 +13,9 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tfscaling.analysis import search_results
-from tfscaling.analysis.decision import ranked
+from tfscaling.analysis.decision import WITH_QUEUE, ranked
 from tfscaling.analysis.eligibility import split
 from tfscaling.analysis.evidence import Study
-from tfscaling.analysis.findings import TIME
 from tfscaling.analysis.search_results import verdict_text
 from tfscaling.race.study_searches import StudySearch
 from tfscaling.records.run_states import RunState
@@ -57,7 +56,7 @@ def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
 def _goal(study: Study, work: str) -> str:
     """What the headline is about: the shortest time, or what a search is for first."""
     search = study.searches.get(work)
-    return search.planned.search.goals[0] if search else TIME
+    return search.planned.search.goals[0] if search else study.decision_time
 
 
 def _searched(study: Study, search: StudySearch, choice: Row) -> tuple[str, str]:
@@ -87,7 +86,8 @@ def _without_run(study: Study, points: Sequence[Row]) -> str:
 
 def _sentences(study: Study, points: Sequence[Row], choice: Row) -> tuple[str, str]:
     """(the answer, how sure it is)."""
-    rows = ranked(TIME, split(points, study.samples)[0])
+    goal = str(choice["goal"])
+    rows = ranked(goal, split(points, study.samples)[0])
     if not rows:
         return "No measured point may be compared with others.", ""
     vary = varying(points)
@@ -101,7 +101,10 @@ def _sentences(study: Study, points: Sequence[Row], choice: Row) -> tuple[str, s
     }.get(str(choice["support"]), f"Fastest so far: {name}.")
     if choice["support"] == SUPPORTED and bound > 0:
         first = f"{name}: within {percent(bound)} of the fastest."
-    return f"{first} {_against(taken, rows, study.samples, vary)}".strip(), _how_sure(rows, choice)
+    if goal == WITH_QUEUE:
+        first = f"With the wait in the queue: {first[0].lower()}{first[1:]}"
+    against = _against(goal, taken, rows, study.samples, vary)
+    return f"{first} {against}".strip(), _how_sure(rows, choice)
 
 
 def _is_of(row: Row, choice: Row) -> bool:
@@ -110,7 +113,9 @@ def _is_of(row: Row, choice: Row) -> bool:
     return all(choice[axis] == value for axis, value in columns_of(point_of(row)).items())
 
 
-def _against(taken: Row, rows: Sequence[Row], samples: Samples, vary: Sequence[str]) -> str:
+def _against(
+    goal: str, taken: Row, rows: Sequence[Row], samples: Samples, vary: Sequence[str]
+) -> str:
     """How the time changes with the nodes: the point against the other end of its line.
 
     Against the next point where its line has no other.
@@ -126,7 +131,7 @@ def _against(taken: Row, rows: Sequence[Row], samples: Samples, vary: Sequence[s
         name = point_name(other, vary)
     else:
         return ""
-    (found,) = samples.differences(TIME, [(point_of(taken), point_of(other))], 1)
+    (found,) = samples.differences(goal, [(point_of(taken), point_of(other))], 1)
     if found is None or found.ratio is None:
         return ""
     return f"{name} take{'s' * (other['nodes'] == 1)} {times(found)} as long."

@@ -13,10 +13,8 @@ from statistics import median
 import pandas as pd
 
 from tfscaling.analysis.evidence import Study
-from tfscaling.race.terms import TRIES_MAX
 from tfscaling.records.run_states import RERUN_STALE, RunState
 from tfscaling.study import costs
-from tfscaling.study.config import LOOKS
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, TOO_FEW
@@ -54,8 +52,8 @@ def _unfinished(study: Study) -> Iterator[Step]:
     searched = {point for search in study.searches.values() for point in search.points.values()}
     runs = study.runs
     given_up = [
-        point in searched and is_known(attempts) and attempts >= TRIES_MAX
-        for point, attempts in zip(points_of(runs), runs["failed_attempts"].tolist(), strict=True)
+        point in searched and has_failed
+        for point, has_failed in zip(points_of(runs), runs["failed_too_often"], strict=True)
     ]
     counts = Counter(runs.loc[[not each for each in given_up], "status"])
     named = [f"{counts[status]} {status}" for status in _TO_MAKE if counts[status]]
@@ -89,13 +87,15 @@ def _repeats(study: Study, supports: set[str]) -> Iterator[Step]:
 
 def _searches(study: Study) -> Iterator[Step]:
     """Where a search goes on, and what may decide one that ended undecided."""
+    extra = {(run.spec.point, run.spec.repeat) for run in study.manifest.runs if run.extra_repeat}
     for work, search in study.searches.items():
-        if search.decision.wanted and search.decision.runs_next > LOOKS[0]:
-            points, runs = len(search.decision.wanted), search.decision.runs_next
+        wanted = list(search.wanted())
+        if not extra.isdisjoint(wanted):
+            points, runs = len(search.decision.due), search.decision.runs_next
             yield Step(
                 f"Start the sweep again: the search goes on with {points} points, up to {runs} "
                 "runs of each.",
-                len(list(search.wanted())),
+                len(wanted),
             )
         ended = [each for each in search.decision.verdicts if each.has_ended]
         if any(not each.is_decided for each in ended):

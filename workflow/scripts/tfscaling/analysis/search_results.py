@@ -10,10 +10,10 @@ import pandas as pd
 
 from tfscaling.analysis.evidence import Study
 from tfscaling.race.study_searches import StudySearch
-from tfscaling.race.terms import Claim, Left, Verdict
+from tfscaling.race.terms import Claim, Left, Verdict, Why
 from tfscaling.records.metrics import METRICS
-from tfscaling.study import costs
-from tfscaling.study.config import POINT_AXES, SearchLimit
+from tfscaling.study import costs, platforms
+from tfscaling.study.config import LINE_AXES, POINT_AXES, SearchLimit
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import formats
 from tfscaling.tables.display import TextTable, cell, naming, rounded
@@ -47,6 +47,8 @@ class Spent:
     @classmethod
     def of(cls, nodes: int, price: float | None, seconds: Sequence[float], repeats: int) -> Spent:
         """What so many repeats take, by the mean of runs of so many seconds on these nodes."""
+        if not repeats:
+            return cls(0, 0.0, 0.0)
         if not seconds:
             return cls(repeats, None, None)
         total_s = repeats * sum(seconds) / len(seconds)
@@ -67,7 +69,10 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 
 def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]:
-    """Point → (what its runs took, what those of the full grid would have taken)."""
+    """Point → (what its runs took, what those of the full grid would have taken).
+
+    The runs of points that a bound left out are counted as at linear speed-up, the least.
+    """
     seconds: dict[Point, list[float]] = {}
     prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
     table = study.runs
@@ -77,11 +82,21 @@ def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]
     found = {}
     for each in search.planned.points:
         point, own = each.point, seconds.get(each.point, [])
-        had, full = (
-            Spent.of(point.nodes, prices.get(point), own, n) for n in (len(own), each.repeats)
-        )
-        found[point] = had, full
+        takes = own or (_at_least_s(point, seconds) if search.planned.search.at_most_linear else [])
+        price = prices.get(point)
+        had = Spent.of(point.nodes, price, own, len(own))
+        found[point] = had, Spent.of(point.nodes, price, takes, each.repeats)
     return found
+
+
+def _at_least_s(point: Point, seconds: Mapping[Point, Sequence[float]]) -> list[float]:
+    """The seconds of runs at linear speed-up from the smallest point of the same line."""
+    line = [getattr(point, axis) for axis in LINE_AXES]
+    own = [each for each in seconds if [getattr(each, axis) for axis in LINE_AXES] == line]
+    if not own:
+        return []
+    least = min(own, key=lambda each: each.nodes)
+    return [least.nodes / point.nodes * value for value in seconds[least]]
 
 
 def table(study: Study) -> pd.DataFrame:
@@ -92,9 +107,9 @@ def table(study: Study) -> pd.DataFrame:
 
 def _rows(study: Study, search: StudySearch) -> Iterator[Row]:
     costs_of = spent(study, search)
-    shown = dict(zip(points_of(study.comparison), study.points, strict=True))
     points = {**search.points, **{point.path: point for point in search.other_work}}
-    vary = varying([shown[point] for point in points.values()])
+    shown = {point: _shown(point, study) for point in points.values()}
+    vary = varying([*shown.values()])
     names = {name: point_name(shown[point], vary) for name, point in points.items()}
     allowed, asked = search.decision.allowed, search.planned.search
     limit = next((limit_text(*each) for each in asked.constraint.items()), None)
@@ -129,6 +144,15 @@ def _rows(study: Study, search: StudySearch) -> Iterator[Row]:
                 "confidence": asked.confidence,
                 "limit": limit,
             }
+
+
+def _shown(point: Point, study: Study) -> Row:
+    """What names a point, whether it was run or not."""
+    devices = study.manifest.platforms[point.platform].devices
+    return {
+        **columns_of(point),
+        "devices": platforms.device_kind(point.gpus_per_node, devices),
+    }
 
 
 def _place(name: str, verdict: Verdict, left: Mapping[str, Left]) -> tuple[int, float, str]:
@@ -177,7 +201,8 @@ def limit_text(metric: str, limit: SearchLimit) -> str:
 
 def saving(pairs: Iterable[tuple[Spent, Spent]]) -> str:
     """What a search took beside the full grid: of each point (its runs, the full grid's)."""
-    had, full = map(Spent.sum, zip(*pairs, strict=True))
+    each = list(pairs)
+    had, full = map(Spent.sum, zip(*each, strict=True))
     text = f"{had.runs} runs instead of the {full.runs} of the full grid"
     if not full.node_hours or had.node_hours is None:
         return f"{text}."
@@ -186,7 +211,11 @@ def saving(pairs: Iterable[tuple[Spent, Spent]]) -> str:
         text += f", ${had.cost_usd:.2f} of ${full.cost_usd:.2f}"
     share = had.node_hours / full.node_hours
     less = f"{1 - share:.0%} less" if share < 1 else f"{share - 1:.0%} more"
-    return f"{text}: {less}, if the full grid's runs last as long as those made."
+    never = sum(not runs.runs for runs, _ in each)
+    text = f"{text}: {less}, if the full grid's runs last as long as those made"
+    if never:
+        text += f"; {never} points without runs are counted as at linear speed-up"
+    return f"{text}."
 
 
 def verdict_text(search: StudySearch, verdict: Verdict) -> str:
@@ -231,6 +260,11 @@ def _notes(table: pd.DataFrame) -> Iterator[str]:
     for row in rows_of(promises):
         limit = row["limit"] if is_known(row["limit"]) else None
         yield guarantee(row["indifference"], row["confidence"], limit)
+    if (table["why"] == Why.BOUNDED).any():
+        yield (
+            f"“{Why.BOUNDED}” rests on the assumption of the configuration that n times the nodes "
+            "are at most n times as fast; “behind” is then the least."
+        )
 
 
 def _spent(row: Row) -> tuple[Spent, Spent]:

@@ -36,6 +36,15 @@ def job_id(environ: Mapping[str, str]) -> str | None:
     return environ.get("SLURM_JOB_ID") or None
 
 
+def restarts(environ: Mapping[str, str]) -> int:
+    """Return how often Slurm has started this job again; 0 outside a job.
+
+    SLURM_RESTART_COUNT, or TFSCALING_RESTARTS, which has it where Snakemake takes that away.
+    """
+    names = ("TFSCALING_RESTARTS", "SLURM_RESTART_COUNT")
+    return next((_number(environ, name) for name in names if environ.get(name)), 0)
+
+
 def own_rank(environ: Mapping[str, str]) -> int:
     """Return SLURM_PROCID, the rank of this task in its step."""
     return _number(environ, "SLURM_PROCID")

@@ -93,6 +93,7 @@ class RunProgress:
 
     def __post_init__(self) -> None:
         self._earlier = frozenset(self.folder.glob("attempt=*"))
+        self._steps_per_epoch = self.spec.recipe.steps_per_epoch
 
     @property
     def epochs(self) -> int:
@@ -144,7 +145,10 @@ class RunProgress:
             self._set_done(event["epoch"], time_s)
 
     def _set_done(self, epochs: float, time_s: float) -> None:
-        self.done, self.done_s = min(1.0, epochs / self.epochs), time_s
+        whole, stop = float(self.epochs), self.spec.recipe.stop_after_steps
+        if stop is not None and self._steps_per_epoch:
+            whole = min(whole, stop / self._steps_per_epoch)
+        self.done, self.done_s = min(1.0, epochs / whole), time_s
 
     def end_s(self) -> float | None:
         """When the training is expected to end, from the pace since its first step."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tfscaling.console import text_lines
 from tfscaling.console.run_progress import RunProgress
-from tfscaling.records import failure_report, metrics, quality, run_record
+from tfscaling.records import failure_report, metrics, quality, run_record, short_runs
 from tfscaling.records.run_record import RunRecord
 from tfscaling.study.config import Quality
 from tfscaling.study.run_spec import BenchmarkSpec, JobSpec, Point, RunSpec
@@ -277,6 +277,10 @@ class SweepProgress:
             return f"done in {text_lines.duration(now_s - job.since_s)}"
         if record.validity.reason:
             return record.validity.reason
+        if (short := record.short_run) and (whole := short_runs.projected(record)):
+            steps = f"{short.steps:,} of {short.steps_of_whole:,} steps"
+            time_s = whole.phases.execution_time_s
+            return f"done, {steps}: execution of the whole is projected, {time_s:.3g} s"
         words = [f"done, execution {record.phases.execution_time_s:.3g} s"]
         loss = record.metrics.loss
         words += [f"loss {loss:.3g}"] if loss is not None else []

@@ -6,7 +6,9 @@ Launchers, attempts, heartbeats, failures, ports, and what Slurm and the hosts s
 #: Modules that other packages may import.
 __all__ = [
     "attempt",
+    "check_step",
     "checkpoint_folder",
+    "finished_attempt",
     "forked_ranks",
     "heartbeat",
     "launchers",

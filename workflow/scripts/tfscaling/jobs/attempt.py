@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from tfscaling.cluster.gpu_allocation import gpus_here
+from tfscaling.cluster.slurm_environment import restarts
 from tfscaling.cluster.task_layout import ClusterError
 from tfscaling.files import atomic
 from tfscaling.jobs import failures, process_management, rank_files, supervisor
@@ -31,18 +32,23 @@ from tfscaling.study.run_spec import JobSpec
 
 #: The launcher's own output, as the rules have it.
 LOG = "launch.log"
+#: A rank that trains has its memory in huge pages where the kernel gives them when asked: fewer
+#: misses of the processor's table of pages. glibc 2.35 and later know it, others pass over it.
+_TUNABLES = "GLIBC_TUNABLES"
+_HUGE_PAGES = "glibc.malloc.hugetlb=1"
 
 
 @dataclass(frozen=True)
 class Attempt:
     """`folder` takes the job's results, `scratch` below it the logs and reports of this attempt.
 
-    `begun_s` is by `time.monotonic()`.
+    `begun_s` is by `time.monotonic()`, `part` a folder below `scratch` for what is not the run.
     """
 
     folder: Path
     number: int
     begun_s: float
+    part: str = ""
 
     @classmethod
     def begin(cls, folder: Path) -> Attempt:
@@ -64,7 +70,7 @@ class Attempt:
 
     @property
     def scratch(self) -> Path:
-        return attempts.path(self.folder, self.number)
+        return attempts.path(self.folder, self.number) / self.part
 
     def run_ranks(
         self, script: Path, arguments: Sequence[str], spec: JobSpec, limits: Limits
@@ -93,6 +99,9 @@ class Attempt:
             ports: list[int] = []
             if is_local:
                 ports = stack.enter_context(ReservedPorts(geometry.tasks)).numbers
+            own: dict[str, str] = {}
+            if spec.loads_tensorflow and _TUNABLES not in os.environ:
+                own[_TUNABLES] = _HUGE_PAGES
             pmi = None
             if is_local and spec.by_mpi:
                 pmi = stack.enter_context(process_management.served(geometry.tasks))
@@ -108,7 +117,7 @@ class Attempt:
                 self.scratch,
                 gpus=on_gpus,
                 setup=settings.setup,
-                env={**settings.env, clock.VARIABLE: time_source},
+                env={**own, **settings.env, clock.VARIABLE: time_source},
                 ports=ports,
                 gpus_here=here,
                 mpi=settings.mpi if spec.by_mpi else None,
@@ -177,6 +186,8 @@ def run(folder: Path, spec: JobSpec, work: Callable[[Attempt], Cause | None]) ->
     is 1.
     """
     attempt = Attempt.begin(folder)
+    if restarts(os.environ):
+        _tell_of_restart(attempt, spec)
     previous = {number: signal.signal(number, _cancel) for number in supervisor.SIGNALS}
     # while there are ranks it is passed on to them
     previous[supervisor.WARNING] = signal.signal(supervisor.WARNING, lambda *_: None)
@@ -191,6 +202,31 @@ def run(folder: Path, spec: JobSpec, work: Callable[[Attempt], Cause | None]) ->
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _tell_of_restart(attempt: Attempt, spec: JobSpec) -> None:
+    """Leave a cause in the attempt before, if its launcher had no time to: as without power.
+
+    Slurm has started the job again, and does not tell it why.
+    """
+    last = attempts.path(attempt.folder, attempt.number - 1)
+    if (last / run_record.FAILURE).exists() or (attempt.folder / run_record.RECORD).exists():
+        return
+    try:
+        earlier = run_spec.read(last / attempts.SPEC, type(spec))
+    except run_spec.SpecError:  # it had not begun
+        return
+    times_s = [path.stat().st_mtime for path in last.iterdir()]
+    text = "Slurm has started the job again, and its launcher could not say why"
+    failure = FailureReport(
+        axes=earlier.axes,
+        attempt=attempt.number - 1,
+        cause=Cause(kind="requeued", message=text),
+        parameters_hash=earlier.parameters_hash,
+        wall_time_s=round(max(times_s) - (last / attempts.SPEC).stat().st_mtime, 3),
+    )
+    with contextlib.suppress(OSError):
+        failure_report.write(last, failure)
 
 
 def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause | None:

@@ -36,6 +36,14 @@ STATE = "state.json"
 KEPT = 2
 
 
+class InterruptedTrainingError(RuntimeError):
+    """A training was asked to end; `checkpoint` is what it left, None if it could not."""
+
+    def __init__(self, message: str, checkpoint: Path | None) -> None:
+        super().__init__(message)
+        self.checkpoint = checkpoint
+
+
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """Where a training is, and what it has measured: all of a checkpoint that is no array."""
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from tfscaling.files import program_errors
+from tfscaling.jobs.checkpoint_folder import InterruptedTrainingError
 from tfscaling.jobs.launchers import rank_log
 from tfscaling.records import events
 from tfscaling.records.events import Event
@@ -86,6 +87,8 @@ def find_cause(
     if complaint is not None:
         text = _words(failed[complaint])
         kind: Kind = "program_failed" if failed[complaint].get("of_program") else "rank_failed"
+        if failed[complaint]["error"] == InterruptedTrainingError.__name__:
+            kind = "cancelled"  # somebody has ended one rank, and it has told the others
         cause = _details(folder, kind, complaint, exits, text, seen)
         return _blaming(cause, failed[complaint])
     lines = last_lines(folder / "srun.log")
@@ -164,8 +167,28 @@ _ENDED_BY_SLURM: dict[str, Kind] = {
     "JOB REQUEUE": "requeued",
     "NODE FAILURE": "node_failed",
 }
+#: What ranks look like when the node of one of them has no power.
+_MAY_BE_OF_A_NODE: frozenset[Kind] = frozenset({"stalled", "rank_died", "rank_failed"})
 _CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([^*,]+)")
 _NODE_FAILED = re.compile(r"srun: error: Node failure on (\S+)")
+#: Slurm's daemon of a step tells its words to the step's ranks: they are in these logs, too.
+_OF_STEP = "slurmstepd"
+_END_BYTES = 1 << 16
+
+
+def slurms_words(log: Path | None) -> tuple[str, ...]:
+    """What Slurm has said of a step: the log of its srun, and then its lines in the ranks' logs."""
+    if log is None:
+        return ()
+    of_ranks = (line for path in sorted(log.parent.glob("rank-*.log")) for line in _end(path))
+    return (*last_lines(log, 500), *(line for line in of_ranks if line.startswith(_OF_STEP)))
+
+
+def _end(log: Path) -> list[str]:
+    """The last lines of a log that may be long."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _END_BYTES))
+        return file.read().decode(errors="replace").splitlines()
 
 
 def ended_by_slurm(log: Path | None) -> Cause | None:
@@ -173,11 +196,11 @@ def ended_by_slurm(log: Path | None) -> Cause | None:
 
     A user's scancel has no reason in the log.
     """
-    lines = () if log is None else last_lines(log, 500)
+    lines = slurms_words(log)
     for line in lines:
         if (failed := _NODE_FAILED.search(line)) is not None:
-            said = f"Slurm: node failure on {failed[1]}"
-            return Cause(kind="node_failed", message=said, host=failed[1], last_lines=lines)
+            said, shown = f"Slurm: node failure on {failed[1]}", lines[-_LAST_LINES:]
+            return Cause(kind="node_failed", message=said, host=failed[1], last_lines=shown)
     for line in lines:
         if (ended := _CANCELLED.search(line)) is not None:
             reason = ended[2].strip()
@@ -186,6 +209,14 @@ def ended_by_slurm(log: Path | None) -> Cause | None:
                 said = f"Slurm ended the job: {reason.lower()}"
                 return Cause(kind=kind, message=said, last_lines=lines[-_LAST_LINES:])
     return None
+
+
+def of_a_lost_node(cause: Cause, log: Path | None) -> Cause:
+    """The cause, or that Slurm has lost a node, of which other ranks may have complained first."""
+    ended = ended_by_slurm(log) if cause.kind in _MAY_BE_OF_A_NODE else None
+    if ended is None or ended.kind != "node_failed" or log is None:
+        return cause
+    return with_rank_of_host(ended, log.parent)
 
 
 def with_rank_of_host(cause: Cause, folder: Path) -> Cause:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -23,16 +24,20 @@ def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
     return int(found[1]) if found else 0
 
 
-def named(cause: Cause, kills_before: int) -> Cause:
-    """The cause of a dead rank, by name if it was ended for want of memory.
+def named(cause: Cause, kills_before: int, slurms_words: Iterable[str] = ()) -> Cause:
+    """The cause of a dead rank or program, by name if it was ended for want of memory.
 
-    `kills_before` is what `oom_kills` gave when the ranks were started.
+    `kills_before` is what `oom_kills` gave when the ranks were started, `slurms_words` are lines
+    that Slurm has written of them.
     """
-    if cause.kind != "rank_died":
+    killed = signal.SIGKILL.name in (cause.error or "")  # of a program
+    if cause.kind != "rank_died" and not (cause.kind == "program_failed" and killed):
         return cause
-    if _SLURMS.search(cause.message):
-        return replace(cause, kind="out_of_memory")
-    if cause.exit_code == -signal.SIGKILL and oom_kills() > kills_before:
+    for words in (cause.message, *slurms_words):
+        if _SLURMS.search(words):
+            message = cause.message if words == cause.message else f"{cause.message}: {words}"
+            return replace(cause, kind="out_of_memory", message=message)
+    if (killed or cause.exit_code == -signal.SIGKILL) and oom_kills() > kills_before:
         message = f"{cause.message}: the kernel of this machine had no memory left"
         return replace(cause, kind="out_of_memory", message=message)
     return cause

@@ -14,7 +14,7 @@ import msgspec
 
 from tfscaling.files import strict_json
 from tfscaling.records import events, run_record
-from tfscaling.records.rank_report import BenchmarkReport, Rank, RankReport
+from tfscaling.records.rank_report import BenchmarkReport, CheckedRank, Rank, RankReport
 
 _R = TypeVar("_R", bound=Rank)
 
@@ -37,6 +37,7 @@ def report_path(folder: Path, rank: int) -> Path:
 
 
 _TRAINING: msgspec.json.Decoder[RankReport] = msgspec.json.Decoder(RankReport)
+_CHECK = msgspec.json.Decoder(CheckedRank)
 _BENCHMARK = msgspec.json.Decoder(BenchmarkReport)
 
 
@@ -48,6 +49,11 @@ def training_reports(folder: Path) -> list[RankReport]:
 def benchmark_reports(folder: Path) -> list[BenchmarkReport]:
     """What the ranks of a benchmark report, in their order. Raises RecordError likewise."""
     return _reports(folder, _BENCHMARK)
+
+
+def check_reports(folder: Path) -> list[CheckedRank]:
+    """What the ranks of a check of nodes report, in their order. Raises RecordError likewise."""
+    return _reports(folder, _CHECK)
 
 
 def _reports(folder: Path, decoder: msgspec.json.Decoder[_R]) -> list[_R]:
@@ -79,7 +85,8 @@ def wait(folder: Path, ranks: Iterable[int], limit_s: float) -> None:
             return
         if time.monotonic() >= deadline_s:
             text = "; ".join(f"rank {rank}: {what}" for rank, what in missing.items())
-            raise IncompleteError(f"after {limit_s:g} s {text}", list(missing))
+            message = f"{text}, {limit_s:g} s (latency_wait_s) after the end"
+            raise IncompleteError(message, list(missing))
         waiting = list(missing)
         time.sleep(min(_POLL_S, max(0.0, deadline_s - time.monotonic())))
 

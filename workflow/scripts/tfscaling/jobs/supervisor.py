@@ -79,7 +79,7 @@ class Supervisor:
                 signal.signal(number, handler)
         if self._signal is not None and _may_be_of_a_signal(cause):  # the ranks get it, too
             return failures.ended_by_slurm(self._slurms_log) or cancelled(self._signal)
-        return cause
+        return cause and failures.of_a_lost_node(cause, self._slurms_log)
 
     def _start(self) -> None:
         forks = [command for command in self.commands if command.is_fork]
@@ -159,7 +159,7 @@ class Supervisor:
             return failures.with_rank_of_host(ended, self.folder)
         srun = {} if exits else failures.srun_errors(self.commands[0].log)
         cause = failures.find_cause(self.folder, exits, srun, silent)
-        return memory.named(cause, self._oom_kills)
+        return memory.named(cause, self._oom_kills, failures.slurms_words(self._slurms_log))
 
     @property
     def _slurms_log(self) -> Path | None:
@@ -168,7 +168,8 @@ class Supervisor:
 
 
 def _may_be_of_a_signal(cause: Cause | None) -> bool:
-    return cause is None or cause.kind == "rank_died" or cause.error == "killed by SIGTERM"
+    of_ranks = ("rank_died", "cancelled")
+    return cause is None or cause.kind in of_ranks or cause.error == "killed by SIGTERM"
 
 
 def cancelled(number: int) -> Cause:

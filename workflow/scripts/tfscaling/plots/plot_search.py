@@ -61,7 +61,7 @@ def _draw(axes: Any, table: pd.DataFrame) -> None:
         style = _STYLES[row["place"]]
         runs = row["runs"]
         axes.plot([0, runs], [height] * 2, color=style["color"], linewidth=1.5)
-        (end,) = axes.plot([runs], [height], linestyle="none", **style)
+        (end,) = axes.plot([runs], [height], linestyle="none", clip_on=False, **style)
         plot_figure.tip(end, f"{point_name(row, vary)}: {_told(row)}")
         if is_known(row["gap"]):
             at = {"xytext": (7, 0), "textcoords": "offset points", "va": "center"}

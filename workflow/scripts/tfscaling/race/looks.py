@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import stdtrit
 
+from tfscaling.race import bounds
 from tfscaling.race.locations import Locations, estimate
 from tfscaling.race.terms import (
     CLAIM_RUNS,
@@ -42,6 +43,8 @@ def decide(
     search = _Search(candidates, goals, settings, constraint, estimator)
     if settings.is_screened and not search.screen():
         return search.decision()
+    if settings.is_bounded and not search.bound():
+        return search.decision()
     for number, runs in enumerate(settings.looks):
         if not search.is_complete(runs):
             break
@@ -51,8 +54,8 @@ def decide(
 
 def lacking(decision: Decision, candidates: Sequence[Candidate]) -> list[tuple[int, str]]:
     """(block from 0, candidate) of the runs that the next look lacks, block by block."""
-    wanted = [each for each in candidates if each.name in decision.wanted]
-    found = ((block, each.name) for each in wanted for block in each.lacks(decision.runs_next))
+    due = [each for each in candidates if each.name in decision.due]
+    found = ((block, each.name) for each in due for block in each.lacks(decision.runs_next))
     return sorted(found)
 
 
@@ -96,6 +99,7 @@ class _Search:
         shared = 1 - CONSTRAINT_SHARE if constraint else 1.0
         self.goal_share = shared / max(len(goals), 1)
         self.number = 0
+        self.waiting: set[int] = set()
         self.is_screened = not settings.is_screened
 
     @property
@@ -109,7 +113,7 @@ class _Search:
 
     def is_complete(self, runs: int) -> bool:
         """Whether every candidate that still runs has its runs, or cannot have them."""
-        wanted = [self.candidates[n] for n in self.wanted]
+        wanted = [self.candidates[n] for n in self.wanted if n not in self.waiting]
         return bool(wanted) and all(
             not each.lacks(runs) or each.cannot_run(runs) for each in wanted
         )
@@ -136,18 +140,44 @@ class _Search:
                     self.used[n] = max(self.used[n], 1)
         return True
 
+    def bound(self) -> bool:
+        """Let leave what cannot be the best by the runs of others: whether these are all there.
+
+        The smallest of each line have their runs first, then the largest.
+        """
+        runs, error = self.settings.looks[0], self.settings.bounds_error
+        due = set(range(self.count))
+        for wave in bounds.waves(self.candidates):
+            due -= wave
+            self.waiting = due & set(self.wanted)
+            if not self.waiting:
+                break
+            if len(self.waiting) < len(self.wanted):
+                if not self.is_complete(runs):
+                    return False
+                self._use(runs, error)
+                for race in self.races:
+                    self._leave_by_bounds(race, runs, self.goal_share * error)
+        self.waiting = set()
+        return True
+
     def look(self, number: int) -> None:
         runs = self.settings.looks[number]
         self.number = number + 1
-        self._drop({n for n in self.wanted if self.candidates[n].lacks(runs)}, Why.DOES_NOT_RUN)
-        for n in set().union(*(race.alive for race in self.races)):
-            self.used[n] = runs
         error = self.settings.error(number)
-        if self.constraint:
-            self._judge(self.constraint, CONSTRAINT_SHARE * error / self.count)
+        self._use(runs, error)
         for race in self.races:
             if not race.has_ended:
                 self._look_at(race, runs, self.goal_share * error)
+
+    def _use(self, runs: int, error: float) -> None:
+        """Count the runs of those that run and do not wait, and judge them by the constraint."""
+        running = set(self.wanted) - self.waiting
+        self._drop({n for n in running if self.candidates[n].lacks(runs)}, Why.DOES_NOT_RUN)
+        for n in set(self.wanted) - self.waiting:
+            self.used[n] = runs
+        if self.constraint:
+            self._judge(self.constraint, runs, CONSTRAINT_SHARE * error / self.count)
 
     def decision(self) -> Decision:
         looks = self.settings.looks
@@ -161,6 +191,7 @@ class _Search:
             wanted,
             (looks[self.number] if self.is_screened else 1) if wanted else 0,
             dict(zip(self.names, self.allowed, strict=True)),
+            tuple(self.names[n] for n in self.wanted if n in self.waiting),
         )
 
     def _values(self, goal: Goal) -> Array:
@@ -183,9 +214,8 @@ class _Search:
         """How many runs there are not, of those that the search may need."""
         return sum(len(each.lacks(self.settings.looks[-1])) for each in self.candidates)
 
-    def _at_look(self, values: Array) -> Array:
+    def _at_look(self, values: Array, runs: int) -> Array:
         """The values that a look goes by: of those that left, as many as they had."""
-        runs = self.settings.looks[self.number - 1]
         return np.where(np.arange(runs) < self.used[:, None], values[:, :runs], np.nan)
 
     def _drop(self, leaving: set[int], why: Why) -> None:
@@ -197,10 +227,10 @@ class _Search:
         race.left += [Left(self.names[n], self.number, why) for n in found]
         race.alive -= set(found)
 
-    def _judge(self, constraint: Constraint, tail: float) -> None:
+    def _judge(self, constraint: Constraint, runs_max: int, tail: float) -> None:
         """Which candidates are in, out, or open: moderated variances of the quality."""
         sign = -1 if constraint.is_most else 1
-        values = self._at_look(sign * self._metric(constraint.metric))
+        values = self._at_look(sign * self._metric(constraint.metric), runs_max)
         known = np.isfinite(values)
         runs = known.sum(axis=1)
         rows = np.flatnonzero(runs >= 2)
@@ -221,15 +251,29 @@ class _Search:
         out = {n for n in range(self.count) if self.allowed[n] is Allowed.OUT}
         self._drop(out, Why.NOT_ALLOWED)
 
+    def _leave_by_bounds(self, race: _Race, runs: int, error: float) -> None:
+        values = self._at_look(race.values, runs)
+        rows = _with_runs(values)
+        leaders = {n for n in rows if n in race.alive and self.allowed[n] is Allowed.IN}
+        if not leaders:
+            return
+        found = self.estimator(values[rows])
+        best = min((row for row, n in enumerate(rows) if n in leaders), key=found.high.__getitem__)
+        seen = bounds.Seen(self.candidates, values, rows, found, leaders, race.goal.is_cost)
+        waiting = sorted(race.alive & self.waiting)
+        for each in seen.leaving(waiting, best, error / max(self.count - 1, 1)):
+            name, rival = self.names[each.n], self.names[each.rival]
+            race.alive.discard(each.n)
+            race.left.append(Left(name, self.number, Why.BOUNDED, rival, each.gap))
+
     def _look_at(self, race: _Race, runs: int, error: float) -> None:
-        values = self._at_look(race.values)
+        values = self._at_look(race.values, runs)
         unreached = np.isinf(values).sum(axis=1)
         rarely = {n for n in race.alive if unreached[n] >= (2 if runs <= 3 else runs / 2)}
         self._drop_from(race, rarely, Why.NOT_REACHED)
         race.unreliable |= rarely
         race.rounds = self.number
-        has_runs = ((~np.isnan(values)).sum(axis=1) >= 2) & np.isfinite(values).any(axis=1)
-        rows = [n for n in np.flatnonzero(has_runs).tolist() if n not in race.unreliable]
+        rows = [n for n in _with_runs(values) if n not in race.unreliable]
         race.best, race.bound = None, math.inf
         if any(n in race.alive and self.allowed[n] is Allowed.IN for n in rows):
             self._compare(race, rows, self.estimator(values[rows]), error)
@@ -288,6 +332,12 @@ class _Search:
             cheapest if race.is_decided else best,
             race.rounds,
         )
+
+
+def _with_runs(values: Array) -> list[int]:
+    """The candidates with two runs or more, one of which reached its end."""
+    has_runs = ((~np.isnan(values)).sum(axis=1) >= 2) & np.isfinite(values).any(axis=1)
+    return [int(n) for n in np.flatnonzero(has_runs)]
 
 
 def _bound(found: Locations, row: int, alive: Sequence[int], tail: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import pandas as pd
@@ -21,7 +21,7 @@ from tfscaling.race.terms import (
 )
 from tfscaling.records.metrics import QUALITY
 from tfscaling.records.run_states import RunState
-from tfscaling.study.config import Search
+from tfscaling.study.config import LINE_AXES, Search
 from tfscaling.study.manifest import Manifest, PlannedSearch
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import is_same_work
@@ -29,7 +29,7 @@ from tfscaling.tables.table_rows import Row, is_known, points_of, rows_of
 
 #: Columns of the table of runs that a search goes by, besides its goals.
 _COLUMNS = (
-    *("repeat", "status", "failed_attempts", "examples_trained", "execution_time_s", "cost_usd"),
+    *("repeat", "status", "failed_too_often", "examples_trained", "execution_time_s", "cost_usd"),
     QUALITY,
 )
 
@@ -62,6 +62,10 @@ class StudySearch:
         """(point, repeat) of the runs that the next look lacks, block by block."""
         for block, name in lacking(self.decision, self.candidates):
             yield self.points[name], block + 1
+
+    def is_next(self, point: Point) -> bool:
+        """Whether the next look needs runs of the point, made or not."""
+        return any(self.points[name] == point for name in self.decision.due)
 
     def may_be_wanted(self, point: Point) -> bool:
         """Whether a later look may need further runs of the point."""
@@ -96,7 +100,12 @@ def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[Row]]) -> 
         times_s = {n: _median(rows[point], "execution_time_s") for n, point in points.items()}
         costs = {n: t and points[n].nodes * t for n, t in times_s.items()}
     candidates = tuple(
-        _candidate(name, rows[point], search, costs[name]) for name, point in points.items()
+        replace(
+            _candidate(name, rows[point], search, costs[name]),
+            line=str([getattr(point, axis) for axis in LINE_AXES]),
+            nodes=point.nodes,
+        )
+        for name, point in points.items()
     )
     return StudySearch(planned, points, tuple(other), candidates, decision_of(candidates, search))
 
@@ -104,9 +113,13 @@ def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[Row]]) -> 
 def decision_of(candidates: Sequence[Candidate], search: Search) -> Decision:
     """What the runs of the candidates show."""
     settings = Settings(
-        search.indifference, search.confidence, search.repeats_max, is_screened=search.screen
+        search.indifference,
+        search.confidence,
+        search.repeats_max,
+        is_screened=search.screen,
+        is_bounded=search.at_most_linear,
     )
-    goals = [Goal(goal, goal) for goal in search.goals]
+    goals = [Goal(goal, goal, is_cost=goal.startswith("cost_")) for goal in search.goals]
     return decide(candidates, goals, settings, _constraint(search))
 
 
@@ -131,7 +144,7 @@ def _median(rows: Sequence[Row], column: str) -> float | None:
 
 def _candidate(name: str, rows: Sequence[Row], search: Search, cost: float | None) -> Candidate:
     runs: list[Run | None] = [None] * search.looks[-1]
-    failures = [0] * search.looks[-1]
+    failed: set[int] = set()
     for row in rows:
         block = int(row["repeat"]) - 1
         if block >= len(runs):
@@ -141,9 +154,9 @@ def _candidate(name: str, rows: Sequence[Row], search: Search, cost: float | Non
             if search.constraint and row["status"] == RunState.OK and is_known(row[QUALITY]):
                 values[QUALITY] = float(row[QUALITY])
             runs[block] = values
-        elif is_known(row["failed_attempts"]):
-            failures[block] = int(row["failed_attempts"])
-    return Candidate(name, tuple(runs), tuple(failures), cost)
+        elif row["failed_too_often"]:
+            failed.add(block)
+    return Candidate(name, tuple(runs), frozenset(failed), cost)
 
 
 def _value(row: Row, goal: str) -> float:

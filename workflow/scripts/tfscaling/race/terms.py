@@ -15,10 +15,10 @@ SHARES = (0.4, 0.2, *(0.4 / 6,) * 6)
 #: The share of a screen by one run, and what it assumes: runs scatter by so much at most, and none
 #: takes more than so many times as long as usual.
 SCREEN_SHARE, SCREEN_SCATTER, SCREEN_DISTURBED = 0.2, 0.10, 3.0
+#: The share of bounds before runs, of two parts of the first round together.
+BOUNDS_SHARE = 0.2
 #: Amounts are claimed from so many runs on.
 CLAIM_RUNS = 4
-#: A run that the infrastructure ended is tried so often in all.
-TRIES_MAX = 3
 #: The constraint's share of the error; the goals divide the rest.
 CONSTRAINT_SHARE = 0.2
 
@@ -30,13 +30,16 @@ Run = Mapping[str, float]
 class Candidate:
     """A candidate and its runs by block, None where there is none or the infrastructure ended it.
 
-    `failures` are the failed tries by block; `cost` is that of a run, in any unit.
+    `failed_blocks` are those, from 0, whose run failed too often to be tried again; `cost` is that
+    of a run, in any unit. Candidates on the same `line` differ in their nodes alone.
     """
 
     name: str
     runs: tuple[Run | None, ...] = ()
-    failures: tuple[int, ...] = ()
+    failed_blocks: frozenset[int] = frozenset()
     cost: float | None = None
+    line: str = ""
+    nodes: int = 1
 
     @property
     def number(self) -> int:
@@ -49,18 +52,21 @@ class Candidate:
         return [block for block in range(blocks) if block >= len(has) or not has[block]]
 
     def cannot_run(self, blocks: int) -> bool:
-        """Whether the infrastructure ended a run in the first blocks too often."""
-        tries = dict(enumerate(self.failures))
-        return any(tries.get(block, 0) >= TRIES_MAX for block in self.lacks(blocks))
+        """Whether a run that it lacks in the first blocks failed too often."""
+        return not self.failed_blocks.isdisjoint(self.lacks(blocks))
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A metric, the smaller the better, above zero, times a known factor of each candidate."""
+    """A metric, the smaller the better, above zero, times a known factor of each candidate.
+
+    `is_cost`: it is a time on all nodes together.
+    """
 
     name: str
     metric: str
     factors: Mapping[str, float] = field(default_factory=dict)
+    is_cost: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,13 +84,14 @@ class Settings:
     """`indifference` is a fraction; all others are fixed at the start.
 
     The last look is the last of LOOKS with at most `repeats_max` runs. `is_screened`: before them
-    one run of each is looked at.
+    one run of each is looked at. `is_bounded`: no line is taken to be faster than linear.
     """
 
     indifference: float = 0.05
     confidence: float = 0.95
     repeats_max: int = LOOKS[-1]
     is_screened: bool = False
+    is_bounded: bool = False
 
     def __post_init__(self) -> None:
         if not (self.indifference > 0 and 0 < self.confidence < 1 and self.looks):
@@ -96,8 +103,13 @@ class Settings:
 
     def error(self, look: int) -> float:
         """The error that a look may make."""
-        left = 1 - SCREEN_SHARE if self.is_screened else 1.0
+        left = 1 - SCREEN_SHARE * self.is_screened - BOUNDS_SHARE * self.is_bounded
         return left * (1 - self.confidence) * SHARES[look] / sum(SHARES[: len(self.looks)])
+
+    @property
+    def bounds_error(self) -> float:
+        """The error that each of the two parts of a bounded first round may make."""
+        return BOUNDS_SHARE * (1 - self.confidence) / 2
 
     def screen_factor(self, comparisons: int) -> float:
         """How many times as much as the best a single run must take to leave by the screen."""
@@ -111,6 +123,7 @@ class Why(StrEnum):
 
     NOT_THE_BEST = "not the best"
     SCREENED = "far behind in its only run"
+    BOUNDED = "no better even with linear speed-up"
     DOES_NOT_RUN = "does not run"
     NOT_REACHED = "does not reach the target reliably"
     NOT_ALLOWED = "outside the constraint"
@@ -126,9 +139,9 @@ class Allowed(StrEnum):
 
 @dataclass(frozen=True)
 class Left:
-    """A candidate that left in a round, from 1, or in 0 by a screen.
+    """A candidate that left in a round, from 1, or in 0 by a screen or a bound.
 
-    `gap`: by what fraction `rival` was ahead.
+    `gap`: by what fraction `rival` was ahead, by a bound at least.
     """
 
     name: str
@@ -172,7 +185,8 @@ class Decision:
     """A verdict for each goal, and what the next look needs.
 
     `runs` are those of each candidate that the last look went by, `wanted` the candidates that the
-    next look needs with `runs_next` runs each: none and 0 when the search has ended.
+    next look needs with `runs_next` runs each: none and 0 when the search has ended. Those of them
+    that are `waiting` are run only if the runs of the others leave it open.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -180,3 +194,9 @@ class Decision:
     wanted: tuple[str, ...]
     runs_next: int
     allowed: Mapping[str, Allowed]
+    waiting: tuple[str, ...] = ()
+
+    @property
+    def due(self) -> tuple[str, ...]:
+        """The candidates whose runs the next look needs."""
+        return tuple(name for name in self.wanted if name not in self.waiting)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 #: In an attempt's folder: the specification, as all ranks read it.
 SPEC = "spec.json"
+#: And of a finished run's last one the record, which has a second name in the run's folder.
+RECORD = "record.json"
 
 
 def path(folder: Path, number: int) -> Path:

@@ -246,7 +246,7 @@ def _test_examples(_: RunSpec, data: PreparedData, reports: Sequence[TrainingRep
 
 
 def _examples_trained(
-    _: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]
+    spec: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]
 ) -> str | None:
     """Counted while they were trained: every example once in each epoch, however it ended.
 
@@ -254,12 +254,17 @@ def _examples_trained(
     """
     if data.train_examples is None:
         return disagreement("examples_trained", {r.rank: r.examples_trained for r in reports})
-    wrong = {
-        r.rank: r.examples_trained
-        for r in reports
-        if r.examples_trained != data.train_examples * len(r.epochs)
-    }
-    text = f"requested {data.train_examples} examples in each epoch"
+    of_epoch = data.train_examples
+    wrong = {}
+    for report in reports:
+        asked = of_epoch * len(report.epochs)
+        if (stop := spec.recipe.stop_after_steps) is not None:
+            whole, steps = divmod(stop, -(-of_epoch // report.examples_per_step))
+            last = min(steps * report.examples_per_step, of_epoch)
+            asked = min(asked, of_epoch * whole + last)
+        if report.examples_trained != asked:
+            wrong[report.rank] = report.examples_trained
+    text = f"requested {of_epoch} examples in each epoch"
     return f"{text}, trained in all {wrong}" if wrong else None
 
 
@@ -278,8 +283,16 @@ def _epochs(spec: RunSpec, data: PreparedData, reports: Sequence[TrainingReport]
     if _finite(spec, data, reports):
         return None  # the training ends with the epoch that diverged, on all ranks: see "learning"
     epochs = spec.recipe.epochs
+    if spec.recipe.stop_after_steps is not None:
+        epochs = min(epochs, _epochs_begun(spec.recipe.stop_after_steps, reports[0], spec))
     few = {r.rank: len(r.epochs) for r in reports if len(r.epochs) != epochs}
     return f"requested {epochs} epochs, finished {few}" if few else None
+
+
+def _epochs_begun(steps: int, report: TrainingReport, spec: RunSpec) -> int:
+    """In how many epochs so many steps are."""
+    by_data = -(-report.train_examples // report.examples_per_step)
+    return -(-steps // (spec.recipe.steps_per_epoch or by_data))
 
 
 def _learning(_: RunSpec, __: PreparedData, reports: Sequence[TrainingReport]) -> str | None:
@@ -389,7 +402,10 @@ TRAINING_CHECKS: dict[str, TrainingCheck] = {
     "weights": TrainingCheck(
         "All ranks that train have the same weights after the last epoch, bit by bit.", _weights
     ),
-    "epochs": TrainingCheck("All epochs finished on every rank that trains.", _epochs),
+    "epochs": TrainingCheck(
+        "All epochs finished on every rank that trains; of a short run all that were asked.",
+        _epochs,
+    ),
     "learning": TrainingCheck(
         "All ranks that train have the same loss and accuracy in every epoch.", _learning
     ),

@@ -31,8 +31,23 @@ _MAGIC = b"tfsclock"
 #: A question is the magic number and eight bytes of the asker's, an answer repeats both.
 _QUESTION = struct.Struct("!8s8s")
 _ANSWER = struct.Struct("!8s8sd")
-#: Added to the monotonic clock it gives this process's time.
-_ORIGIN_S = time.time() - time.monotonic()
+_READINGS = 8
+
+
+def _origin_s() -> float:
+    """What is added to the monotonic clock to give this process's time.
+
+    From the quickest of some readings of both clocks: between the two of another one the process
+    may have lost its processor.
+    """
+    readings = []
+    for _ in range(_READINGS):
+        before_s, wall_s, after_s = time.monotonic(), time.time(), time.monotonic()
+        readings.append((after_s - before_s, wall_s - (before_s + after_s) / 2))
+    return min(readings)[1]
+
+
+_ORIGIN_S = _origin_s()
 
 
 def now() -> float:

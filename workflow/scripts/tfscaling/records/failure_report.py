@@ -10,6 +10,9 @@ from msgspec import Meta
 
 from tfscaling.records import attempts, run_record
 
+#: A run of a search that failed in so many attempts is not tried again.
+ATTEMPTS_MAX = 3
+
 Kind = Literal[
     "cancelled",
     "incomplete",
@@ -23,6 +26,7 @@ Kind = Literal[
     "rank_died",
     "rank_failed",
     "requeued",
+    "slow_node",
     "stalled",
     "time_limit",
 ]
@@ -90,14 +94,14 @@ def read(folder: Path) -> FailureReport | None:
     return run_record.decoded(folder / run_record.FAILURE, _DECODER, 0)
 
 
-class LostAttempts(NamedTuple):
+class FailedAttempts(NamedTuple):
     """How many attempts at a job have failed, and how long they took together, as far as known."""
 
     number: int
     wall_time_s: float
 
 
-def lost_attempts(folder: Path) -> LostAttempts:
+def failed_attempts(folder: Path) -> FailedAttempts:
     """The attempts at the job of `folder` that left a failure; a broken report counts no time."""
     number, wall_time_s = 0, 0.0
     for attempt in attempts.numbers(folder):
@@ -109,11 +113,11 @@ def lost_attempts(folder: Path) -> LostAttempts:
         if failure is not None:
             number += 1
             wall_time_s += failure.wall_time_s or 0.0
-    return LostAttempts(number, wall_time_s)
+    return FailedAttempts(number, wall_time_s)
 
 
-def failed_attempts(folder: Path, parameters_hash: str) -> int:
-    """How many attempts at the job with these parameters failed; cancelled ones are no failures."""
+def failed_too_often(folder: Path, parameters_hash: str) -> bool:
+    """Whether ATTEMPTS_MAX attempts with these parameters failed; cancelled ones do not count."""
     count = 0
     for attempt in folder.glob("attempt=*"):
         try:
@@ -122,4 +126,4 @@ def failed_attempts(folder: Path, parameters_hash: str) -> int:
             continue
         if report is not None and report.parameters_hash == parameters_hash:
             count += report.cause.kind != "cancelled"
-    return count
+    return count >= ATTEMPTS_MAX

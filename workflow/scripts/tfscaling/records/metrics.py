@@ -61,12 +61,29 @@ def _compared(title: str, unit: str, direction: str, digits: int, meaning: str) 
     return Metric(title, unit, direction, digits, None, meaning)
 
 
+def _time_with_queue_s(record: RunRecord) -> float | None:
+    """None without Slurm, or where it does not tell."""
+    phases = record.phases
+    if phases.queue_time_s is None:
+        return None
+    return phases.queue_time_s + (phases.boot_time_s or 0.0) + phases.execution_time_s
+
+
 #: The metric that a recipe says its runs are compared by, whatever that is.
 QUALITY = "quality"
 #: Every metric, by column name.
 METRICS: dict[str, Metric] = {
     "execution_time_s": _of_phase("execution_time_s"),
     **{name: _of_phase(name) for name in PHASES if name != "execution_time_s"},
+    "time_with_queue_s": Metric(
+        "time with queue",
+        "s",
+        "lower",
+        1,
+        _time_with_queue_s,
+        "queue_time_s, boot_time_s and execution_time_s together: from the submission, as long as "
+        "the run waited behind others then; null without Slurm.",
+    ),
     "step_time_s": _measured("step_time_s", "step time", "s", "lower", 5),
     "compute_time_s": _measured("compute_time_s", "compute time", "s", "lower", 5),
     "synchronisation_time_s": _measured(

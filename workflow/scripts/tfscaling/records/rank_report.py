@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from tfscaling.records.clock import Offset
+from tfscaling.records.node_check import NodeRate
 from tfscaling.records.observations import Observed
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -105,6 +106,12 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     mpi_library: Annotated[
         str | None, Meta(description="The MPI library, if the strategy sums gradients by one.")
     ] = None
+
+
+class CheckedRank(Rank, frozen=True, kw_only=True):
+    """A rank of the check before a run."""
+
+    rate: NodeRate
 
 
 class TrainedRank(Rank, frozen=True, kw_only=True):
@@ -241,6 +248,20 @@ class WentOn(msgspec.Struct, frozen=True, kw_only=True):
     steps_per_epoch: Annotated[int, Meta(description="0 if the first epoch was not done.")]
 
 
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """How a training was ended by `stop_after_steps`."""
+
+    steps_per_epoch: Annotated[int, Meta(ge=1, description="Of an epoch of the whole training.")]
+    evaluations: Annotated[int, Meta(ge=1, description="Evaluations that the rank made.")]
+    epoch_turn_s: Annotated[
+        float,
+        Meta(
+            description="From the last step of an epoch to the first of the next without an "
+            "evaluation, measured once more at the end."
+        ),
+    ]
+
+
 class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag_field="kind"):
     """The report of a rank that trained."""
 
@@ -260,6 +281,9 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     warnings: tuple[str, ...] = ()
     went_on: Annotated[
         WentOn | None, Meta(description="Null if the training began with its first step.")
+    ] = None
+    stopped: Annotated[
+        Stopped | None, Meta(description="Null if the rank trained all epochs, or diverged.")
     ] = None
 
 

@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from tfscaling.files import atomic, strict_json
 from tfscaling.files.program_errors import InputError
+from tfscaling.records.node_check import NodeCheck
 from tfscaling.records.phases import Phases
 from tfscaling.records.rank_report import (
     Epoch,
@@ -336,6 +337,13 @@ class Validity(Part, frozen=True, kw_only=True):
             )
 
 
+class StepBlock(Part, frozen=True, kw_only=True):
+    """Consecutive steps and how long they took together, with the wait for input."""
+
+    steps: Annotated[int, Meta(ge=1, description="Their number.")]
+    duration_s: Annotated[float, Meta(ge=0, description="All of them together.")]
+
+
 class EarlierAttempt(Part, frozen=True, kw_only=True):
     """An attempt that was interrupted, and with which the training had begun."""
 
@@ -384,6 +392,48 @@ class Resumed(Part, frozen=True, kw_only=True):
         return f"it was interrupted (attempt {numbers}) and {went_on}"
 
 
+class ShortRun(Part, frozen=True, kw_only=True):
+    """What a run did that `stop_after_steps` ended, and what the whole training has.
+
+    Phases and metrics of the record are those of the short run, as they were measured; what the
+    tables show of the whole is projected from them.
+    """
+
+    steps: Annotated[int, Meta(ge=1, description="Steps that were trained.")]
+    steps_of_whole: Positive
+    epochs: Annotated[int, Meta(ge=1, description="Epochs that were begun.")]
+    epochs_of_whole: Positive
+    examples_of_whole: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Of a pipeline as many in each step as in those that were trained.",
+            extra_json_schema={"unit": "examples"},
+        ),
+    ]
+    evaluations: Annotated[int, Meta(ge=1, description="Evaluations that were made.")]
+    evaluations_of_whole: Positive
+    evaluation_time_s: Annotated[
+        float, Meta(ge=0, description="The last one, which compiled nothing any more.")
+    ]
+    epoch_turn_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="From the last step of an epoch to the first of the next without an "
+            "evaluation, on the slowest rank.",
+        ),
+    ]
+    steady: Annotated[
+        tuple[StepBlock, ...],
+        Meta(
+            min_length=2,
+            description="The steps after the first execution in their order, in blocks, on the "
+            "chief.",
+        ),
+    ]
+
+
 class RunRecord(Part, frozen=True, kw_only=True):
     """run.json of one training run: how it was made, what it measured, whether it counts.
 
@@ -430,6 +480,13 @@ class RunRecord(Part, frozen=True, kw_only=True):
     ] = ""
     resumed: Annotated[
         Resumed | None, Meta(description="Null unless the run went on from a checkpoint.")
+    ] = None
+    short_run: Annotated[
+        ShortRun | None, Meta(description="Null unless `stop_after_steps` ended the run.")
+    ] = None
+
+    node_check: Annotated[
+        NodeCheck | None, Meta(description="Null unless the platform's `node_check` asks for it.")
     ] = None
 
     def __post_init__(self) -> None:

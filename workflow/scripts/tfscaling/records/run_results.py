@@ -9,7 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from tfscaling.records import attribution, gradient_noise, phases, program_results, run_record
+from tfscaling.records import (
+    attribution,
+    gradient_noise,
+    phases,
+    program_results,
+    run_record,
+    short_runs,
+)
 from tfscaling.records.events import Event, times
 from tfscaling.records.phases import Phases
 from tfscaling.records.rank_report import (
@@ -269,12 +276,15 @@ def build(
         trained_by=next((report.trained_by for report in trained(reports)), ""),
         warnings=warnings(spec, reports),
         validity=validity,
+        short_run=short_runs.of(spec, trained(reports)),
     )
     return run_record.checked(record, run_record.RECORD)
 
 
 def _steps_per_epoch(chief: TrainingReport) -> int:
     """Steps of the first epoch, also where an earlier attempt made some of them, or all."""
+    if chief.stopped is not None:
+        return chief.stopped.steps_per_epoch
     if chief.went_on is not None and chief.went_on.steps_per_epoch:
         return chief.went_on.steps_per_epoch
     return max(e.first_step + e.steps for e in chief.steps if e.epoch == 1)

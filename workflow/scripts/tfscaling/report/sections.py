@@ -242,10 +242,10 @@ def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> Validity:
 
 def spent(runs: pd.DataFrame) -> list[str]:
     """What failed attempts cost, if there were any: a note."""
-    if "lost_attempts" not in runs or not (number := int(runs["lost_attempts"].sum())):
+    if "failed_attempts" not in runs or not (number := int(runs["failed_attempts"].sum())):
         return []
     hours = (runs["lost_time_s"] * runs["nodes"]).sum() / 3600.0
-    priced = runs.loc[runs["lost_attempts"] > 0, "lost_cost_usd"]
+    priced = runs.loc[runs["failed_attempts"] > 0, "lost_cost_usd"]
     usd = f"{priced.sum():.2f} US dollars" if priced.notna().all() else "no price"
     return [
         f"{_count(number, 'attempt')} failed: {hours:.3f} node-hours, {usd}. The cause and the "

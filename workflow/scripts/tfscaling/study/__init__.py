@@ -19,6 +19,7 @@ __all__ = [
     "registries",
     "run_spec",
     "schemas",
+    "short_recipes",
     "user_code",
     "user_source",
     "variants",

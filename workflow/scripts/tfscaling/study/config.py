@@ -261,6 +261,15 @@ class Search(Keys, frozen=True, kw_only=True):
         ),
     ] = False
 
+    at_most_linear: Annotated[
+        bool,
+        about(
+            "If true, n times the nodes are taken to be at most n times as fast, all else being "
+            "equal. A point that cannot be the best by this is not run: the smallest points have "
+            "their runs first, then the largest, then what is left."
+        ),
+    ] = False
+
     @property
     def goals(self) -> tuple[SearchGoal, ...]:
         """The goals, one or more."""
@@ -582,6 +591,15 @@ class Recipe(Keys, frozen=True, kw_only=True):
         Meta(ge=1, le=1_000_000),
         about("The training passes over the training examples this many times."),
     ]
+    stop_after_steps: Annotated[
+        Annotated[int, Meta(ge=20, le=1_000_000_000)] | None,
+        about(
+            "A short run: it ends after so many steps, and the time and cost of the whole training "
+            "of `epochs` are projected from it; its quality is not, see docs/projection.md. null "
+            "trains all epochs.",
+            "steps",
+        ),
+    ] = None
     steps_per_epoch: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
         about(
@@ -778,6 +796,11 @@ class Recipe(Keys, frozen=True, kw_only=True):
         )
 
     @property
+    def steps_timed_together(self) -> int:
+        """Steps between two times that a rank takes, at most."""
+        return max(self.steps_per_execution, self.average_every or 1)
+
+    @property
     def steps_per_synchronisation(self) -> int:
         """Steps from one exchange between the replicas to the next."""
         return self.average_every or 1
@@ -837,6 +860,20 @@ class Measured(Keys, frozen=True, kw_only=True):
             "CPUs",
         ),
     ]
+    node_check: Annotated[
+        Literal["flag", "bar"] | None,
+        about(
+            "A run on several nodes begins with a check of a few seconds: how fast the processors "
+            "of each node compute, how fast neighbours send to each other. A node that is much "
+            "slower than the others of the job is told with the run (`flag`), or ends the attempt, "
+            "and the next one is submitted without it (`bar`). null makes no check."
+        ),
+    ] = None
+    node_check_factor: Annotated[
+        float,
+        Meta(gt=1, le=1000),
+        about("A node is much slower if the median of the others is more than so many times it."),
+    ] = 2.0
     setup: Annotated[
         tuple[NoZeroByte, ...],
         about("Every rank runs these shell lines before the trainer, such as `module load cuda`."),
@@ -1107,6 +1144,14 @@ class Comparison(Keys, frozen=True, kw_only=True):
             "supported decision."
         ),
     ] = 0.05
+    time: Annotated[
+        Literal["execution_time_s", "time_with_queue_s"],
+        about(
+            "The decision and the headline go by the time of the run, or by that with its wait in "
+            "the queue (and the boot of nodes), as the runs of the sweep waited: see the limits in "
+            "docs/method.md. Points without a measured wait take no part then."
+        ),
+    ] = "execution_time_s"
     targets: Annotated[
         dict[MetricName, float],
         about(

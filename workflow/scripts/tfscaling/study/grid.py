@@ -109,7 +109,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                 runs.append(run)
         if len(runs) == before:
             raise ConfigError(_nothing_left(number, block, config, excluded, sources))
-    return Grid(tuple(runs), tuple(excluded), searches.planned)
+    return Grid(tuple(searches.first_runs(runs)), tuple(excluded), searches.planned)
 
 
 def _check_size(

@@ -26,8 +26,8 @@ TRAINER_KEYS = (
     *("accumulate_steps", "average_every", "gradient_noise_scale"),
     *("train_examples_max", "test_examples_max", "validation_examples"),
     *("evaluation_interval_epochs", "checkpoint_every_epochs", "checkpoint_every_s"),
-    *("steps_per_epoch", "steps_per_execution", "attribution", "precision", "communication"),
-    "parameter_servers",
+    *("stop_after_steps", "steps_per_epoch", "steps_per_execution", "attribution", "precision"),
+    *("communication", "parameter_servers"),
 )
 #: Keys that only mean something with a program.
 PROGRAM_KEYS = ("environment", "observe", "train_examples", "patterns", "log_folder")
@@ -110,6 +110,11 @@ def is_environment(environment: str) -> bool:
 def _only_with(key: str, has_program: bool) -> str:
     if not has_program:
         return "only a recipe with `program` has this key; allowed: leave it out"
+    if key == "stop_after_steps":
+        return (
+            "a program ends when it wants to, and tells too little of its parts to project the "
+            "whole; allowed: leave it out"
+        )
     return f"the program is not told its {key}; allowed: leave it out, and say it in `program`"
 
 

@@ -24,6 +24,8 @@ from tfscaling.study.configuration import ConfigError, Sources, known, problem
 
 #: Variants that a recipe stands for.
 VARIANTS_MAX = 10_000
+#: Times of steps that a short run takes, at least.
+SHORT_RUN_TIMES_MIN = 20
 #: Strategies that train by all-reduce, or need none.
 _ALL_REDUCE = f"single, mirrored, multi_worker_mirrored, {MPI_STRATEGY}"
 
@@ -48,6 +50,9 @@ def check(config: Config, sources: Sources = ()) -> None:
             rule = "gradients are scaled with it; allowed with gradient_noise_scale: others"
             raise ConfigError(problem(where, recipe.precision, rule, sources))
         for key, allowed in _wrong_averaging(recipe):
+            where = ["recipes", name, key]
+            raise ConfigError(problem(where, getattr(recipe, key), allowed, sources))
+        for key, allowed in _wrong_short_run(recipe):
             where = ["recipes", name, key]
             raise ConfigError(problem(where, getattr(recipe, key), allowed, sources))
         lengths = {key: len(values) for key, values in recipe.parameter_axes.items()}
@@ -78,6 +83,23 @@ def _wrong_averaging(recipe: Recipe) -> Iterator[tuple[str, str]]:
     if recipe.attribution:
         rule = "most steps have no communication with average_every"
         yield "attribution", f"{rule}; allowed: false"
+
+
+def _wrong_short_run(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """(key, what is allowed) of what cannot be where the time of the whole is projected."""
+    if recipe.stop_after_steps is None:
+        return
+    least = SHORT_RUN_TIMES_MIN * recipe.steps_timed_together
+    if recipe.stop_after_steps < least:
+        rule = (
+            f"{recipe.steps_timed_together} steps are timed together; allowed: {least} or more, "
+            "to tell how their times scatter"
+        )
+        yield "stop_after_steps", rule
+    for key in ("checkpoint_every_epochs", "checkpoint_every_s"):
+        if getattr(recipe, key) is not None:
+            rule = "a run with stop_after_steps ends before most checkpoints; allowed: null"
+            yield key, rule
 
 
 def _check_qualities(config: Config, sources: Sources) -> None:
@@ -179,6 +201,12 @@ def check_pipeline(
                 f"strategy {coordinated[0]} has parameter servers, whose state is not written; "
                 f"allowed: null, or {_ALL_REDUCE}",
             )
+    if recipe.stop_after_steps is not None and coordinated:
+        refuse(
+            "stop_after_steps",
+            f"strategy {coordinated[0]} has parameter servers, whose workers have steps under way "
+            f"at the same time: none has a time of its own; allowed: null, or {_ALL_REDUCE}",
+        )
     if recipe.gradient_noise_scale and coordinated:
         refuse(
             "gradient_noise_scale",
@@ -195,6 +223,12 @@ def check_pipeline(
             "dataset",
             f"strategy {coordinated[0]} deals out examples of arrays by their number, which the "
             f"pipeline {data.dataset} has not; allowed: {_ALL_REDUCE}, or {of_arrays}",
+        )
+    if recipe.steps_per_epoch is None and recipe.stop_after_steps is not None:
+        refuse(
+            "stop_after_steps",
+            f"the pipeline {data.dataset} does not tell how many steps the whole training has; "
+            "give steps_per_epoch, or leave it out",
         )
     if recipe.steps_per_epoch is None and recipe.has_schedule:
         refuse(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from tfscaling.study.config import Config, Recipe, Search
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from tfscaling.study.config import LINE_AXES, Config, Recipe, Search
 from tfscaling.study.configuration import ConfigError, Sources, problem
-from tfscaling.study.manifest import PlannedSearch, SearchedPoint
+from tfscaling.study.manifest import PlannedRun, PlannedSearch, SearchedPoint
 from tfscaling.study.run_spec import Point
 
 #: Model and recipe: points that share these do the same work.
 Work = tuple[str, str]
+
+
+_NO_QUALITY = "the recipe has stop_after_steps, and the quality of the whole is not projected"
 
 
 class Searches:
@@ -42,6 +49,21 @@ class Searches:
             )
         )
 
+    def first_runs(self, runs: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
+        """The runs, of which those of points that others may rule out become extra repeats."""
+        later: set[Point] = set()
+        for work, search in self._searches.items():
+            if search.at_most_linear:
+                points = [each.point for each in self._points[work]]
+                least: dict[tuple[object, ...], int] = {}
+                for point in points:
+                    nodes = least.setdefault(_line(point), point.nodes)
+                    least[_line(point)] = min(nodes, point.nodes)
+                later |= {point for point in points if point.nodes > least[_line(point)]}
+        for run in runs:
+            is_later = run.spec.point in later
+            yield msgspec.structs.replace(run, extra_repeat=True) if is_later else run
+
     def _check_goals(self, number: int, search: Search, point: Point, recipe: Recipe) -> None:
         platform = self._config.platforms[point.platform]
         for goal in search.goals:
@@ -49,6 +71,9 @@ class Searches:
                 rule = f"needs a usd_per_node_hour above 0 of platform {point.platform}"
                 self._fail(number, "goal", goal, rule)
             metric = recipe.quality.metric
+            if "_to_target" in goal and recipe.stop_after_steps is not None:
+                rule = f"{_NO_QUALITY}; allowed: execution_time_s, cost_usd"
+                self._fail(number, "goal", goal, rule)
             if "_to_target" in goal and metric not in self._config.comparison.targets:
                 rule = f"needs a target of {metric} in comparison.targets"
                 self._fail(number, "goal", goal, rule)
@@ -57,7 +82,12 @@ class Searches:
         if search.constraint and search.screen:
             rule = "one run does not tell whether the best keeps the constraint; allowed: false"
             self._fail(number, "screen", True, rule)
+        if search.at_most_linear and search.screen:
+            rule = "at_most_linear says which points have their runs first; allowed: false"
+            self._fail(number, "screen", True, rule)
         for metric, limit in search.constraint.items():
+            if recipe.stop_after_steps is not None:
+                self._fail(number, "constraint", metric, f"{_NO_QUALITY}; allowed: leave it out")
             if metric != recipe.quality.metric:
                 rule = f"allowed: the quality of the recipe, {recipe.quality.metric}"
                 self._fail(number, "constraint", metric, rule)
@@ -70,3 +100,8 @@ class Searches:
         where: list[str | int] = ["grid", number, "search"] if has_own else ["search"]
         where += [key] * (key != "search")
         raise ConfigError(problem(where, value, rule, self._sources))
+
+
+def _line(point: Point) -> tuple[object, ...]:
+    """What points share that differ in their nodes alone."""
+    return tuple(getattr(point, axis) for axis in LINE_AXES)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,9 +16,10 @@ import msgspec
 import pandas as pd
 from msgspec.structs import replace
 
-from tfscaling.records import benchmark_record, prepared_data, run_record
+from tfscaling.records import benchmark_record, prepared_data, run_record, short_runs
+from tfscaling.records.run_record import RunRecord
 from tfscaling.records.run_states import FINISHED, RunState
-from tfscaling.study import costs, grid, platforms, user_code, variants
+from tfscaling.study import costs, grid, platforms, short_recipes, user_code, variants
 from tfscaling.study.config import BATCH_SIZE_KEYS, POINT_AXES, Budget, Config
 from tfscaling.study.configuration import Sources, problem
 from tfscaling.study.manifest import Excluded, Manifest, PlannedBenchmark, PlannedRun
@@ -188,6 +189,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     states = (table[column] for column in ("status", "reason", "record"))
     searches = _searches(planned, runs_dir)
     searched = {point: search for search in searches for point in search.points.values()}
+    shorts = _shorts(run.spec for run in planned.runs)
     for run, status, reason, record in zip(selected, *states, strict=True):
         if status in FINISHED:
             continue
@@ -199,7 +201,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
             unneeded += 1
             continue
         if point not in estimates:
-            estimates[point] = _estimate(run, config, runs_dir)
+            estimates[point] = _estimate(run, config, runs_dir, shorts.get(point))
         rows.append(_row(run, f"{status}: {one_line(reason)}", estimates[point]))
     finished = len(selected) - len(rows) - kept - unneeded
     for out in planned.excluded:
@@ -224,22 +226,31 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     )
 
 
+def _shorts(specs: Iterable[RunSpec]) -> dict[Point, RunSpec]:
+    """Point → a short run of the same training there."""
+    first = {spec.point: spec for spec in specs}
+    wholes = short_recipes.wholes(first.values())
+    return {whole.point: first[point] for point, whole in wholes.items()}
+
+
 def _failed(runs: pd.DataFrame) -> FailedSum:
     """The sums over the failed attempts of a table of runs."""
-    failed = runs[runs["lost_attempts"] > 0]
+    failed = runs[runs["failed_attempts"] > 0]
     if failed.empty:
         return FailedSum()
     usd = failed["lost_cost_usd"]
     return FailedSum(
-        int(failed["lost_attempts"].sum()),
+        int(failed["failed_attempts"].sum()),
         float((failed["lost_time_s"] * failed["nodes"]).sum()) / 3600.0,
         float(usd.sum()) if usd.notna().all() else None,
     )
 
 
-def _estimate(run: PlannedRun, config: Config, runs_dir: Path) -> Estimate:
+def _estimate(
+    run: PlannedRun, config: Config, runs_dir: Path, short: RunSpec | None = None
+) -> Estimate:
     limit_s = 60.0 * config.platforms[run.spec.point.platform].runtime_min
-    return estimate(run.spec, runs_dir, limit_s)
+    return estimate(run.spec, runs_dir, limit_s, short)
 
 
 def _searches(planned: Manifest, runs_dir: Path) -> list[StudySearch]:
@@ -259,7 +270,7 @@ def _search_cost(
 
     prices = {point: run.usd_per_node_hour for point, run in runs.items()}
     made = {search.points[each.name]: each.number for each in search.candidates}
-    looks = search.planned.search.looks
+    looks, next_runs = search.planned.search.looks, search.decision.runs_next
 
     def up_to(number: int) -> dict[Point, int]:
         """The runs if the points that are left get so many."""
@@ -286,7 +297,7 @@ def _search_cost(
         ", ".join(search.work),
         len(made),
         cost(made),
-        cost(up_to(search.decision.runs_next)),
+        cost({p: max(n, next_runs) if search.is_next(p) else n for p, n in made.items()}),
         cost({point: max(made[point], number) for point, number in expected.items()}),
         cost(up_to(looks[-1])),
         cost({each.point: each.repeats for each in search.planned.points if each.point in made}),
@@ -365,23 +376,34 @@ def _excluded_row(excluded: Excluded, config: Config) -> PlanRow:
     )
 
 
-def estimate(spec: RunSpec, runs_dir: Path, limit_s: float) -> Estimate:
+def estimate(
+    spec: RunSpec, runs_dir: Path, limit_s: float, short: RunSpec | None = None
+) -> Estimate:
     """How long a planned run takes.
 
-    The median of the point's own valid runs, else the time limit: an upper bound. Nothing is scaled
+    The median of the point's own valid runs, else what is projected from those of `short`, the same
+    training with `stop_after_steps`; else the time limit: an upper bound. Nothing is scaled
     from other points: the start and the compilation do not shrink with the epochs, and the time of
     a step depends on nodes and batch in a way that this workflow is there to measure.
     """
-    times_s = measured_s(spec, runs_dir)
-    if not times_s:
-        return Estimate(limit_s, TIME_LIMIT)
-    number = f"{len(times_s)} run{'s' if len(times_s) > 1 else ''}"
-    return Estimate(statistics.median(times_s), f"measured, {number}")
+    if times_s := measured_s(spec, runs_dir):
+        number = f"{len(times_s)} run{'s' if len(times_s) > 1 else ''}"
+        return Estimate(statistics.median(times_s), f"measured, {number}")
+    found = [short_runs.projected(record) for record in _records(short, runs_dir)] if short else []
+    times_s = [whole.phases.wall_time_s for whole in found if whole is not None]
+    if times_s:
+        number = f"{len(times_s)} short run{'s' if len(times_s) > 1 else ''}"
+        return Estimate(statistics.median(times_s), f"projected, {number}")
+    return Estimate(limit_s, TIME_LIMIT)
 
 
 def measured_s(spec: RunSpec, runs_dir: Path) -> list[float]:
     """Wall times in seconds of the valid runs of a planned run's point, whatever their seed."""
-    times_s = []
+    return [record.phases.wall_time_s for record in _records(spec, runs_dir)]
+
+
+def _records(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
+    """Those of the valid runs of a planned run's point, whatever their seed."""
     requested = {**spec.parameters, "seed": None}
     for path in sorted((runs_dir / spec.path).parent.glob(f"repeat=*/{run_record.RECORD}")):
         try:
@@ -393,8 +415,7 @@ def measured_s(spec: RunSpec, runs_dir: Path) -> list[float]:
         if record.resumed is not None:  # its last attempt did a part only
             continue
         if {**record.parameters, "seed": None} == requested:
-            times_s.append(record.phases.wall_time_s)
-    return times_s
+            yield record
 
 
 def total(runs: Sequence[PlanRow | BenchmarkRow]) -> Total:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tfscaling.race.terms import TRIES_MAX
 from tfscaling.records import failure_report, run_record
 from tfscaling.records.failure_report import Cause, Kind
 from tfscaling.study.manifest import PlannedRun
@@ -92,4 +91,4 @@ def is_given_up(run: PlannedRun, runs_dir: Path) -> bool:
     folder = runs_dir / run.spec.path
     if (folder / run_record.RECORD).exists() or not (folder / run_record.FAILURE).exists():
         return False
-    return failure_report.failed_attempts(folder, run.spec.parameters_hash) >= TRIES_MAX
+    return failure_report.failed_too_often(folder, run.spec.parameters_hash)

@@ -1,6 +1,7 @@
-"""Failures of jobs whose launcher could not report them: what Slurm says they ended of.
+"""What Slurm says that jobs ended of, against what their launchers have left.
 
-A launcher whose node loses its power, or that is killed with its job, leaves no failure.json.
+A launcher whose node loses its power, or that is killed with its job, leaves no failure.json. One
+that has left its record has finished, whatever happened to its job then.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tfscaling.records import attempts, failure_report, run_record
 from tfscaling.records.failure_report import Cause, FailureReport, Kind
@@ -45,6 +47,34 @@ class SlurmVerdicts(logging.Handler):
             spec = self._spec_of(str(output))
             if said and spec is not None:
                 report(Path(output).parent, spec, said[1], said[2])
+
+
+def keep_finished(executor: type[Any]) -> None:
+    """Let the plugin's class of executors count a job as done that has left its record.
+
+    Slurm may say later that it has failed: its node was lost, or its time limit passed, while it
+    ended or while the controller was away. Snakemake would then remove the record.
+    """
+    report_job_error = executor.report_job_error
+
+    def report_unless_finished(self: Any, submitted: Any, *args: Any, **settings: Any) -> None:
+        outputs = [Path(output) for output in submitted.job.output]
+        if any(_is_finished(path, str(submitted.external_jobid)) for path in outputs):
+            self.report_job_success(submitted)
+        else:
+            report_job_error(self, submitted, *args, **settings)
+
+    executor.report_job_error = report_unless_finished
+
+
+def _is_finished(path: Path, number: str) -> bool:
+    """Whether the file is the record of a run that Slurm's job of this number has made."""
+    try:
+        record = run_record.read(path) if path.name == run_record.RECORD else None
+    except run_record.RecordError:
+        return False
+    job = None if record is None else record.environment.slurm_job
+    return job is not None and job.id == number
 
 
 def report(folder: Path, spec: JobSpec, number: str, state: str) -> None:

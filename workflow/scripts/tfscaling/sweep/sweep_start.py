@@ -65,19 +65,19 @@ class SweepStart:
         if refusal:
             raise SystemExit(refusal)
         if self._is_on_slurm:
-            from tfscaling.sweep import slurm_status, submission_order
+            from tfscaling.sweep import slow_nodes, slurm_status, slurm_verdicts, submission_order
 
             plugin = importlib.import_module("snakemake_executor_plugin_slurm")
             slurm_status.install(plugin, logger.warning)
             submission_order.install(plugin.Executor)
+            slurm_verdicts.keep_finished(plugin.Executor)
+            slow_nodes.install(plugin)
             self._take_earlier_jobs(plugin, logger)
             self._watch_queue(logger)
         # a run that failed for what another attempt would not change is not tried again; first,
         # so that other handlers know
         logger.handlers.insert(0, lasting_failures.NoRetries(self.jobs.to_do))
         if self._is_on_slurm:
-            from tfscaling.sweep import slurm_verdicts
-
             # before that: a launcher that was killed with its job has left no reason
             logger.handlers.insert(0, slurm_verdicts.SlurmVerdicts(self.jobs.specs.get))
 

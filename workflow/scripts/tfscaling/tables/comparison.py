@@ -18,12 +18,13 @@ from tfscaling.tables import published
 from tfscaling.tables.display import axis_text
 from tfscaling.tables.intervals import median_interval, ratio_interval
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult, by_point
-from tfscaling.tables.runs_table import RUN_METRICS, SERIES_AXES, SIZES
+from tfscaling.tables.runs_table import PROJECTED, RUN_METRICS, SERIES_AXES, SIZES
 from tfscaling.tables.table_rows import (
     QUALITY_COLUMNS,
     Row,
     columns_of,
     is_known,
+    is_projected,
     point_of,
     points_of,
     quality_columns,
@@ -36,8 +37,8 @@ AxisValues = Mapping[str, str | int]
 
 #: Metrics that come with minimum, maximum and the interval of the median over a point's runs.
 SPREAD = (
-    *("execution_time_s", "loss", "accuracy", "test_accuracy", QUALITY, "cost_usd"),
-    *("time_to_target_s", "cost_to_target_usd"),
+    *("execution_time_s", "time_with_queue_s", "loss", "accuracy", "test_accuracy", QUALITY),
+    *("cost_usd", "time_to_target_s", "cost_to_target_usd"),
 )
 #: Metrics that a point has only if all its valid runs have and none diverged: the others did not
 #: get so far, and a median without them would make the point look better than it is.
@@ -51,6 +52,7 @@ TIMES: dict[str, Callable[[Row], float]] = {
     "steady_state_speedup": lambda run: 1 / run[RATE] if run[RATE] else math.nan,
 }
 WHOLE = (
+    *PROJECTED,
     *("runs_asked", "runs_at_target", "runs_diverged", "examples_trained"),
     *("examples_trained_min", "examples_trained_max"),
     *(size for size in SIZES if size != "batch_scaling"),
@@ -65,7 +67,7 @@ SEPARATOR = "; "
 #: What the comparison reads of a run.
 _OF_RUNS = (
     *("repeat", "status", "reason", "examples_trained", "cost_usd", *OF_ALL_RUNS),
-    *(*SIZES, *RUN_METRICS, QUALITY, *QUALITY_COLUMNS),
+    *(*SIZES, *RUN_METRICS, QUALITY, *QUALITY_COLUMNS, *PROJECTED),
 )
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
 COLUMNS = (
@@ -82,6 +84,7 @@ COLUMNS = (
     "examples_trained_min",
     "examples_trained_max",
     "same_work",
+    *PROJECTED,
     *METRICS,
     *QUALITY_COLUMNS,
     *(f"{name}_{end}" for name in SPREAD for end in ("min", "max", "low", "high")),
@@ -129,7 +132,8 @@ def comparison_table(
 
 def _by_point(runs: pd.DataFrame) -> dict[Point, list[Row]]:
     points: dict[Point, list[Row]] = {}
-    for point, run in zip(points_of(runs), rows_of(runs, _OF_RUNS), strict=True):
+    table = runs.reindex(columns=_OF_RUNS)  # tables of before do not have all of them
+    for point, run in zip(points_of(runs), rows_of(table), strict=True):
         points.setdefault(point, []).append(run)
     return points
 
@@ -151,7 +155,10 @@ def _point_row(point: Point, group: Sequence[Row], targets: Mapping[str, float])
         if not is_same_work(min(trained), max(trained)):
             row["same_work"] = False
             reasons.append(runs_differ(row))
-    if (target := targets.get(row["quality_metric"])) is not None:
+    for name in PROJECTED:
+        row[name] = max((int(run[name]) for run in valid if is_known(run.get(name))), default=None)
+    target = targets.get(row["quality_metric"])
+    if target is not None and not is_projected(row):
         reached = sum(is_known(run["time_to_target_s"]) for run in valid)
         row |= {"target": target, "runs_at_target": reached}
     for name in (*RUN_METRICS, QUALITY, "cost_usd", *OF_ALL_RUNS):

@@ -160,6 +160,15 @@ OTHERS: dict[str, Column] = {
         "",
         or_null({"type": "boolean"}),
     ),
+    "projected_from_steps": Column(
+        "Steps that short runs trained, from which times and costs of the whole training are "
+        "projected; null where they are measured.",
+        "steps",
+        COUNT,
+    ),
+    "projected_to_steps": Column(
+        "Steps of the whole training of short runs; null of others.", "steps", COUNT
+    ),
     "quality_metric": Column(
         "The metric by which the recipe's runs are compared; values of different ones are "
         "not. Null for an excluded point.",

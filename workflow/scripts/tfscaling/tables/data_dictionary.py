@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from tfscaling.files import atomic
 from tfscaling.records import run_record
+from tfscaling.records.failure_report import ATTEMPTS_MAX
 from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.records.rank_report import PROGRAM_PACKAGES
 from tfscaling.records.run_states import RunState
@@ -66,12 +67,7 @@ _OF_RUN: dict[str, Column] = {
     ),
     "attempt": Column(f"Which attempt at the run succeeded; {_NO_RECORD}.", "", COUNT),
     "failed_attempts": Column(
-        "Attempts at a failed run that failed, none that was cancelled; null of other runs.",
-        "",
-        _COUNT_OR_NONE,
-    ),
-    "lost_attempts": Column(
-        "Attempts at the run that failed, whatever their parameters were.",
+        "Attempts at the run that failed or were cancelled, whatever their parameters were.",
         "",
         {**WHOLE, "minimum": 0},
     ),
@@ -79,8 +75,28 @@ _OF_RUN: dict[str, Column] = {
         "Their wall time together; that of a launcher that was killed is not known.", "s", NUMBER
     ),
     "lost_cost_usd": Column("What they cost; null without a price.", "US dollars", NUMBER),
+    "failed_too_often": Column(
+        f"Whether the run failed, in {ATTEMPTS_MAX} attempts or more with its parameters of now, "
+        "cancelled ones not counted: a search does not try it again.",
+        "",
+        {"type": "boolean"},
+    ),
     "warnings": Column(
         'What a reader of the numbers has to know, separated by "; "; mostly empty.', "", TEXT
+    ),
+    "projected_from_steps": Column(
+        "Steps that a short run trained; execution_time_s, train_time_s, evaluation_time_s, "
+        "cost_usd and examples_trained are then those of the whole training, projected. Null where "
+        "they are measured.",
+        "steps",
+        COUNT,
+    ),
+    "projected_to_steps": OTHERS["projected_to_steps"],
+    "projection_error_s": Column(
+        "Standard error of the projected time by the scatter of the steps within this run alone; "
+        "null where it is measured.",
+        "s",
+        {**NUMBER, "minimum": 0},
     ),
     "hosts": Column(f"Hosts of the ranks, separated by spaces; {_NO_RECORD}.", "", _TEXT_OR_NONE),
     "machines": Column(

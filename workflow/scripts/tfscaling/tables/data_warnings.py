@@ -24,7 +24,7 @@ from tfscaling.study.run_spec import Point
 from tfscaling.tables import environments
 from tfscaling.tables.display import axis_text
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
-from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
+from tfscaling.tables.table_rows import Row, is_known, is_projected, point_of, points_of, rows_of
 from tfscaling.tables.wording import NAMED_MAX
 
 #: SERIOUS: the numbers do not mean what they seem to mean. LIMITED: there are fewer than planned,
@@ -130,6 +130,21 @@ def _logical_devices(tables: Tables) -> Iterator[DataWarning]:
             f"logical devices, parts of a CPU, at {counted}",
             tuple(points),
             sum(int(tables.planned[point]["runs"]) for point in points),
+        )
+
+
+def _projected(tables: Tables) -> Iterator[DataWarning]:
+    points = [point for point, row in tables.measured.items() if is_projected(row)]
+    if points:
+        of = tables.of_points(points, tables.measured, "measured")
+        yield DataWarning(
+            "projected",
+            SERIOUS,
+            f"Times and costs of the whole training are projected from short runs at {of} (column "
+            "projected_from_steps). Quality is not projected, nor is time or cost to a target.",
+            f"times and costs are projected from short runs at {_count(len(points), 'point')}",
+            tuple(points),
+            sum(int(tables.measured[point]["runs"]) for point in points),
         )
 
 
@@ -328,6 +343,7 @@ def _few_runs(tables: Tables) -> Iterator[DataWarning]:
 
 #: Every kind of warning, in the order in which they are given.
 RULES: tuple[Callable[[Tables], Iterator[DataWarning]], ...] = (
+    _projected,
     *(_logical_devices, _one_machine, _shared_machine, _diverged, _other_work, _other_data),
     _unknown_work,
     *(_own_warnings, _not_valid, _few_runs, _environments, _unchecked),

@@ -19,12 +19,15 @@ from tfscaling.tables.table_rows import (
     QUALITY_TEXTS,
     Row,
     is_known,
+    is_projected,
     metric_of,
     qualities_of,
     rows_of,
 )
 
 MISSING = "–"
+#: The column that says of which steps times and costs are projected.
+PROJECTED = "projected_from_steps"
 #: Of a ratio to a value of 0; the reason is in a column of its own.
 NO_RATIO = "no ratio"
 
@@ -110,7 +113,8 @@ def comparison(table: pd.DataFrame, title: str, columns: Sequence[str]) -> TextT
     axes, fixed = naming(table)
     names = [*axes, *(column for column in columns if not table[column].isna().all())]
     has_reasons = (table["reason"].fillna("") != "").any()
-    names += ["status", "runs", "replicas", "global_batch_size", *["reason"] * bool(has_reasons)]
+    names += ["status", "runs", *[PROJECTED] * any(map(is_projected, rows_of(table)))]
+    names += ["replicas", "global_batch_size", *["reason"] * bool(has_reasons)]
     heads = headed(table, names)
     rows = [[cell(name, row) for name in heads] for row in rows_of(table)]
     above = f"All points: {fixed}." if fixed else ""
@@ -193,6 +197,8 @@ def cell(name: str, row: Row) -> str:
     if name == "devices":
         return devices(row)
     value = row[name]
+    if name == PROJECTED and is_known(value):
+        return Number(f"{value:,.0f} of {row['projected_to_steps']:,.0f}", value)
     if name == "runs":
         planned = row["runs_asked"]
         return Number(f"{value} of {planned:.0f}" if is_known(planned) else str(value), value)
@@ -367,7 +373,7 @@ def _published_form(row: Row, learned: str) -> list[str]:
     nodes = Number(str(row["nodes"]), row["nodes"])
     if not row["runs"]:
         return [nodes, one_line(f"{row['status']}: {row['reason']}"), MISSING, MISSING]
-    seconds = f"{row['execution_time_s']:.3f} seconds"
+    seconds = f"{row['execution_time_s']:.3f} seconds{', projected' * is_projected(row)}"
     if row["runs_diverged"] > 0:
         seconds += f" ({row['runs_diverged']:.0f} of {row['runs_asked']:.0f} diverged)"
     values = (

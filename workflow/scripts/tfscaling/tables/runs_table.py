@@ -23,11 +23,12 @@ from tfscaling.records import (
     quality,
     queue_notes,
     run_record,
+    short_runs,
     staleness,
 )
 from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.records.rank_report import Epoch
-from tfscaling.records.run_record import PreparedData, RunRecord
+from tfscaling.records.run_record import PreparedData, RunRecord, ShortRun
 from tfscaling.records.run_states import RunState
 from tfscaling.study import costs, platforms
 from tfscaling.study.config import AXES, Quality
@@ -61,6 +62,8 @@ _TEXTS = (
 RUN_METRICS = tuple(name for name, metric in METRICS.items() if metric.value is not None)
 #: Those of them that say how long something takes, or how fast it is.
 TIMES_OF_RUNS = tuple(name for name in RUN_METRICS if name not in metrics.OF_RESULTS)
+#: Of short runs: the steps that they trained, and those of the whole training.
+PROJECTED = ("projected_from_steps", "projected_to_steps")
 RUN_COLUMNS = (
     *AXES,
     "devices",
@@ -78,10 +81,12 @@ RUN_COLUMNS = (
     "wall_time_s",
     "attempt",
     "failed_attempts",
-    "lost_attempts",
     "lost_time_s",
     "lost_cost_usd",
+    "failed_too_often",
     "warnings",
+    *PROJECTED,
+    "projection_error_s",
     *environments.COLUMNS,
     "parameters_hash",
     "record",
@@ -143,28 +148,29 @@ def run_tables(
             row, of_run = {**kept, "status": RunState.STALE, "reason": reason}, ()
         if run.extra_repeat and row["status"] == RunState.MISSING:
             continue  # a repeat that its point did not need, or not yet
-        runs.append(row | _lost_attempts(run, row, runs_dir))
+        runs.append(row | _failed_attempts(run, row, runs_dir))
         whose = (*run.spec.axes.values(), row["status"])
         epochs += [(*whose, *_of_epoch(epoch, own_metrics)) for epoch in of_run]
     for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
         row["shared_with"] = sharing
     # "2+1" is a value of this axis too: text here as in the file
     text = {"tasks_per_node": str}
+    whole = dict.fromkeys(("examples_trained", *PROJECTED), "Int64")
     return (
-        pd.DataFrame(runs, columns=list(RUN_COLUMNS)).astype({**text, "examples_trained": "Int64"}),
+        pd.DataFrame(runs, columns=list(RUN_COLUMNS)).astype({**text, **whole}),
         pd.DataFrame(epochs, columns=[*EPOCH_COLUMNS, *own_metrics]).astype(text),
     )
 
 
-def _lost_attempts(run: PlannedRun, row: Row, runs_dir: Path) -> Row:
+def _failed_attempts(run: PlannedRun, row: Row, runs_dir: Path) -> Row:
     """What the attempts at a run cost that failed, of whatever parameters they were."""
     never = row["status"] == RunState.MISSING or row.get("attempt") == 1
-    failed = failure_report.LostAttempts(0, 0.0)
+    failed = failure_report.FailedAttempts(0, 0.0)
     if not never:
-        failed = failure_report.lost_attempts(runs_dir / run.spec.path)
+        failed = failure_report.failed_attempts(runs_dir / run.spec.path)
     cost = costs.run_cost_usd(run.usd_per_node_hour, run.spec.point.nodes, failed.wall_time_s)
     return {
-        "lost_attempts": failed.number,
+        "failed_attempts": failed.number,
         "lost_time_s": failed.wall_time_s,
         "lost_cost_usd": cost,
     }
@@ -210,7 +216,7 @@ def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -
         record = None
     if record is None:
         if why.status == RunState.FAILED:
-            row["failed_attempts"] = failure_report.failed_attempts(
+            row["failed_too_often"] = failure_report.failed_too_often(
                 path.parent, run.spec.parameters_hash
             )
         return _Run(row | why._asdict())
@@ -242,16 +248,21 @@ def _with_record(
     if record.is_valid:  # the time and the loss of half a training are none of the point's
         row |= _measured(run, record, targets)
         compared_by = run.spec.recipe.quality
-        # a program that tells nothing of its training was not asked for anything either
-        if row[QUALITY] is None and (record.metrics.epochs or compared_by != Quality()):
+        # a program that tells nothing of its training was not asked for anything either, and the
+        # quality of a whole training is not projected
+        is_told = record.short_run is None
+        if is_told and row[QUALITY] is None and (record.metrics.epochs or compared_by != Quality()):
             warnings.append(quality.of_run(record, compared_by).reason)
     row["warnings"] = environments.SEPARATOR.join(warnings)
-    return _Run(row, record.metrics.epochs, record.environment.dataset)
+    of_whole = record.metrics.epochs if record.short_run is None else ()
+    return _Run(row, of_whole, record.environment.dataset)
 
 
 def _measured(run: PlannedRun, record: RunRecord, targets: Mapping[str, float]) -> Row:
-    """Metrics and costs of a valid run."""
+    """Metrics and costs of a valid run; of a short run those of the whole, without quality."""
     compared_by = run.spec.recipe.quality
+    if record.short_run is not None:
+        return _projected(run, record, record.short_run)
     if is_timed := _is_timed(run, record):
         record = _with_training_before(record)
     row: Row = {name: METRICS[name].value(record) for name in RUN_METRICS}  # type: ignore[misc]
@@ -269,6 +280,21 @@ def _measured(run: PlannedRun, record: RunRecord, targets: Mapping[str, float]) 
             row["time_to_target_s"] = reached_s
             row["cost_to_target_usd"] = costs.run_cost_usd(price, nodes, reached_s)
     return row
+
+
+def _projected(run: PlannedRun, record: RunRecord, short: ShortRun) -> Row:
+    """Times and costs of the whole training as they are projected from a short run."""
+    whole = short_runs.projected(record)
+    assert whole is not None
+    record = msgspec.structs.replace(record, phases=whole.phases)
+    row: Row = {name: METRICS[name].value(record) for name in TIMES_OF_RUNS}  # type: ignore[misc]
+    row["examples_trained"] = short.examples_of_whole
+    row["cost_usd"] = costs.run_cost_usd(
+        run.usd_per_node_hour, run.spec.point.nodes, row["execution_time_s"]
+    )
+    row |= dict(zip(PROJECTED, (short.steps, short.steps_of_whole), strict=True))
+    row["projection_error_s"] = whole.error_s
+    return row | {QUALITY: None}
 
 
 def _is_timed(run: PlannedRun, record: RunRecord) -> bool:
@@ -302,6 +328,7 @@ def _planned_row(run: PlannedRun) -> Row:
         **{size: getattr(spec, size) for size in SIZES},
         **quality_columns(spec.recipe.quality),
         "usd_per_node_hour": run.usd_per_node_hour,
+        "failed_too_often": False,
         "parameters_hash": spec.parameters_hash,
         "warnings": "",
     }

@@ -18,6 +18,11 @@ _T = TypeVar("_T")
 Row = dict[str, Any]
 #: Status of a point, or support of a statement about it, where the point has no valid run.
 NOT_MEASURED = "not measured"
+#: What of short runs is projected to the whole training, besides what is made of these.
+OF_WHOLE = (
+    *("execution_time_s", "time_with_queue_s", "train_time_s", "evaluation_time_s"),
+    "cost_usd",
+)
 #: What the column `quality` of a row has.
 QUALITY_TEXTS = ("quality_metric", "quality_direction", "quality_unit")
 QUALITY_COLUMNS = (*QUALITY_TEXTS, "quality_best")
@@ -33,6 +38,11 @@ def rows_of(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[R
 def is_known(cell: _T | None) -> TypeGuard[_T]:
     """Whether a cell has a value: neither None nor NaN, the one number that is not itself."""
     return cell is not None and cell is not pd.NA and cell == cell
+
+
+def is_projected(row: Row) -> bool:
+    """Whether a point or run has times and costs that are projected from short runs."""
+    return is_known(row.get("projected_from_steps"))
 
 
 def quality_columns(quality: Quality) -> dict[str, str | float | None]:

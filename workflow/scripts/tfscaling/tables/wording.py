@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tfscaling.records.metrics import Metric
 from tfscaling.study.platforms import CPU
 from tfscaling.tables.display import axis_text, cell, devices
-from tfscaling.tables.table_rows import Row, metric_of
+from tfscaling.tables.table_rows import OF_WHOLE, Row, is_projected, metric_of
 
 if TYPE_CHECKING:  # SciPy comes with it, which no words need
     from tfscaling.tables.significance import Difference
@@ -55,9 +55,10 @@ def counted(points: Sequence[object], one: str, several: str) -> str:
 
 
 def value(metric: str, row: Row) -> str:
-    """The metric's value of a point with interval or range and unit."""
+    """The metric's value of a point with interval or range and unit, and if it is projected."""
     unit = metric_of(metric, row).unit
-    return f"{cell(metric, row)}{' ' + unit if unit else ''}"
+    text = f"{cell(metric, row)}{' ' + unit if unit else ''}"
+    return f"{text}, projected" if is_projected(row) and metric in OF_WHOLE else text
 
 
 def times(found: Difference) -> str:

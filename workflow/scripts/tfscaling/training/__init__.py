@@ -9,6 +9,7 @@ __all__ = [
     "devices",
     "model_check",
     "models",
+    "node_rates",
     "rank",
     "strategies",
 ]

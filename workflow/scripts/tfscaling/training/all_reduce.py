@@ -156,10 +156,14 @@ class Trainer(AllReduceLoop):
     def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
         self._train_order(epoch, self.order.of_epoch(self.seed, epoch), result, events)
 
+    def _begin_epoch_anew(self) -> None:
+        super()._begin_epoch_anew()
+        self.tf.constant(self.order.of_epoch(self.seed, self.recipe.epochs))
+
     def _train_order(self, epoch: int, order: np.ndarray, result: Result, events: EventLog) -> None:
         """Train on `order`, indices of shape (steps, global batch)."""
         tf = self.tf
-        steps, chunk = len(order), self.recipe.steps_per_execution
+        steps, chunk = self._steps_of_epoch(len(order)), self.recipe.steps_per_execution
         indices = tf.constant(order)
         begun, duration_s = self._begun.step, 0.0
         for start in range(begun, steps, chunk):

@@ -15,6 +15,7 @@ from tfscaling.study.run_spec import RunSpec
 from tfscaling.training import (
     attribution_rounds,
     fewer_synchronisations,
+    fused_updates,
     gradient_norms,
     replica_state,
     user_model,
@@ -83,6 +84,7 @@ class AllReduceLoop(TrainingLoop):
                 self.optimizer.build(self.model.trainable_variables)
                 if self.recipe.average_every is not None:
                     fewer_synchronisations.update_alone(self.optimizer)
+                fused_updates.update_together(self.optimizer)
             # loss, correct answers and examples of this replica since the start of the epoch
             self.totals = tf.Variable(
                 [0.0, 0.0, 0.0],

@@ -25,7 +25,7 @@ import numpy as np
 
 from tfscaling.files import atomic
 from tfscaling.jobs import checkpoint_folder
-from tfscaling.jobs.checkpoint_folder import State
+from tfscaling.jobs.checkpoint_folder import InterruptedTrainingError, State
 from tfscaling.records import resumption
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import WentOn
@@ -39,14 +39,6 @@ ASK_INTERVAL_S = 1.0
 _POSITION_INTERVAL_S = 0.5
 #: Signals that ask for a checkpoint: before the end, and in time before a limit.
 _END, _WARNING = signal.SIGTERM, signal.SIGUSR1
-
-
-class InterruptedTrainingError(RuntimeError):
-    """The training was asked to end; `checkpoint` is what it left, None if it could not."""
-
-    def __init__(self, message: str, checkpoint: Path | None) -> None:
-        super().__init__(message)
-        self.checkpoint = checkpoint
 
 
 class CheckpointError(RuntimeError):

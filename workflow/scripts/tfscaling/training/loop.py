@@ -37,6 +37,7 @@ class Result:
     `epochs`: loss and accuracy are means over the epoch's examples while they are trained.
     A loss is the total one, as Keras reports it: with the model's own losses, such as regularisers.
     `examples_trained`: over all epochs and replicas, counted by the steps; padding is not counted.
+    `evaluations`: how many were made. `is_short`: `stop_after_steps` ended the training.
     `went_on`: where the training was that this attempt went on with; the steps are this attempt's.
     `diverged`: what is not finite, from which epoch on; "" if all is. A loss that is NaN or
     infinite is None everywhere else: no JSON has it.
@@ -50,6 +51,8 @@ class Result:
     went_on: WentOn | None = None
     examples_trained: int = 0
     diverged: str = ""
+    evaluations: int = 0
+    is_short: bool = False
 
     @property
     def input_wait_s(self) -> float | None:
@@ -204,6 +207,8 @@ class TrainingLoop(ABC):
         self._reported_s = 0.0
         self._checkpoints: Checkpoints | None = None
         self._begun = Begun()
+        #: Steps until `stop_after_steps` ends the training.
+        self._steps_left: float = math.inf
 
     @property
     def updates_per_epoch(self) -> int | None:
@@ -276,6 +281,7 @@ class TrainingLoop(ABC):
         epochs, checkpoints = self.recipe.epochs, self._checkpoints
         interval = self.recipe.evaluation_interval_epochs or epochs
         first = self._go_on(result, events)
+        self._steps_left = self.recipe.stop_after_steps or math.inf
         for epoch in range(first, epochs + 1):
             self._begin_epoch(epoch, result)
             self._train_epoch(epoch, result, events)
@@ -290,6 +296,8 @@ class TrainingLoop(ABC):
                 metrics=finite_only(found.metrics),
             )
             result.epochs.append(row)
+            if self.recipe.stop_after_steps is not None:
+                result.is_short = self._stops(result, epoch)
             if epoch == 1 and result.steps:
                 self._begun.steps_per_epoch = result.steps[-1].first_step + result.steps[-1].steps
             events.add("epoch", **msgspec.to_builtins(row))
@@ -297,11 +305,17 @@ class TrainingLoop(ABC):
                 f"epoch {epoch}/{epochs}: {described(row.loss, found)}, "
                 f"{row.duration_s:.1f} s, {end_s - start_s:.1f} s since the first step"
             )
-            if epoch % interval == 0 and epoch < epochs and not result.diverged:
+            # a short run has an evaluation as those between epochs: it compiles, the last does not
+            is_due = epoch % interval == 0 or (result.is_short and not result.evaluations)
+            if is_due and interval < epochs and epoch < epochs and not result.diverged:
                 report(self.evaluate(result, events, "epoch_evaluated"))
             if result.diverged:
                 result.test_loss = result.test_accuracy = None  # of an epoch before, if of any
                 report(f"diverged: {result.diverged}: the training ends here")
+                break
+            if result.is_short:
+                done = self.recipe.stop_after_steps
+                report(f"stopped after {done} steps: the time of the whole is projected from them")
                 break
             if checkpoints is not None and epoch < epochs:
                 self._begun.steps += result.steps[-1].first_step + result.steps[-1].steps
@@ -310,6 +324,33 @@ class TrainingLoop(ABC):
             checkpoints.tell(events)
         events.add("trained")
         return result
+
+    def _stops(self, result: Result, epoch: int) -> bool:
+        """Whether `stop_after_steps` ended this epoch before the training's end."""
+        last, whole = result.steps[-1], self.updates_per_epoch
+        steps = last.first_step + last.steps
+        self._steps_left -= steps
+        is_last = epoch == self.recipe.epochs and steps == whole
+        return self._steps_left <= 0 and not is_last
+
+    def _steps_of_epoch(self, whole: int) -> int:
+        """Steps of an epoch of so many: fewer if `stop_after_steps` ends it."""
+        return int(min(whole, self._steps_left))
+
+    def epoch_turn_s(self) -> float:
+        """Duration of what comes from the last step of an epoch to the first of the next.
+
+        Without an evaluation. To be called after training, when nothing is compiled any more; the
+        sums of the last epoch are lost.
+        """
+        start_s = time.perf_counter()
+        self._measured()
+        self._begin_epoch_anew()
+        return time.perf_counter() - start_s
+
+    def _begin_epoch_anew(self) -> None:
+        """What comes before the first step of an epoch."""
+        self._reset()
 
     def _go_on(self, result: Result, events: EventLog) -> int:
         """The epoch to begin with: where there is a checkpoint, that which it is of."""
@@ -384,6 +425,7 @@ class TrainingLoop(ABC):
         They are the result's, and those of its last epoch; `event` tells them. Returns a line.
         """
         start_s = time.perf_counter()
+        result.evaluations += 1
         self._reset()
         self._evaluate()
         found = self._measured()

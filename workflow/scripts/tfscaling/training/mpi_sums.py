@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-#: A rank's place in the shared memory; tensors beyond it are summed in parts.
+#: A rank's place in the shared memory; between nodes, tensors beyond it are summed in parts.
 PART_BYTES = 1 << 24
+#: Inside a node tensors are summed in such parts, one after the other in the same memory, which
+#: stays in the cores' caches: two of them have room in a rank's place.
+CHUNK_BYTES = 1 << 19
 #: Up to this size each rank adds all of a tensor, and the ranks of a node meet once, not twice.
 SMALL_BYTES = 1 << 14
-#: Added at once, so that a sum is copied while it is in the core's own cache.
-_BLOCK_BYTES = 1 << 18
 _RANK_BYTES = 4
 
 
@@ -48,14 +49,13 @@ class RankSums:
         """
         if self._node is None:
             self._world.Allreduce(own, total)
-            return
-        count = PART_BYTES // own.itemsize
-        for start in range(0, own.size, count):
-            part = slice(start, start + count)
-            if self._has_nodes:
+        elif not self._has_nodes:
+            self._node.sum(own, total)
+        else:
+            count = PART_BYTES // own.itemsize
+            for start in range(0, own.size, count):
+                part = slice(start, start + count)
                 self._sum_over_nodes(self._node, own[part], total[part])
-            else:
-                self._node.sum(own[part], total[part])
 
     def _sum_over_nodes(self, node: Node, own: np.ndarray, total: np.ndarray) -> None:
         from mpi4py import MPI
@@ -91,41 +91,65 @@ class Node:
                 other.send(b"\0")
 
     def sum(self, own: np.ndarray, total: np.ndarray) -> None:
-        """Write the sum of the ranks' `own`, of at most PART_BYTES, to `total`."""
+        """Write the sum of the ranks' `own` to `total`."""
         if own.nbytes <= SMALL_BYTES:
             self._sum_small(own, total)
             return
-        result = self._share_summed(own, total)
-        mine = self._share(own.size)
-        total[: mine.start] = result[: mine.start]
-        total[mine.stop :] = result[mine.stop :]
+        count = CHUNK_BYTES // own.itemsize
+        chunks = [slice(start, start + count) for start in range(0, own.size, count)]
+        # In each round a chunk is given, the one before is added, and that before is taken. What is
+        # read in a round was written in the one before, and is written again in the one after: two
+        # places for each, and one meeting a round. The last round needs none: what it reads is
+        # written again in the second round of the next sum.
+        for turn in range(len(chunks) + 2):
+            if turn > 0:
+                self.meet()
+            if turn < len(chunks):
+                self._give(turn % 2, own[chunks[turn]])
+            if 0 < turn <= len(chunks):
+                self._add(1 - turn % 2, own[chunks[turn - 1]])
+            if turn > 1:
+                self._take(turn % 2, total[chunks[turn - 2]])
 
     def sum_together(self, own: np.ndarray) -> np.ndarray:
-        """The sum in the shared memory, the same array for all; it is theirs until the next sum."""
-        return self._share_summed(own, np.empty_like(own))
+        """The sum, of at most PART_BYTES, in the shared memory: the same array for all ranks.
 
-    def _share_summed(self, own: np.ndarray, total: np.ndarray) -> np.ndarray:
-        """Sum this rank's share, in `total` and in the shared memory; the latter, when it is whole.
-
-        What others add is read before they meet for the second time, and the sum before the next
-        first time: no rank writes what another one still reads.
+        It is theirs until the next sum.
         """
-        given = self._given[:, : own.nbytes].view(own.dtype)
-        result = self._sum[: own.nbytes].view(own.dtype)
-        mine = self._share(own.size)
-        given[self.rank, : mine.start] = own[: mine.start]
-        given[self.rank, mine.stop :] = own[mine.stop :]
+        self._give(0, own)
         self.meet()
-        others = [given[rank] for rank in range(self.size) if rank != self.rank]
-        length = _BLOCK_BYTES // own.itemsize
-        for start in range(mine.start, mine.stop, length):
-            block = slice(start, min(start + length, mine.stop))
-            so_far = own[block]
-            for other in others:
-                so_far = np.add(so_far, other[block], out=total[block])
-            result[block] = so_far
+        self._add(0, own)
         self.meet()
-        return result
+        return self._result(0, own)
+
+    def _give(self, place: int, own: np.ndarray) -> None:
+        """Write what others add of this rank's `own` to the shared memory."""
+        given, mine = self._of_ranks(place, own)[self.rank], self._share(own.size)
+        given[: mine.start] = own[: mine.start]
+        given[mine.stop :] = own[mine.stop :]
+
+    def _add(self, place: int, own: np.ndarray) -> None:
+        """Write the sum of this rank's share to the shared memory."""
+        given, mine = self._of_ranks(place, own), self._share(own.size)
+        result = self._result(place, own)[mine]
+        others = [given[rank, mine] for rank in range(self.size) if rank != self.rank]
+        if not others:  # the only rank of its node, of which others have several
+            result[:] = own[mine]
+        so_far = own[mine]
+        for other in others:
+            so_far = np.add(so_far, other, out=result)
+
+    def _take(self, place: int, total: np.ndarray) -> None:
+        total[:] = self._result(place, total)
+
+    def _of_ranks(self, place: int, like: np.ndarray) -> np.ndarray:
+        """What each rank has given."""
+        start = place * CHUNK_BYTES
+        return self._given[:, start : start + like.nbytes].view(like.dtype)
+
+    def _result(self, place: int, like: np.ndarray) -> np.ndarray:
+        start = place * CHUNK_BYTES
+        return self._sum[start : start + like.nbytes].view(like.dtype)
 
     def _sum_small(self, own: np.ndarray, total: np.ndarray) -> None:
         # every second sum has the same place: others may still read what was added last

@@ -35,7 +35,7 @@ def make_optimizer(recipe: Recipe, replicas: int, updates_per_epoch: int | None 
     if recipe.optimizer == "adam":
         optimizer = fused_updates.adam(rate, weight_decay=weight_decay)
     else:
-        optimizer = keras.optimizers.SGD(
+        optimizer = fused_updates.sgd(
             rate,
             momentum=recipe.momentum or 0.0,
             nesterov=bool(recipe.nesterov),

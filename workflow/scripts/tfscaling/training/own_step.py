@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tfscaling.training import fused_updates
 from tfscaling.training.user_model import ModelError, has_own
 
 #: Methods that may return values which no metric keeps.
@@ -179,7 +180,9 @@ class OwnStep:
             if replica.collected is not None:
                 replica.collected += [g for g in gradients if g is not None]
                 return
-            apply(self._summed(gradients) if self.replicas > 1 else gradients, trainable_variables)
+            if self.replicas > 1:
+                gradients = self._summed(gradients)
+            apply(fused_updates.after_all(gradients), trainable_variables)
 
         optimizer.apply = applied
         if self.replicas > 1:

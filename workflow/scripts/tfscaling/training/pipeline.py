@@ -179,7 +179,8 @@ class PipelineTrainer(AllReduceLoop):
     def _train_steps(
         self, epoch: int, batches: Iterator[Any], result: Result, events: EventLog
     ) -> None:
-        steps, examples = self.recipe.steps_per_epoch, self._begun.examples
+        whole, examples = self.recipe.steps_per_epoch, self._begun.examples
+        steps = None if whole is None else self._steps_of_epoch(whole)
         for step in itertools.count(self._begun.step):
             start_s = time.perf_counter()
             batch = next(batches)
@@ -197,7 +198,8 @@ class PipelineTrainer(AllReduceLoop):
             if (not more) if steps is None else step + 1 == steps:
                 break
             self._after_step(result, epoch, step + 1, examples)
-        self.train_examples = self.train_examples or examples
+        if steps == whole:  # else it is no whole epoch
+            self.train_examples = self.train_examples or examples
 
     def _evaluate(self) -> None:
         self._average_call()

@@ -24,6 +24,7 @@ from tfscaling.records.rank_report import (
     Rank,
     RankReport,
     ServerReport,
+    Stopped,
     TrainingReport,
 )
 from tfscaling.study import user_code, variants
@@ -133,12 +134,19 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     result = trainer.train(events, report_line, checkpoints_of(context, spec))
     compute_steps: list[float] = []
     rounds: list[AttributionRound] = []
+    stopped: Stopped | None = None
     weights = ""
     if result.diverged:
         events.add("evaluated")  # the phase is there, and empty: nothing is left to evaluate
     else:
         report_line(trainer.evaluate(result, events, "evaluated"))
         weights = _weights_sha256(trainer.model)
+        if result.is_short:
+            stopped = Stopped(
+                steps_per_epoch=trainer.updates_per_epoch or 1,
+                evaluations=result.evaluations,
+                epoch_turn_s=trainer.epoch_turn_s(),
+            )
         compute_steps = trainer.compute_steps()
         if spec.recipe.attribution and isinstance(trainer, AllReduceLoop):
             rounds = trainer.attribute(events)
@@ -161,6 +169,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         examples_trained=result.examples_trained,
         diverged=result.diverged,
         went_on=result.went_on,
+        stopped=stopped,
         epochs=tuple(result.epochs),
         steps=tuple(result.steps),
         compute_steps=tuple(compute_steps),

@@ -1,0 +1,437 @@
+"""Faults on a real Slurm, all at once: what is kept, made again and said, and how soon.
+
+A sweep of runs that another attempt would or would not change, and beside it jobs of the launcher
+alone, to each of which something else happens: Slurm starts them again, or does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from project import QUICK, REPOSITORY, SMALL_MODEL, Project
+from tfscaling.study import configuration, grid, run_spec
+from tfscaling.study.registries import Registries
+from tfscaling.study.run_spec import RunSpec
+from tfscaling.training.models import MODELS
+from tfscaling.training.strategies import STRATEGIES
+from virtual_cluster import Cluster, start
+
+NODES = 18
+
+
+class Fault(NamedTuple):
+    """What is done to a run on so many nodes, and what is known of it afterwards.
+
+    `kind` is the cause that the first attempt leaves, known so many seconds after the fault at the
+    latest; None: it goes on. `attempts` is how many there are, `valid` whether the last counts.
+    """
+
+    nodes: int
+    kind: str | None
+    known_s: float
+    attempts: int
+    valid: bool
+
+
+#: What the sweep decides: whether there is another attempt.
+BY_SWEEP = {
+    "exit": Fault(2, "program_failed", 30, 1, False),
+    "memory": Fault(1, "out_of_memory", 30, 1, False),
+    "killed": Fault(2, "rank_died", 30, 2, True),
+    "slow": Fault(2, "slow_node", 90, 2, True),
+}
+#: What Slurm decides. It knows of a lost node when it has not heard of it for 15 s, and looks at
+#: time limits every 30 s. A rank is silent after 40 s.
+BY_SLURM = {
+    "stopped": Fault(2, "stalled", 90, 1, False),
+    "limit": Fault(1, "time_limit", 90, 1, False),
+    "requeued": Fault(2, "requeued", 30, 2, True),
+    "preempted": Fault(1, "preempted", 30, 2, True),
+    "power": Fault(2, "node_failed", 120, 2, True),
+    "writing": Fault(1, None, 0, 1, True),  # the run was finished
+    "slurmd": Fault(1, None, 0, 1, True),
+}
+#: The last rank of a run has its fault in the first attempt. It notes when.
+PROGRAM = """
+import os, pathlib, signal, socket, subprocess, sys, time
+
+fault, job = sys.argv[1], os.environ["SLURM_JOB_ID"]
+mark = pathlib.Path("happened", fault)
+if fault in ("slow", "writing") or mark.exists():
+    sys.exit()
+if os.environ["RANK"] != str(int(os.environ["WORLD_SIZE"]) - 1):
+    time.sleep(600)
+time.sleep(1)
+mark.touch()
+if fault == "exit":
+    sys.exit(1)
+elif fault == "memory":
+    held = b"x" * (700 << 20)
+elif fault in ("killed", "stopped"):
+    os.kill(os.getppid(), {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}[fault])
+elif fault == "requeued":
+    subprocess.run(["scontrol", "requeue", job])
+else:
+    pathlib.Path("asked", f"{fault},{socket.gethostname()},{job}").touch()
+time.sleep(600 if fault != "slurmd" else 8)
+"""
+#: The node of the second rank of the first attempt is slow from then on: once a rank has begun
+#: there, it runs for a hundredth of the time.
+SLOW = """
+if [ "$SLURM_PROCID" = 1 ] && [ ! -e happened/slow ]; then hostname >happened/slow; fi
+if [ "$(cat happened/slow 2>/dev/null)" = "$(hostname)" ]; then
+    (
+        until [ -e "${@: -1}/rank-1.events.jsonl" ]; do sleep 0.1; done
+        while kill -STOP $$; do sleep 1; kill -CONT $$; sleep 0.01; done
+    ) >/dev/null 2>&1 &
+fi
+""".strip()
+#: So many times slower than the other: a busy machine is not.
+SLOW_FACTOR = 5
+#: Each Python begins with it: the launcher of one run waits for its end with the record on the
+#: disk, and not yet in its place.
+SITE = """
+import os, pathlib, socket, sys, time
+
+def hold(event, arguments):
+    if event != "os.rename" or not str(arguments[1]).endswith("/run.json"):
+        return
+    mark = pathlib.Path("happened", "writing")
+    if "/writing/" in str(arguments[1]) and not mark.exists():
+        mark.touch()
+        job = os.environ["SLURM_JOB_ID"]
+        pathlib.Path("asked", f"writing,{socket.gethostname()},{job}").touch()
+        time.sleep(600)
+
+sys.addaudithook(hold)
+"""
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 400.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
+        time.sleep(0.3)
+
+
+@dataclass
+class Injector:
+    """Does to the cluster what runs ask for in the folder `asked`; jobs wait for no restart."""
+
+    cluster: Cluster
+    folder: Path
+    lost: list[str] = field(default_factory=list)
+    _over: bool = False
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._work)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over = True
+            thread.join()
+
+    def _work(self) -> None:
+        while not self._over:
+            for asked in (self.folder / "asked").iterdir():
+                asked.unlink()
+                self._happen(*asked.name.split(","))
+            self._start_requeued()
+            time.sleep(0.5)
+
+    def _happen(self, fault: str, host: str, job: str) -> None:
+        if fault in ("power", "writing"):
+            self.lose(host)
+        elif fault == "slurmd":
+            self.cluster.tool("kill-slurmd", host)
+            threading.Timer(3.0, self.cluster.tool, ("start-node", host)).start()
+        elif fault == "limit":
+            self.cluster.run("scontrol", "update", f"JobId={job}", "EndTime=now+1")
+        elif fault == "preempted":
+            where = ("--partition=urgent", f"--nodelist={host}", "--exclusive")
+            self.cluster.run("sbatch", *where, "--output=/dev/null", "--wrap=sleep 1")
+
+    def lose(self, host: str) -> None:
+        """The node loses its power, and gets none again."""
+        self.lost.append(host)
+        self.cluster.tool("kill-node", host)
+
+    def _start_requeued(self) -> None:
+        """Slurm lets a job that it has requeued wait for two minutes, which shows nothing more."""
+        words = ("--noheader", "--states=PENDING", "--format=%i %r")
+        for line in self.cluster.run("squeue", *words).splitlines():
+            if line.endswith(" BeginTime"):
+                with contextlib.suppress(subprocess.CalledProcessError):  # it has just begun
+                    job = f"JobId={line.split()[0]}"
+                    self.cluster.run("scontrol", "update", job, "StartTime=now")
+
+
+class Launch:
+    """The launcher in a job of its own, which Slurm may start again."""
+
+    def __init__(self, project: Project, cluster: Cluster, spec: RunSpec) -> None:
+        name = spec.point.recipe.partition("=")[2] or spec.point.platform
+        self._cluster, self.folder = cluster, project.folder / "launched" / name
+        self.folder.mkdir(parents=True)
+        specification = self.folder / "asked.json"
+        specification.write_text(run_spec.encode(spec))
+        words = [sys.executable, str(REPOSITORY / "workflow/scripts/train.py")]
+        words += ["--spec", str(specification), "--record", str(self.folder / "run.json")]
+        if spec.dataset is not None:
+            words += ["--dataset-file", str(project.folder / "results/datasets/mnist.npz")]
+        nodes = spec.point.nodes
+        shape = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1")
+        places = (f"--output={self.folder}/job.log", f"--chdir={project.folder}")
+        options = (*shape, *places, "--partition=cpu", "--open-mode=append", "--parsable")
+        self.job = cluster.run("sbatch", *options, "--wrap", shlex.join(words)).strip()
+
+    def events(self, rank: int) -> str:
+        path = self.folder / f"attempt=1/rank-{rank}.events.jsonl"
+        return path.read_text() if path.exists() else ""
+
+    @property
+    def restarts(self) -> str:
+        shown = self._cluster.run("scontrol", "show", "job", self.job)
+        words = (word.partition("=") for word in shown.split())
+        return next(value for name, _, value in words if name == "Restarts")
+
+    @property
+    def is_over(self) -> bool:
+        return not self._cluster.run("squeue", "--noheader", f"--jobs={self.job}")
+
+    def lose_power(self, injector: Injector) -> tuple[str, float]:
+        """The node of rank 1, which is not that of the launcher; when."""
+        nodes = self._cluster.run("squeue", "--noheader", "--format=%N", f"--jobs={self.job}")
+        _, host = self._cluster.run("scontrol", "show", "hostnames", nodes.strip()).split()
+        lost_s = time.time()
+        injector.lose(host)
+        return host, lost_s
+
+
+def specified(grid_of: list[dict[str, Any]], **setups: list[str]) -> list[RunSpec]:
+    """The runs of these blocks; platforms differ by what ranks do first."""
+    usual = {"launcher": "srun", "nodes_max": 2, "cpus_per_node": 1}
+    raw = {
+        "grid": [{**block, "repeats": 1} for block in grid_of],
+        "recipes": RECIPES,
+        "platforms": {name: {**usual, "setup": lines} for name, lines in setups.items()},
+    }
+    config = configuration.validate(raw)
+    return [run.spec for run in grid.expand(config, Registries(MODELS, STRATEGIES)).runs]
+
+
+def blocks(faults: dict[str, Fault], platform: str) -> list[dict[str, Any]]:
+    return [
+        {"platform": platform, "strategy": "own", "nodes": fault.nodes,
+         "recipe": f"faulty+fault={name}"}
+        for name, fault in faults.items()
+    ]  # fmt: skip
+
+
+RECIPES = {
+    "faulty": {
+        "program": ["python3", "faulty.py", "{parameters.fault}"], "observe": "nothing",
+        "per_replica_batch_size": 1, "epochs": 1, "parameters": {"fault": [*BY_SWEEP, *BY_SLURM]},
+    },
+    # long enough to be interrupted; no checkpoint is written that nobody asks for
+    "long": {**QUICK, "epochs": 40, "checkpoint_every_epochs": 1000},
+}  # fmt: skip
+TRAINED = {"model": SMALL_MODEL, "recipe": "long", "nodes": 2}
+
+
+@dataclass
+class Seen:
+    """What the faults have left."""
+
+    project: Project
+    code: int
+    launches: dict[str, Launch]
+    #: Training → the node that lost its power, and when.
+    lost: dict[str, tuple[str, float]]
+
+    def run(self, fault: str) -> Path:
+        if fault in self.launches:
+            return self.launches[fault].folder
+        return next(
+            self.project.folder.glob(f"results/runs/**/recipe=faulty+fault={fault}/**/repeat=1")
+        )
+
+    def happened_s(self, fault: str) -> float:
+        return (self.project.folder / "happened" / fault).stat().st_mtime
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    options = ("--partition", f"cpu:{NODES}:cpus=1", "--memory-limits", "--urgent")
+    cluster = start(tmp_path_factory.mktemp("vc"), *options)
+    try:
+        yield cluster
+    finally:
+        cluster.tool("down")
+
+
+@pytest.fixture(scope="module")
+def seen(new_project: Callable[[str], Project], faulty: Cluster) -> Iterator[Seen]:
+    """All faults, side by side."""
+    project = new_project("faulty")
+    folder = project.folder
+    for name in ("happened", "asked", "site"):
+        (folder / name).mkdir()
+    (folder / "faulty.py").write_text(PROGRAM)
+    (folder / "site/sitecustomize.py").write_text(SITE)
+    usual = {
+        "launcher": "srun", "partition": "cpu", "nodes_max": 2, "cpus_per_node": 1,
+        "mem_mb": 600, "runtime_min": 10,
+    }  # fmt: skip
+    project.overlay({
+        "grid": [
+            {**block, "platform": "checked" if "slow" in block["recipe"] else "cpu"}
+            for block in blocks(BY_SWEEP, "cpu")
+        ],
+        "recipes": {"faulty": RECIPES["faulty"]},
+        "platforms": {
+            "cpu": usual,
+            "checked": {
+                **usual, "setup": [SLOW], "node_check": "bar", "node_check_factor": SLOW_FACTOR
+            },
+        },
+    })  # fmt: skip
+    injector = Injector(faulty, folder)
+    codes: list[int] = []
+
+    def sweep() -> None:
+        often = ("--slurm-init-seconds-before-status-checks", "3")
+        done = project.snakemake(*often, profile="slurm", environ=faulty.environ, check=False)
+        codes.append(done.returncode)
+
+    late = 'if [ "$SLURM_PROCID" = 1 ]; then sleep 600; fi'
+    trained = [{**TRAINED, "platform": name} for name in ("training", "rendezvous")]
+    with contextlib.chdir(folder):  # of the model
+        specs = specified(
+            [*blocks(BY_SLURM, "cpu"), *trained], cpu=[], training=[], rendezvous=[late]
+        )
+    seen = Seen(project, 0, {}, {})
+    with injector.at_work(), pytest.MonkeyPatch.context() as patched:
+        thread = threading.Thread(target=sweep)
+        thread.start()
+        patched.setenv("PYTHONPATH", str(folder / "site"))
+        launches = [Launch(project, faulty, spec) for spec in specs]
+        seen.launches.update({launch.folder.name: launch for launch in launches})
+        try:
+            interrupt(faulty, seen, injector)
+            for name, fault in BY_SLURM.items():
+                name_of_end = "run.json" if fault.valid else "failure.json"
+                wait_for((seen.run(name) / name_of_end).exists, f"the end of {name}")
+            thread.join()
+            (seen.code,) = codes
+            yield seen
+        finally:
+            faulty.run("scancel", *(launch.job for launch in launches))
+            thread.join()
+
+
+def interrupt(cluster: Cluster, seen: Seen, injector: Injector) -> None:
+    """Power cuts while a rank waits for the others, and after a checkpoint of a training."""
+    training, rendezvous = seen.launches["training"], seen.launches["rendezvous"]
+    wait_for(lambda: '"imported"' in rendezvous.events(0), "a rank that waits for others")
+    seen.lost["rendezvous"] = rendezvous.lose_power(injector)
+    wait_for(lambda: '"epoch"' in training.events(1), "training")
+    cluster.run("scancel", "--signal=USR1", training.job)
+    checkpoints = training.folder / "checkpoints"
+    wait_for(lambda: bool([*checkpoints.glob("steps=*")]), "a checkpoint")
+    seen.lost["training"] = training.lose_power(injector)
+    wait_for(lambda: rendezvous.restarts == "1", "Slurm to start it again")
+    cluster.run("scancel", rendezvous.job)  # as the training is
+    wait_for((training.folder / "run.json").exists, "the record")
+
+
+def read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+@pytest.mark.parametrize("name", [*BY_SWEEP, *BY_SLURM])
+def test_a_fault_has_its_cause_soon_and_what_may_pass_is_made_again(seen: Seen, name: str) -> None:
+    fault, run = {**BY_SWEEP, **BY_SLURM}[name], seen.run(name)
+    assert len([*run.glob("attempt=*")]) == fault.attempts
+    assert (run / "run.json").exists() == fault.valid
+    assert (run / "failure.json").exists() != fault.valid
+    if fault.valid:
+        assert read(run / "run.json")["attempt"] == fault.attempts
+    report = run / "attempt=1/failure.json"
+    assert report.exists() == (fault.kind is not None)
+    if fault.kind is not None:
+        failure = read(report)
+        assert failure["cause"]["kind"] == fault.kind, failure
+        assert report.stat().st_mtime - seen.happened_s(name) < fault.known_s
+        assert failure["wall_time_s"] > 0
+
+
+@pytest.mark.parametrize("name", ["exit", "killed", "stopped"])
+def test_the_rank_and_its_host_are_named(seen: Seen, name: str) -> None:
+    attempt = seen.run(name) / "attempt=1"
+    cause = read(attempt / "failure.json")["cause"]
+    begun = json.loads((attempt / "rank-1.events.jsonl").read_text().splitlines()[0])
+    assert (cause["rank"], cause["host"]) == (1, begun["host"])
+
+
+def test_the_tables_have_what_failed_and_what_was_lost(seen: Seen) -> None:
+    assert seen.code != 0
+    rows = seen.project.table("results/main/partial/tables/runs.csv")
+    found = {
+        row["recipe"].partition("=")[2]: (row["status"], row["failed_attempts"]) for row in rows
+    }
+    assert found == {
+        **dict.fromkeys(("exit", "memory"), ("failed", "1")),
+        **dict.fromkeys(("killed", "slow"), ("ok", "1")),
+    }
+
+
+def test_a_slow_node_is_named_and_the_next_attempt_is_on_others(seen: Seen) -> None:
+    host = (seen.project.folder / "happened/slow").read_text().strip()
+    assert read(seen.run("slow") / "attempt=1/failure.json")["cause"]["host"] == host
+    record = read(seen.run("slow") / "run.json")
+    check = record["node_check"]
+    assert check["slow_hosts"] == []
+    hosts = {rate["host"] for rate in check["rates"]}
+    assert hosts == {rank["host"] for rank in record["ranks"]} and host not in hosts
+    assert all(rate["gflop_per_s"] > 0 and rate["mb_per_s"] > 0 for rate in check["rates"])
+
+
+@pytest.mark.parametrize("name", ["rendezvous", "training"])
+def test_a_training_whose_node_loses_its_power_says_which(seen: Seen, name: str) -> None:
+    host, lost_s = seen.lost[name]
+    report = seen.launches[name].folder / "attempt=1/failure.json"
+    cause = read(report)["cause"]
+    # in a training the silent rank may be found before Slurm misses the node
+    assert cause["kind"] in ("node_failed", *(["stalled"] if name == "training" else []))
+    assert cause["host"] == host
+    assert report.stat().st_mtime - lost_s < 120
+
+
+def test_it_goes_on_from_its_checkpoint_on_another_node(seen: Seen) -> None:
+    """SIGUSR1 to the job's step is what sbatch's `--signal` sends before a time limit."""
+    folder = seen.launches["training"].folder
+    record = read(folder / "run.json")
+    resumed = record["resumed"]
+    (first,) = resumed["attempts"]
+    assert (record["attempt"], first["attempt"]) == (2, 1)
+    assert 0 <= resumed["steps_repeated"] < first["steps"]
+    assert [epoch["epoch"] for epoch in record["metrics"]["epochs"]] == [*range(1, 41)]
+    assert record["metrics"]["examples_trained"] == 40 * QUICK["train_examples_max"]
+    assert record["phases"]["checkpoint_time_s"] > 0
+    assert not (folder / "checkpoints").exists()
+    assert seen.lost["training"][0] not in {rank["host"] for rank in record["ranks"]}

@@ -1,0 +1,40 @@
+"""Nodes that were too slow for a run are left out at its next attempt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from tfscaling.records import attempts, failure_report
+from tfscaling.records.failure_report import Cause, FailureReport, Kind
+from tfscaling.sweep import slow_nodes
+
+
+def failed(folder: Path, attempt: int, kind: Kind, host: str) -> None:
+    place = attempts.path(folder, attempt)
+    place.mkdir()
+    cause = Cause(kind=kind, message="much slower", host=host)
+    failure_report.write(place, FailureReport(axes={}, attempt=attempt, cause=cause))
+
+
+def test_hosts_that_barred_an_attempt_are_excluded(tmp_path: Path) -> None:
+    plugin = SimpleNamespace(get_submit_command=lambda job, params, **_: f"sbatch {params}")
+    slow_nodes.install(plugin)
+
+    def submitted(output: str, options: str = "-t 5 --exclusive") -> str:
+        job: Any = SimpleNamespace(output=[str(tmp_path / output)])
+        command = str(plugin.get_submit_command(job, options, failed_nodes=None))
+        return command.removeprefix(f"sbatch {options}")
+
+    assert submitted("run.json") == ""
+    failed(tmp_path, 1, "slow_node", "n7")
+    failed(tmp_path, 2, "rank_died", "n8")
+    failed(tmp_path, 3, "slow_node", "n3")
+    assert submitted("run.json") == " --exclude=n3,n7"
+    assert submitted("table.csv") == ""
+    # with those of the platform's `extra`
+    assert submitted("run.json", "--exclude=n1 -x 'n[4-5]'") == " --exclude='n[4-5],n3,n7'"
+    nodes = tmp_path / "nodes"
+    nodes.write_text("n1\nn2\n")
+    assert submitted("run.json", f"--exclude={nodes}") == " --exclude=n1,n2,n3,n7"

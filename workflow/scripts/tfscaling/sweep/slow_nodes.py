@@ -1,0 +1,48 @@
+"""Nodes that have barred an attempt at a run: the next one is submitted without them."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from tfscaling.records import attempts, failure_report, run_record
+
+
+def install(plugin: Any) -> None:
+    """Let the plugin's submissions exclude such nodes, beside those that they exclude anyway."""
+    submit_command = plugin.get_submit_command
+
+    def without_slow_nodes(job: Any, *args: Any, **settings: Any) -> str:
+        command = str(submit_command(job, *args, **settings))
+        hosts = barred(Path(str(next(iter(job.output), ""))))
+        if not hosts:
+            return command
+        # of several such options sbatch takes the last
+        return f"{command} --exclude={shlex.quote(','.join([*_excluded(command), *hosts]))}"
+
+    plugin.get_submit_command = without_slow_nodes
+
+
+def _excluded(command: str) -> list[str]:
+    """What a command of sbatch excludes: node lists, or what the file that it names lists."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--exclude", "-x", action="append", default=[])
+    found: list[str] = parser.parse_known_args(shlex.split(command))[0].exclude
+    texts = (Path(text).read_text() if "/" in text else text for text in found[-1:])
+    return [nodes for text in texts for nodes in text.split()]
+
+
+def barred(record: Path) -> list[str]:
+    """The hosts that were too slow in an attempt at the run of this record, each once."""
+    hosts: set[str] = set()
+    folder = record.parent
+    for number in attempts.numbers(folder) if record.name == run_record.RECORD else ():
+        try:
+            failure = failure_report.read(attempts.path(folder, number))
+        except run_record.RecordError:
+            continue
+        if failure is not None and failure.cause.kind == "slow_node" and failure.cause.host:
+            hosts.add(failure.cause.host)
+    return sorted(hosts)
