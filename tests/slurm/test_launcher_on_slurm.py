@@ -108,6 +108,31 @@ def test_a_killed_rank_of_an_mpi_job_is_named(launched: Callable[..., Launch]) -
     wait_for(launch.is_idle, "the nodes to be free")
 
 
+#: A rank whose memory is full of what an MPI library's may be when TensorFlow has been loaded.
+RANK = """
+import os, random, sys
+
+sys.path.insert(0, sys.argv[1])
+from tfscaling.training import mpi
+
+sizes = (32, 64, 256, 700, 1500, 4000, 9000)
+used = [random.randbytes(random.choice(sizes)) for _ in range(60000)]
+del used[::2]
+world = mpi.communicator(int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"]))
+print(world.allreduce(1 << world.rank), mpi.of_node(world).size, flush=True)
+mpi.end()
+"""
+
+
+def test_mpi_ranks_meet_whatever_their_memory_holds(cluster: Cluster, tmp_path: Path) -> None:
+    """Slurm cannot read the long addresses that MPICH sends then."""
+    (tmp_path / "rank.py").write_text(RANK)
+    shape = ("--partition=cpu", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--mpi=pmi2")
+    program = (sys.executable, str(tmp_path / "rank.py"), str(REPOSITORY / "workflow/scripts"))
+    said = cluster.run("srun", *shape, *program).splitlines()
+    assert said == ["15 2"] * 4
+
+
 def test_a_stopped_rank_is_found_and_named(launched: Callable[..., Launch]) -> None:
     launch = launched()  # with the limits that runs have by default
     launch.signal("STOP", launch.ranks[1]["host"], str(launch.ranks[1]["pid"]))

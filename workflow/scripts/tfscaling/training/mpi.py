@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import sys
 from pathlib import Path
 from typing import Any
+
+from tfscaling.training import slurm_pmi
 
 #: MPICH polls while it waits: after so many polls without progress it is to sleep for a moment.
 #: Where ranks have to share cores, one that polls keeps those that it waits for from theirs.
@@ -36,8 +39,7 @@ def communicator(rank: int, ranks: int) -> Any:
         raise MpiError(f"{error}; `make setup` installs mpi4py") from error
     # a rank that fails must end: at its end the library would wait for the others
     mpi4py.rc.finalize = False
-    # TensorFlow's threads call it, one after the other
-    mpi4py.rc.thread_level = "serialized"
+    mpi4py.rc.initialize = False
     for variable, value in _WAITING.items():
         os.environ.setdefault(variable, value)
     try:
@@ -47,6 +49,8 @@ def communicator(rank: int, ranks: int) -> Any:
             f"no MPI library can be loaded ({error}). Install the package mpich, or load the "
             "cluster's own in the platform's `setup`, or name its file by MPI4PY_LIBMPI in `env`"
         ) from error
+    with slurm_pmi.short_values():
+        _start(MPI)
     world = MPI.COMM_WORLD
     if (world.rank, world.size) != (rank, ranks):
         raise MpiError(
@@ -55,6 +59,22 @@ def communicator(rank: int, ranks: int) -> Any:
             "a type that both know: pmi2 for MPICH, pmix for Open MPI; see `srun --mpi=list`"
         )
     return world
+
+
+def _start(mpi: Any) -> None:
+    """Start the library, which waits for the other ranks.
+
+    By the library's own function, because mpi4py's keeps the GIL: this rank would give no signs of
+    life, and the launcher would take it for the one that hangs, and not the one that is missing.
+    """
+    init_thread = ctypes.CDLL(mpi.__file__).MPI_Init_thread
+    provided = ctypes.c_int()
+    # TensorFlow's threads call it, one after the other
+    if code := init_thread(None, None, mpi.THREAD_SERIALIZED, ctypes.byref(provided)):
+        raise MpiError(f"MPI_Init_thread ended with {code}: {mpi.Get_error_string(code)}")
+    # what mpi4py does after a start of its own: errors become exceptions
+    for own in (mpi.COMM_WORLD, mpi.COMM_SELF):
+        own.Set_errhandler(mpi.ERRORS_RETURN)
 
 
 def of_node(world: Any) -> Any:
