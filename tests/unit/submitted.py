@@ -14,7 +14,7 @@ from tfscaling.study import configuration
 from tfscaling.study.config import Config
 from tfscaling.study.configuration import Sources
 from tfscaling.study.manifest import PlannedRun
-from tfscaling.sweep import costed_plan, submission
+from tfscaling.sweep import costed_plan, plan_rows, submission, sweep_refusals
 from tfscaling.sweep.submission import Submission
 
 
@@ -26,12 +26,12 @@ def config_of(budget: dict[str, Any] | None = None, repeats: int = 1, **platform
     return configuration.validate(raw)
 
 
-def plan_of(config: Config, runs_dir: Path) -> costed_plan.Plan:
+def plan_of(config: Config, runs_dir: Path) -> plan_rows.Plan:
     return costed_plan.make(config, manifest_of(config), runs_dir)
 
 
 def refusal_of(config: Config, runs_dir: Path, sources: Sources = ()) -> str | None:
-    return costed_plan.refusal(config, manifest_of(config), runs_dir, sources)
+    return sweep_refusals.budget_refusal(config, manifest_of(config), runs_dir, sources)
 
 
 def planned_runs(config: Config) -> tuple[PlannedRun, ...]:

@@ -21,8 +21,17 @@ from tfscaling.records.run_states import RERUN_STALE
 from tfscaling.study.config import Budget, Config
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import LOGICAL
-from tfscaling.sweep import costed_plan, gpu_libraries, preflight, submission, turnaround
-from tfscaling.sweep.costed_plan import PointRow
+from tfscaling.sweep import (
+    costed_plan,
+    gpu_libraries,
+    plan_rows,
+    preflight,
+    run_estimates,
+    submission,
+    sweep_refusals,
+    turnaround,
+)
+from tfscaling.sweep.plan_rows import PointRow
 from tfscaling.sweep.submission import Submission
 from tfscaling.tables import csv_files, formats
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, one_line, rounded
@@ -60,7 +69,7 @@ def main() -> None:
         problem = gpu_libraries.problem((s for s in specs if s.point in due), config)
         warnings += [one_line(problem)] if problem else []
     rows = [msgspec.structs.asdict(row) for row in points]
-    table = pd.DataFrame(rows, columns=list(costed_plan.COLUMNS), dtype=object)
+    table = pd.DataFrame(rows, columns=list(plan_rows.COLUMNS), dtype=object)
     csv_files.write(table, args.csv)
     text = markdown(made, points, config, warnings)
     atomic.write_text(args.md, text)
@@ -68,10 +77,10 @@ def main() -> None:
 
 
 def answered(
-    made: costed_plan.Plan, config: Config, how: Submission
+    made: plan_rows.Plan, config: Config, how: Submission
 ) -> tuple[list[PointRow], list[str]]:
     """The rows of the points with their submission and Slurm's answer, and what it lets wait."""
-    rows = submission.added(costed_plan.of_points(made.rows), config, how)
+    rows = submission.added(plan_rows.of_points(made.rows), config, how)
     if how.executor != "slurm":
         return rows, []
     try:
@@ -96,7 +105,7 @@ def said_by_slurm(rows: Iterable[PointRow]) -> list[str]:
 
 
 def markdown(
-    made: costed_plan.Plan,
+    made: plan_rows.Plan,
     points: Sequence[PointRow],
     config: Config,
     warnings: Sequence[str] = (),
@@ -135,13 +144,13 @@ def points_shown(rows: Sequence[PointRow], lines: Mapping[str, int]) -> TextTabl
 def cell(name: str, row: PointRow, lines: Mapping[str, int]) -> str:
     """A value as it is read; of the sbatch line its number in `lines`."""
     if name == "feasibility" and row.is_refused:
-        return costed_plan.REFUSED
+        return plan_rows.REFUSED
     if name == "feasibility":
         started = not row.reason.startswith("missing: ")
         return row.feasibility + f" ({row.reason})" * started
     value = getattr(row, "duration_s" if name == "duration" else name)
     if value is None:
-        unknown = name == "cost_usd" and row.feasibility != costed_plan.EXCLUDED
+        unknown = name == "cost_usd" and row.feasibility != plan_rows.EXCLUDED
         return "unknown" if unknown else MISSING
     if name == "submission" and row.submission in lines:
         return f"sbatch {lines[row.submission]}"
@@ -159,7 +168,7 @@ def clock(duration_s: float) -> Number:
 
 
 def totals_shown(
-    made: costed_plan.Plan, points: Sequence[PointRow], config: Config, warnings: Sequence[str]
+    made: plan_rows.Plan, points: Sequence[PointRow], config: Config, warnings: Sequence[str]
 ) -> TextTable:
     """The sums for each platform and for all, with notes on them and on the budget.
 
@@ -168,13 +177,13 @@ def totals_shown(
     wanted = accepted(made, points)
     platforms = dict.fromkeys(row.platform for row in wanted)
     groups = {p: [row for row in wanted if row.platform == p] for p in platforms}
-    rows = [[name, *sums(costed_plan.total(runs))] for name, runs in groups.items()]
-    rows.append(["all", *sums(costed_plan.total(wanted))])
+    rows = [[name, *sums(plan_rows.total(runs))] for name, runs in groups.items()]
+    rows.append(["all", *sums(plan_rows.total(wanted))])
     names = ["platform", "runs", "node_hours", "cost_usd", "one after the other"]
     return TextTable.of("Totals", names, rows, [*warnings, *notes(made, points, config)])
 
 
-def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
+def searches_shown(searches: Sequence[plan_rows.SearchCost]) -> TextTable:
     """What each search takes, at least, expected and at most, and the full grid beside it."""
     kinds = ("made", "least", "expected", "most", "full_grid")
     rows = [
@@ -193,13 +202,13 @@ def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
     return TextTable.of("The search and the full grid", names, rows, notes)
 
 
-def accepted(made: costed_plan.Plan, points: Sequence[PointRow]) -> list[costed_plan.PlanRow]:
+def accepted(made: plan_rows.Plan, points: Sequence[PointRow]) -> list[plan_rows.PlanRow]:
     """The runs to do without those that Slurm refuses."""
     refused = {row.point for row in points if row.is_refused}
     return [row for row in made.runs if row.point not in refused] if refused else made.runs
 
 
-def sums(total: costed_plan.Total) -> list[str]:
+def sums(total: plan_rows.Total) -> list[str]:
     """Runs, node-hours, US dollars, time if the runs follow one another."""
     known = rounded(total.cost_usd, 2)
     usd = Number(f"{known} + unknown", total.cost_usd) if total.cost_usd else "unknown"
@@ -207,7 +216,7 @@ def sums(total: costed_plan.Total) -> list[str]:
     return [rounded(total.runs, 0), rounded(total.node_hours, 3), cost, clock(total.duration_s)]
 
 
-def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) -> list[str]:
+def notes(made: plan_rows.Plan, points: Sequence[PointRow], config: Config) -> list[str]:
     """What the numbers mean, what they leave out, and whether the budget allows them."""
     wanted, excluded = made.finished + made.stale + len(made.runs), len(made.rows) - len(made.runs)
     found = [f"{made.finished} of {wanted} runs are finished and cost nothing."]
@@ -235,7 +244,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
     found.append(
         "duration: of one run: median wall time, from launch to teardown, of the valid runs of the "
         "same point, "
-        f"else the platform's runtime_min ({costed_plan.TIME_LIMIT}). "
+        f"else the platform's runtime_min ({run_estimates.TIME_LIMIT}). "
         "Neither queue nor repeated attempts. Node-hours are nodes x duration, also where nodes "
         "are processes of one machine."
     )
@@ -245,16 +254,16 @@ def notes(made: costed_plan.Plan, points: Sequence[PointRow], config: Config) ->
             "(`sbatch --test-only`); local time."
         )
         found += turnaround.sentences(points)
-    assumed = (row for row in points if row.duration_from == costed_plan.TIME_LIMIT)
+    assumed = (row for row in points if row.duration_from == run_estimates.TIME_LIMIT)
     if any(not row.is_sbatch for row in assumed):
         found.append("Only Slurm enforces runtime_min: elsewhere it is assumed.")
-    if unpriced := costed_plan.total(made.runs).unpriced:
+    if unpriced := plan_rows.total(made.runs).unpriced:
         found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")
     if made.benchmarks:
-        number, hours, usd, _ = sums(costed_plan.total(made.benchmarks))
+        number, hours, usd, _ = sums(plan_rows.total(made.benchmarks))
         more = f"{number} benchmarks to do, at most {hours} node-hours and {usd} US dollars"
-        found.append(f"Not in the sums, but in the budget: {more} ({costed_plan.TIME_LIMIT}).")
-    if problems := costed_plan.budget_problems(config, made.runs, made.benchmarks):
+        found.append(f"Not in the sums, but in the budget: {more} ({run_estimates.TIME_LIMIT}).")
+    if problems := sweep_refusals.budget_problems(config, made.runs, made.benchmarks):
         return found + [f"The budget refuses this sweep: {line}" for line in problems]
     budgeted = config.budget != Budget()
     return [*found, "The budget allows it." if budgeted else "No budget is set."]

@@ -18,7 +18,7 @@ from tfscaling.records import run_record
 from tfscaling.records.run_record import ShortRun, StepBlock
 from tfscaling.study import configuration
 from tfscaling.study.manifest import Manifest
-from tfscaling.sweep import costed_plan
+from tfscaling.sweep import run_estimates
 from tfscaling.tables import data_warnings, display, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.table_rows import is_known, rows_of
@@ -112,8 +112,8 @@ def test_the_plan_knows_how_long_the_whole_takes_from_short_runs(tmp_path: Path)
     study_of(tmp_path, [1.0, 1.0], None)
     short, whole = planned.runs[0].spec, planned.runs[-2].spec
     assert (short.point.recipe, whole.point.recipe) == ("short", "whole")
-    found = costed_plan.estimate(whole, tmp_path, 9999.0, short)
-    own = costed_plan.estimate(short, tmp_path, 9999.0)
+    found = run_estimates.estimate(whole, tmp_path, 9999.0, short)
+    own = run_estimates.estimate(short, tmp_path, 9999.0)
     assert (found.source, own.source) == ("projected, 2 short runs", "measured, 2 runs")
     assert found.duration_s - own.duration_s == pytest.approx(900 * STEP_S)
 

@@ -20,7 +20,7 @@ from tfscaling.records.phases import PHASES, WALL_PHASES
 from tfscaling.study import configuration, grid
 from tfscaling.study.config import AllReduceBenchmark, Config
 from tfscaling.study.manifest import PlannedRun
-from tfscaling.sweep import costed_plan, submission
+from tfscaling.sweep import costed_plan, plan_rows, run_estimates, submission, sweep_refusals
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 WALL_S = generator.phases().wall_time_s
@@ -124,7 +124,7 @@ def test_the_wall_time_is_every_phase_but_queue_boot_and_execution_time_which_ov
 ) -> None:
     (entry, _) = planned_runs(config_of())
     record_with(tmp_path, entry, **dict.fromkeys(set(PHASES) - set(WALL_PHASES), 999.0))
-    assert costed_plan.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
+    assert run_estimates.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
 
 
 def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path: Path) -> None:
@@ -132,38 +132,38 @@ def test_runs_of_another_seed_or_beyond_the_repeats_count_others_do_not(tmp_path
     write_record(tmp_path, planned_runs(old)[1])
     config = config_of()
     (entry, _) = planned_runs(config)
-    assert costed_plan.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
+    assert run_estimates.measured_s(entry.spec, tmp_path) == pytest.approx([WALL_S])
     longer = replace(config.recipes["weak"], epochs=3)
     changed = replace(config, recipes={"weak": longer})
-    assert costed_plan.measured_s(planned_runs(changed)[0].spec, tmp_path) == []
+    assert run_estimates.measured_s(planned_runs(changed)[0].spec, tmp_path) == []
     record = tmp_path / planned_runs(old)[1].spec.path / "run.json"
     content = json.loads(record.read_text())
     content["axes"]["nodes"] = 2
     record.write_text(json.dumps(content))
-    assert costed_plan.measured_s(entry.spec, tmp_path) == []
+    assert run_estimates.measured_s(entry.spec, tmp_path) == []
 
 
 def test_one_run_is_named_in_the_singular(tmp_path: Path) -> None:
     config = config_of(repeats=2)
     write_record(tmp_path, planned_runs(config)[0])
     assert (
-        costed_plan.estimate(planned_runs(config)[1].spec, tmp_path, 1.0).source
+        run_estimates.estimate(planned_runs(config)[1].spec, tmp_path, 1.0).source
         == "measured, 1 run"
     )
 
 
 def test_totals(tmp_path: Path) -> None:
     runs = plan_of(config_of(**PRICE), tmp_path).runs
-    assert costed_plan.total(runs) == costed_plan.Total(2, 1.5, pytest.approx(5.4), 3600.0, ())
+    assert plan_rows.total(runs) == plan_rows.Total(2, 1.5, pytest.approx(5.4), 3600.0, ())
     unpriced = plan_of(config_of(), tmp_path).runs
-    assert costed_plan.total(unpriced) == costed_plan.Total(2, 1.5, 0.0, 3600.0, ("cluster",))
-    assert costed_plan.total([]) == costed_plan.Total(0, 0.0, 0.0, 0.0, ())
+    assert plan_rows.total(unpriced) == plan_rows.Total(2, 1.5, 0.0, 3600.0, ("cluster",))
+    assert plan_rows.total([]) == plan_rows.Total(0, 0.0, 0.0, 0.0, ())
 
 
 def test_runs_of_a_point_are_one_row_unless_their_reasons_differ(tmp_path: Path) -> None:
     config = config_of(repeats=3, **PRICE)
     write_failure(tmp_path, planned_runs(config)[1])
-    rows = costed_plan.of_points(plan_of(config, tmp_path).rows)
+    rows = plan_rows.of_points(plan_of(config, tmp_path).rows)
     assert [(row.nodes, row.runs, row.reason.split(":")[0]) for row in rows] == [
         (1, 2, "missing"), (1, 1, "failed"), (2, 3, "missing"),
         (9, None, "9 nodes exceed nodes_max 8"),
@@ -229,7 +229,7 @@ def test_the_schema_refuses(budget: dict[str, Any]) -> None:
 
 def page(config: Config, folder: Path, executor: str = "slurm") -> str:
     made = plan_of(config, folder)
-    rows = submission.added(costed_plan.of_points(made.rows), config, described(executor))
+    rows = submission.added(plan_rows.of_points(made.rows), config, described(executor))
     return script.markdown(made, rows, config)
 
 
@@ -259,8 +259,8 @@ def test_the_page_has_every_row_one_line_for_each_geometry_and_the_sums(tmp_path
 def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None:
     config = config_of(repeats=2, **PRICE)
     made = plan_of(config, tmp_path)
-    one, two, excluded = submission.added(costed_plan.of_points(made.rows), config, described())
-    refused = replace(two, starts=costed_plan.REFUSED, slurm="no node has it")
+    one, two, excluded = submission.added(plan_rows.of_points(made.rows), config, described())
+    refused = replace(two, starts=plan_rows.REFUSED, slurm="no node has it")
     text = script.markdown(made, [one, refused, excluded], config)
     before, _, after = text.partition("# Plan of the runs")
     assert "- cluster, nodes 2: no node has it" in before and "nodes 1" not in before
@@ -389,7 +389,7 @@ def test_a_batch_beyond_prepared_data_is_refused(
     runs = grid.expand(config, REGISTRIES).runs
     if prepared is not None:
         generator.write_dataset_facts(tmp_path, "platform:platform", prepared)
-    found = costed_plan.batch_problem(config, runs, tmp_path, [("config.yaml", raw)])
+    found = sweep_refusals.batch_problem(config, runs, tmp_path, [("config.yaml", raw)])
     assert (found is not None) is refused
     if found is not None:
         assert found.startswith(
@@ -406,7 +406,7 @@ def test_broken_facts_of_prepared_data_refuse_nothing(text: str, tmp_path: Path)
     )
     (tmp_path / "platform:platform.json").write_text(text)
     runs = grid.expand(config, REGISTRIES).runs
-    assert costed_plan.batch_problem(config, runs, tmp_path) is None
+    assert sweep_refusals.batch_problem(config, runs, tmp_path) is None
 
 
 def test_a_run_that_diverged_is_done_and_tells_nothing_of_the_time(tmp_path: Path) -> None:

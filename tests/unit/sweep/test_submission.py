@@ -20,8 +20,8 @@ from tfscaling.study import configuration, platforms
 from tfscaling.study.config import AXES
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.platforms import Resource
-from tfscaling.sweep import costed_plan, submission
-from tfscaling.sweep.costed_plan import PlanRow
+from tfscaling.sweep import plan_rows, submission
+from tfscaling.sweep.plan_rows import PlanRow
 from tfscaling.sweep.submission import Submission
 
 
@@ -156,7 +156,7 @@ def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
 def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path) -> None:
     config = config_of(repeats=2)
     rows = submission.added(
-        costed_plan.of_points(plan_of(config, tmp_path).rows), config, described()
+        plan_rows.of_points(plan_of(config, tmp_path).rows), config, described()
     )
     assert [row.is_sbatch for row in rows] == [True, True, False]
     assert "/rule_train/<run>/%j.log" in (rows[0].submission or "")
@@ -173,7 +173,7 @@ def test_what_the_plugin_refuses_is_said_in_the_plan() -> None:
 def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
     config = configuration.validate(raw)
-    rows = costed_plan.of_points(plan_of(config, tmp_path).rows)
+    rows = plan_rows.of_points(plan_of(config, tmp_path).rows)
     local = submission.added(rows, config, described("local"))
     assert {row.platform: row.submission for row in local} == {
         "laptop": "runs on this machine", "cluster": submission.NO_SLURM,

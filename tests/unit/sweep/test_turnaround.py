@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 
 from tfscaling.sweep import preflight, turnaround
-from tfscaling.sweep.costed_plan import TIME_LIMIT, PointRow
+from tfscaling.sweep.plan_rows import PointRow
 from tfscaling.sweep.preflight import Answer
+from tfscaling.sweep.run_estimates import TIME_LIMIT
 
 NOW = datetime.datetime(2026, 1, 1, 12)
 

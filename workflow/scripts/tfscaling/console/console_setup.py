@@ -41,10 +41,10 @@ def install(
 
 def _estimate(spec: RunSpec, config: Config, jobs: SweepJobs) -> Estimate:
     """How long a run takes as the plan has it; a limit only where Slurm enforces it."""
-    from tfscaling.sweep import costed_plan  # loads pandas
+    from tfscaling.sweep import run_estimates  # loads pandas
 
     limit_s = 60.0 * config.platforms[spec.point.platform].runtime_min
-    found = costed_plan.estimate(spec, Path(jobs.results, "runs"), limit_s)
-    is_limit = found.source == costed_plan.TIME_LIMIT
+    found = run_estimates.estimate(spec, Path(jobs.results, "runs"), limit_s)
+    is_limit = found.source == run_estimates.TIME_LIMIT
     is_known = jobs.leave_this_machine or not is_limit
     return Estimate(found.duration_s if is_known else None, is_limit)

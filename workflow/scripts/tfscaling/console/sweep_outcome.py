@@ -58,10 +58,10 @@ class SweepOutcome:
         """Whether a plan was asked for, and Slurm refuses a point of it."""
         if not self.jobs.makes(f"{self.study}/logs/plan.log"):
             return False
-        from tfscaling.sweep import costed_plan  # loads pandas
+        from tfscaling.sweep import plan_rows  # loads pandas
 
         with Path(self.study, "plan.csv").open(newline="", encoding="utf-8") as file:
-            return any(row["starts"] == costed_plan.REFUSED for row in csv.DictReader(file))
+            return any(row["starts"] == plan_rows.REFUSED for row in csv.DictReader(file))
 
     def _without_result(self, folder: Path) -> list[str]:
         """That no run counts and why, and how stale ones are made again; nothing if one does."""

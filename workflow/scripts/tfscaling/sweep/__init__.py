@@ -9,10 +9,13 @@ __all__ = [
     "lasting_failures",
     "merging",
     "partial_tables",
+    "plan_rows",
     "preflight",
     "reruns",
+    "run_estimates",
     "submission",
     "sweep_jobs",
+    "sweep_refusals",
     "sweep_start",
     "turnaround",
 ]

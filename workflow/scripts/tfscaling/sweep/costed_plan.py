@@ -5,168 +5,32 @@ Reads the run records that are there; submits nothing and asks Slurm nothing.
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pandas as pd
 from msgspec.structs import replace
 
-from tfscaling.records import benchmark_record, prepared_data, run_record, short_runs
-from tfscaling.records.run_record import RunRecord
+from tfscaling.records import benchmark_record
 from tfscaling.records.run_states import FINISHED, RunState
-from tfscaling.study import costs, grid, platforms, short_recipes, user_code, variants
-from tfscaling.study.config import BATCH_SIZE_KEYS, POINT_AXES, Budget, Config
-from tfscaling.study.configuration import Sources, problem
+from tfscaling.study import costs, platforms
+from tfscaling.study.config import Config
 from tfscaling.study.manifest import Excluded, Manifest, PlannedBenchmark, PlannedRun
 from tfscaling.study.run_spec import Point, RunSpec
+from tfscaling.sweep import run_estimates, search_costs
+from tfscaling.sweep.plan_rows import (
+    EXCLUDED,
+    IF_NEEDED,
+    RUNS,
+    BenchmarkRow,
+    FailedSum,
+    Plan,
+    PlanRow,
+)
+from tfscaling.sweep.run_estimates import Estimate
 from tfscaling.tables import runs_table
 from tfscaling.tables.display import one_line
-
-if TYPE_CHECKING:
-    from tfscaling.race.study_searches import StudySearch
-
-TIME_LIMIT = "time limit"
-#: A run that is still to do, an extra repeat that may have to be done, a point that is not run.
-RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
-#: `starts` of a point that Slurm can never start.
-REFUSED = "refused"
-
-
-class CostedRow(Point, frozen=True, kw_only=True):
-    """What is still to do at a point, or an excluded point: neither sizes nor a duration.
-
-    `duration_s` is that of one run; `node_hours` and `cost_usd` are those of all runs of the row.
-    """
-
-    devices: str
-    feasibility: str
-    reason: str
-    tasks: int | None = None
-    gpus: int | None = None
-    cpus_per_task: int | None = None
-    duration_s: float | None = None
-    duration_from: str | None = None
-    node_hours: float | None = None
-    cost_usd: float | None = None
-
-    @property
-    def point(self) -> Point:
-        """The point alone."""
-        return msgspec.convert(self.axes, Point)
-
-
-class PlanRow(CostedRow, frozen=True, kw_only=True):
-    """One run."""
-
-    repeat: int | None = None
-
-
-class PointRow(CostedRow, frozen=True, kw_only=True):
-    """Runs of a point that are alike; None of an excluded point.
-
-    `submission` says how a run is submitted, `starts` when Slurm would start one, and `slurm` what
-    it says of those that it would not start. `wait_s` is the time until then, `ends_in_s` that
-    with the duration of the run.
-    """
-
-    runs: int | None = None
-    submission: str | None = None
-    starts: str | None = None
-    slurm: str | None = None
-    wait_s: float | None = None
-    ends_in_s: float | None = None
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether Slurm can never start its runs."""
-        return self.starts == REFUSED
-
-    @property
-    def is_sbatch(self) -> bool:
-        """Whether its runs are submitted to Slurm."""
-        return (self.submission or "").startswith("sbatch ")
-
-
-class BenchmarkRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An all-reduce benchmark that is still to do."""
-
-    platform: str
-    duration_s: float
-    node_hours: float
-    cost_usd: float | None
-
-
-#: Of the file: what is to do first.
-COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PointRow.__struct_fields__)))
-
-
-class FailedSum(NamedTuple):
-    """Attempts that failed so far; `cost_usd` is None if one has no price."""
-
-    attempts: int = 0
-    node_hours: float = 0.0
-    cost_usd: float | None = 0.0
-
-
-@dataclass(frozen=True)
-class SearchCost:
-    """What a whole search takes, the runs that there are included, and the full grid beside it.
-
-    The least if it is decided at its next look, the most if no point leaves before its last one.
-    """
-
-    work: str
-    points: int
-    made: Total
-    least: Total
-    expected: Total
-    most: Total
-    full_grid: Total
-
-
-@dataclass(frozen=True)
-class Plan:
-    """`rows`: the runs still to do, extra repeats included, and the excluded points.
-
-    `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
-    `benchmarks` still to do are no rows of the plan, nor are runs that a search no longer needs.
-    `stale` runs of other code or data are made again only with `rerun: stale`. `failed`
-    attempts at any of the runs are paid for.
-    """
-
-    rows: list[PlanRow]
-    finished: int
-    elsewhere: int
-    benchmarks: list[BenchmarkRow] = field(default_factory=list)
-    stale: int = 0
-    failed: FailedSum = field(default_factory=FailedSum)
-    searches: list[SearchCost] = field(default_factory=list)
-
-    @property
-    def runs(self) -> list[PlanRow]:
-        """The runs that are still to do, or may have to be."""
-        return [row for row in self.rows if row.feasibility != EXCLUDED]
-
-    @property
-    def if_needed(self) -> list[PlanRow]:
-        """The extra repeats of them, which are done only where an interval is too wide."""
-        return [row for row in self.rows if row.feasibility == IF_NEEDED]
-
-
-@dataclass(frozen=True)
-class Total:
-    """Sums over runs; `cost_usd` is of those with a price, `unpriced` are the other platforms."""
-
-    runs: float
-    node_hours: float
-    cost_usd: float
-    duration_s: float
-    unpriced: tuple[str, ...]
 
 
 def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
@@ -187,9 +51,9 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     estimates: dict[Point, Estimate] = {}
     rows, kept, unneeded = [], 0, 0
     states = (table[column] for column in ("status", "reason", "record"))
-    searches = _searches(planned, runs_dir)
+    searches = search_costs.searches(planned, runs_dir)
     searched = {point: search for search in searches for point in search.points.values()}
-    shorts = _shorts(run.spec for run in planned.runs)
+    shorts = run_estimates.shorts(run.spec for run in planned.runs)
     for run, status, reason, record in zip(selected, *states, strict=True):
         if status in FINISHED:
             continue
@@ -222,15 +86,8 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         _benchmarks(config, benchmarks),
         kept,
         _failed(table),
-        [_search_cost(search, due, takes) for search in searches],
+        [search_costs.cost_of(search, due, takes) for search in searches],
     )
-
-
-def _shorts(specs: Iterable[RunSpec]) -> dict[Point, RunSpec]:
-    """Point → a short run of the same training there."""
-    first = {spec.point: spec for spec in specs}
-    wholes = short_recipes.wholes(first.values())
-    return {whole.point: first[point] for point, whole in wholes.items()}
 
 
 def _failed(runs: pd.DataFrame) -> FailedSum:
@@ -250,58 +107,7 @@ def _estimate(
     run: PlannedRun, config: Config, runs_dir: Path, short: RunSpec | None = None
 ) -> Estimate:
     limit_s = 60.0 * config.platforms[run.spec.point.platform].runtime_min
-    return estimate(run.spec, runs_dir, limit_s, short)
-
-
-def _searches(planned: Manifest, runs_dir: Path) -> list[StudySearch]:
-    """The searches by the runs of all clusters."""
-    if not planned.searches:
-        return []
-    from tfscaling.race import study_searches  # loads SciPy
-
-    table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
-    return study_searches.of_study(planned, table)
-
-
-def _search_cost(
-    search: StudySearch, runs: Mapping[Point, PlannedRun], takes: Mapping[Point, Estimate]
-) -> SearchCost:
-    from tfscaling.race import expected_runs
-
-    prices = {point: run.usd_per_node_hour for point, run in runs.items()}
-    made = {search.points[each.name]: each.number for each in search.candidates}
-    looks, next_runs = search.planned.search.looks, search.decision.runs_next
-
-    def up_to(number: int) -> dict[Point, int]:
-        """The runs if the points that are left get so many."""
-        return {
-            point: max(runs, number) if search.may_be_wanted(point) else runs
-            for point, runs in made.items()
-        }
-
-    def cost(runs: Mapping[Point, float]) -> Total:
-        hours = {
-            point: n * point.nodes * takes[point].duration_s / 3600 for point, n in runs.items()
-        }
-        usd = {point: hours[point] * (prices[point] or 0.0) for point in runs}
-        return Total(
-            sum(runs.values()),
-            sum(hours.values()),
-            sum(usd.values()),
-            sum(n * takes[point].duration_s for point, n in runs.items()),
-            tuple(dict.fromkeys(point.platform for point in runs if prices[point] is None)),
-        )
-
-    expected = expected_runs.expected_runs(search, prices)
-    return SearchCost(
-        ", ".join(search.work),
-        len(made),
-        cost(made),
-        cost({p: max(n, next_runs) if search.is_next(p) else n for p, n in made.items()}),
-        cost({point: max(made[point], number) for point, number in expected.items()}),
-        cost(up_to(looks[-1])),
-        cost({each.point: each.repeats for each in search.planned.points if each.point in made}),
-    )
+    return run_estimates.estimate(run.spec, runs_dir, limit_s, short)
 
 
 def _benchmarks(config: Config, benchmarks: Iterable[PlannedBenchmark]) -> list[BenchmarkRow]:
@@ -320,31 +126,6 @@ def _benchmarks(config: Config, benchmarks: Iterable[PlannedBenchmark]) -> list[
                 )
             )
     return rows
-
-
-def of_points(rows: Iterable[PlanRow]) -> list[PointRow]:
-    """The rows of a plan with the runs together that differ in their repeat alone."""
-    groups: dict[tuple[object, ...], list[PlanRow]] = {}
-    for row in rows:
-        alike = (*row.axes.values(), row.feasibility, row.reason)
-        groups.setdefault(alike, []).append(row)
-    return [_of_point(runs) for runs in groups.values()]
-
-
-def _of_point(runs: Sequence[PlanRow]) -> PointRow:
-    fields, sums = msgspec.structs.asdict(runs[0]), total(runs)
-    if fields.pop("repeat") is None:
-        return PointRow(**fields)
-    fields["node_hours"] = sums.node_hours
-    fields["cost_usd"] = None if sums.unpriced else sums.cost_usd
-    return PointRow(**fields, runs=len(runs))
-
-
-class Estimate(NamedTuple):
-    """How long a run takes, and where that comes from."""
-
-    duration_s: float
-    source: str
 
 
 def _row(run: PlannedRun, reason: str, estimated: Estimate) -> PlanRow:
@@ -374,134 +155,3 @@ def _excluded_row(excluded: Excluded, config: Config) -> PlanRow:
         feasibility=EXCLUDED,
         reason=excluded.reason,
     )
-
-
-def estimate(
-    spec: RunSpec, runs_dir: Path, limit_s: float, short: RunSpec | None = None
-) -> Estimate:
-    """How long a planned run takes.
-
-    The median of the point's own valid runs, else what is projected from those of `short`, the same
-    training with `stop_after_steps`; else the time limit: an upper bound. Nothing is scaled
-    from other points: the start and the compilation do not shrink with the epochs, and the time of
-    a step depends on nodes and batch in a way that this workflow is there to measure.
-    """
-    if times_s := measured_s(spec, runs_dir):
-        number = f"{len(times_s)} run{'s' if len(times_s) > 1 else ''}"
-        return Estimate(statistics.median(times_s), f"measured, {number}")
-    found = [short_runs.projected(record) for record in _records(short, runs_dir)] if short else []
-    times_s = [whole.phases.wall_time_s for whole in found if whole is not None]
-    if times_s:
-        number = f"{len(times_s)} short run{'s' if len(times_s) > 1 else ''}"
-        return Estimate(statistics.median(times_s), f"projected, {number}")
-    return Estimate(limit_s, TIME_LIMIT)
-
-
-def measured_s(spec: RunSpec, runs_dir: Path) -> list[float]:
-    """Wall times in seconds of the valid runs of a planned run's point, whatever their seed."""
-    return [record.phases.wall_time_s for record in _records(spec, runs_dir)]
-
-
-def _records(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
-    """Those of the valid runs of a planned run's point, whatever their seed."""
-    requested = {**spec.parameters, "seed": None}
-    for path in sorted((runs_dir / spec.path).parent.glob(f"repeat=*/{run_record.RECORD}")):
-        try:
-            record = run_record.read(path)
-        except run_record.RecordError:
-            continue
-        if record is None or not record.is_valid or record.axes.point != spec.point:
-            continue
-        if record.resumed is not None:  # its last attempt did a part only
-            continue
-        if {**record.parameters, "seed": None} == requested:
-            yield record
-
-
-def total(runs: Sequence[PlanRow | BenchmarkRow]) -> Total:
-    """Sums over rows of runs, or of benchmarks."""
-    return Total(
-        len(runs),
-        sum(row.node_hours or 0.0 for row in runs),
-        sum(row.cost_usd or 0.0 for row in runs),
-        sum(row.duration_s or 0.0 for row in runs),
-        tuple(dict.fromkeys(row.platform for row in runs if row.cost_usd is None)),
-    )
-
-
-def refusal(config: Config, planned: Manifest, runs_dir: Path, sources: Sources = ()) -> str | None:
-    """Why the runs still to do may not be started: the budget's first problem, or None.
-
-    `planned` is the manifest of the configuration. Without a budget no record is read.
-    """
-    if config.budget == Budget():
-        return None
-    made = make(config, planned, runs_dir)
-    return next(iter(budget_problems(config, made.runs, made.benchmarks, sources)), None)
-
-
-def batch_problem(
-    config: Config, runs: Iterable[PlannedRun], datasets_dir: Path, sources: Sources = ()
-) -> str | None:
-    """Why a run's global batch is larger than the data of a function of the user's, or None.
-
-    Only of data that is prepared already: nothing else says how much there is. What is known of
-    datasets with a name has excluded such points before.
-    """
-    known: dict[str, int | None] = {}
-    for run in runs:
-        spec, recipe = run.spec, run.spec.recipe
-        point = spec.point
-        if spec.dataset is None or recipe.program or not user_code.is_reference(spec.dataset):
-            continue
-        if not config.is_selected(point.platform):
-            continue
-        name = variants.data_name(spec.dataset, recipe)
-        if name not in known:
-            facts = prepared_data.facts(datasets_dir / f"{name}.npz")
-            known[name] = facts.examples.x_train if facts and facts.examples else None
-        why = grid.beyond_dataset(spec.global_batch_size, name, recipe, known[name])
-        if why is not None:
-            shape = f"nodes {point.nodes}, gpus_per_node {point.gpus_per_node}"
-            allowed = f"with {shape} {why}; allowed: a smaller batch, or leave out such points"
-            given = {key: getattr(recipe, key) for key in BATCH_SIZE_KEYS}
-            shown = {key: value for key, value in given.items() if value is not None}
-            where = ["recipes", variants.base(point.recipe)]
-            return problem(where, shown, allowed, sources)
-    return None
-
-
-def budget_problems(
-    config: Config,
-    runs: Sequence[PlanRow],
-    benchmarks: Sequence[BenchmarkRow] = (),
-    sources: Sources = (),
-) -> list[str]:
-    """One line for each key of the budget that the estimate of all these exceeds or cannot meet."""
-    sums, budget = total([*runs, *benchmarks]), config.budget
-    more = f" and the benchmarks ({len(benchmarks)})" if benchmarks else ""
-    found = []
-    if budget.usd is not None and sums.unpriced:
-        name = sums.unpriced[0]
-        path = ["platforms", name, "usd_per_node_hour"]
-        reason = (
-            f"budget.usd {budget.usd:g} needs the price of platform {name}, which has runs to do"
-        )
-        found.append(problem(path, None, reason, sources))
-    for key, limit, unit, value in (
-        ("usd", budget.usd, "US dollars", 0.0 if sums.unpriced else sums.cost_usd),
-        ("node_hours", budget.node_hours, "node-hours", sums.node_hours),
-    ):
-        estimated = math.ceil(round(100 * value, 6)) / 100
-        if limit is not None and round(value, 6) > limit:
-            reason = (
-                f"the {len(runs)} runs{more} still to do are estimated at {estimated:.2f} {unit} "
-                f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
-                "budget, or fewer runs in the grid"
-            )
-            found.append(
-                problem(
-                    ["budget", key], int(limit) if limit.is_integer() else limit, reason, sources
-                )
-            )
-    return found

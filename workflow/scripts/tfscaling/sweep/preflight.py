@@ -24,7 +24,7 @@ from tfscaling.study import platforms
 from tfscaling.study.config import Config
 from tfscaling.study.run_spec import Point
 from tfscaling.sweep import slurm_limits, submission
-from tfscaling.sweep.costed_plan import REFUSED, PointRow
+from tfscaling.sweep.plan_rows import REFUSED, PointRow
 from tfscaling.sweep.slurm_limits import Request
 from tfscaling.sweep.submission import Submission
 from tfscaling.tables.display import one_line

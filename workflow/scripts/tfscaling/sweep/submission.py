@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from tfscaling.study import platforms
 from tfscaling.study.config import Config
 from tfscaling.study.platforms import Resource
-from tfscaling.sweep.costed_plan import PointRow
+from tfscaling.sweep.plan_rows import PointRow
 from tfscaling.tables.display import one_line
 
 HERE = "runs on this machine"

@@ -87,12 +87,15 @@ class SweepStart:
 
     def beyond_budget(self) -> str:
         """Why the runs still to do exceed the budget, or a batch the prepared data, or ""."""
-        from tfscaling.sweep import costed_plan
+        from tfscaling.sweep import sweep_refusals
 
-        refusal = costed_plan.refusal(self.config, self.manifest, self._runs_dir, self.sources)
+        refusal = sweep_refusals.budget_refusal(
+            self.config, self.manifest, self._runs_dir, self.sources
+        )
         datasets = Path(self.jobs.results, "datasets")
         return refusal or (
-            costed_plan.batch_problem(self.config, self.manifest.runs, datasets, self.sources) or ""
+            sweep_refusals.batch_problem(self.config, self.manifest.runs, datasets, self.sources)
+            or ""
         )
 
     def _missing_data(self) -> str:

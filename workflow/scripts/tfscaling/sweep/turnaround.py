@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tfscaling.sweep.costed_plan import TIME_LIMIT, PointRow
+from tfscaling.sweep.plan_rows import PointRow
+from tfscaling.sweep.run_estimates import TIME_LIMIT
 
 #: Where points differ in the queue by less than this, the order is chance.
 _SECONDS_MIN = 60.0
