@@ -8,6 +8,7 @@ else takes time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -23,9 +24,9 @@ from tfscaling.study.config import POINT_AXES
 from tfscaling.study.manifest import NO_ALL_REDUCE, OF_PROGRAM, SINGLE, PlannedBenchmark
 from tfscaling.study.run_spec import BenchmarkSpec
 from tfscaling.tables import runs_table
-from tfscaling.tables.display import TextTable, cell, naming, one_line, rounded
+from tfscaling.tables.display import TextTable, cell, of_points, one_line, rounded
 from tfscaling.tables.intervals import CONFIDENCE, median_interval
-from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
+from tfscaling.tables.table_rows import Row, is_known, point_of
 
 #: What there is of a point's benchmark; others are those of `runs_table.why_no_record`.
 OK, STALE, EXCLUDED = "ok", "stale", "excluded"
@@ -177,14 +178,9 @@ def _bound(row: Row, all_reduce_time_s: float) -> Row:
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """`table` for people: times in seconds, intervals and ranges in brackets, what is missing."""
-    if table.empty:
-        note = "Not measured: `all_reduce_benchmark.enabled` is false in the configuration."
-        return TextTable("Communication", pd.DataFrame(), (note,))
-    axes, fixed = naming(table)
-    less = bool((table[EXCHANGE] > 1).any())
-    cells = pd.DataFrame([_cells(row, axes, less) for row in rows_of(table)], dtype=object)
-    above = f"All points: {fixed}." if fixed else ""
-    return TextTable("Communication", cells, NOTES, above)
+    cells = partial(_cells, exchanges_less=bool((table[EXCHANGE] > 1).any()))
+    none = "Not measured: `all_reduce_benchmark.enabled` is false in the configuration."
+    return of_points(table, "Communication", cells, NOTES, none)
 
 
 def _cells(row: Row, axes: Sequence[str], exchanges_less: bool) -> dict[str, str]:

@@ -17,9 +17,9 @@ from tfscaling.records.benchmark_record import SlowestRank
 from tfscaling.study.config import MPI_STRATEGY, POINT_AXES
 from tfscaling.study.platforms import GPU, device_kind
 from tfscaling.study.run_spec import BenchmarkSpec
-from tfscaling.tables.display import TextTable, cell, naming, rounded
+from tfscaling.tables.display import TextTable, cell, of_points, rounded
 from tfscaling.tables.intervals import CONFIDENCE, median_interval, ratio_interval
-from tfscaling.tables.table_rows import Row, columns_of, rows_of
+from tfscaling.tables.table_rows import Row, columns_of
 
 GRPC, MPI, NCCL, IN_PROCESS = "gRPC", "MPI", "NCCL", "in process"
 COLUMNS = (
@@ -112,13 +112,8 @@ def _row(one: _Timed, same: Sequence[_Timed]) -> Row:
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """`table` for people: seconds and ratios with their intervals."""
-    if table.empty:
-        note = "No all-reduce was timed: the page of communication says why."
-        return TextTable("All-reduce by size", pd.DataFrame(), (note,))
-    axes, fixed = naming(table)
-    cells = pd.DataFrame([_cells(row, axes) for row in rows_of(table)], dtype=object)
-    above = f"All points: {fixed}." if fixed else ""
-    return TextTable("All-reduce by size", cells, NOTES, above)
+    none = "No all-reduce was timed: the page of communication says why."
+    return of_points(table, "All-reduce by size", _cells, NOTES, none)
 
 
 def _cells(row: Row, axes: Sequence[str]) -> dict[str, str]:

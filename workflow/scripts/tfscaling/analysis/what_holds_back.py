@@ -17,14 +17,14 @@ from tfscaling.records import run_record
 from tfscaling.records.run_record import Attribution, StepParts
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.display import TextTable, cell, naming
+from tfscaling.tables.display import TextTable, cell, of_points
 from tfscaling.tables.intervals import (
     CONFIDENCE,
     RUNS_FOR_INTERVAL,
     median_interval,
     median_rank,
 )
-from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
+from tfscaling.tables.table_rows import Row, point_of, points_of
 
 #: Parts of a step, in the order in which they are shown.
 PARTS = ("input", "computation", "stragglers", "communication")
@@ -137,13 +137,8 @@ def _percent(share: tuple[float, float | None, float | None]) -> str:
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """`table` for people: shares in percent with their ranges."""
-    if table.empty:
-        note = "Not measured: no recipe of the grid has `attribution: true`."
-        return TextTable("What holds it back", pd.DataFrame(), (note,))
-    axes, fixed = naming(table)
-    cells = pd.DataFrame([_cells(row, axes) for row in rows_of(table)], dtype=object)
-    above = f"All points: {fixed}." if fixed else ""
-    return TextTable("What holds it back", cells, NOTES, above)
+    none = "Not measured: no recipe of the grid has `attribution: true`."
+    return of_points(table, "What holds it back", _cells, NOTES, none)
 
 
 def _cells(row: Row, axes: Sequence[str]) -> dict[str, str]:
