@@ -242,6 +242,8 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000,sched_interval
 
 # A lost node is noticed soon, its jobs are requeued, and it comes back by itself.
 SlurmdTimeout=15
+# not 10 s: on a busy machine a step that is answered late is asked for twice, and refused
+MessageTimeout=40
 ReturnToService=2
 JobRequeue=1
 KillWait=5

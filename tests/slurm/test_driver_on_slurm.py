@@ -91,7 +91,7 @@ class Driver:
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 900
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.3)

@@ -100,25 +100,37 @@ fi
 #: So many times slower than the other: a busy machine is not.
 SLOW_FACTOR = 5
 #: Each Python begins with it: the launcher of one run waits for its end with the record on the
-#: disk, and not yet in its place.
+#: disk, and not yet in its place; a rank of another waits with its first checkpoint written, and
+#: uses a little of its core meanwhile, as one that works.
 SITE = """
 import os, pathlib, socket, sys, time
 
 def hold(event, arguments):
-    if event != "os.rename" or not str(arguments[1]).endswith("/run.json"):
+    if event != "os.rename":
         return
-    mark = pathlib.Path("happened", "writing")
-    if "/writing/" in str(arguments[1]) and not mark.exists():
-        mark.touch()
+    place = str(arguments[1])
+    if "/writing/" in place and place.endswith("/run.json") and is_first("writing"):
         job = os.environ["SLURM_JOB_ID"]
         pathlib.Path("asked", f"writing,{socket.gethostname()},{job}").touch()
         time.sleep(600)
+    if "/training/checkpoints/steps=" in place and is_first("training"):
+        os.rename(*arguments[:2])
+        while True:
+            sum(range(200_000))
+            time.sleep(0.05)
+
+def is_first(name):
+    mark = pathlib.Path("happened", name)
+    if mark.exists():
+        return False
+    mark.touch()
+    return True
 
 sys.addaudithook(hold)
 """
 
 
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 400.0) -> None:
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 900.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
@@ -241,13 +253,15 @@ def blocks(faults: dict[str, Fault], platform: str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+#: Tenths of seconds each: more than the time in which a signal comes on a busy machine.
+EPOCHS = 150
 RECIPES = {
     "faulty": {
         "program": ["python3", "faulty.py", "{parameters.fault}"], "observe": "nothing",
         "per_replica_batch_size": 1, "epochs": 1, "parameters": {"fault": [*BY_SWEEP, *BY_SLURM]},
     },
     # long enough to be interrupted; no checkpoint is written that nobody asks for
-    "long": {**QUICK, "epochs": 40, "checkpoint_every_epochs": 1000},
+    "long": {**QUICK, "epochs": EPOCHS, "checkpoint_every_epochs": 1000},
 }  # fmt: skip
 TRAINED = {"model": SMALL_MODEL, "recipe": "long", "nodes": 2}
 
@@ -269,8 +283,20 @@ class Seen:
             self.project.folder.glob(f"results/runs/**/recipe=faulty+fault={fault}/**/repeat=1")
         )
 
+    def attempts(self, fault: str) -> list[Path]:
+        """Those in which it could happen: on a busy machine Slurm may refuse to begin a step."""
+        attempts = sorted(self.run(fault).glob("attempt=*"))
+        return [folder for folder in attempts if not _is_without_ranks(folder)]
+
     def happened_s(self, fault: str) -> float:
         return (self.project.folder / "happened" / fault).stat().st_mtime
+
+
+def _is_without_ranks(attempt: Path) -> bool:
+    """Whether it was given up before a rank began, and for nothing that is done here."""
+    report = attempt / "failure.json"
+    begun = any(attempt.glob("rank-*.events.jsonl"))
+    return not begun and report.exists() and read(report)["cause"]["kind"] == "cancelled"
 
 
 @pytest.fixture(scope="module")
@@ -366,12 +392,13 @@ def read(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", [*BY_SWEEP, *BY_SLURM])
 def test_a_fault_has_its_cause_soon_and_what_may_pass_is_made_again(seen: Seen, name: str) -> None:
     fault, run = {**BY_SWEEP, **BY_SLURM}[name], seen.run(name)
-    assert len([*run.glob("attempt=*")]) == fault.attempts
+    attempts = seen.attempts(name)
+    assert len(attempts) == fault.attempts
     assert (run / "run.json").exists() == fault.valid
     assert (run / "failure.json").exists() != fault.valid
     if fault.valid:
-        assert read(run / "run.json")["attempt"] == fault.attempts
-    report = run / "attempt=1/failure.json"
+        assert f"attempt={read(run / 'run.json')['attempt']}" == attempts[-1].name
+    report = attempts[0] / "failure.json"
     assert report.exists() == (fault.kind is not None)
     if fault.kind is not None:
         failure = read(report)
@@ -382,7 +409,7 @@ def test_a_fault_has_its_cause_soon_and_what_may_pass_is_made_again(seen: Seen, 
 
 @pytest.mark.parametrize("name", ["exit", "killed", "stopped"])
 def test_the_rank_and_its_host_are_named(seen: Seen, name: str) -> None:
-    attempt = seen.run(name) / "attempt=1"
+    attempt = seen.attempts(name)[0]
     cause = read(attempt / "failure.json")["cause"]
     begun = json.loads((attempt / "rank-1.events.jsonl").read_text().splitlines()[0])
     assert (cause["rank"], cause["host"]) == (1, begun["host"])
@@ -391,18 +418,18 @@ def test_the_rank_and_its_host_are_named(seen: Seen, name: str) -> None:
 def test_the_tables_have_what_failed_and_what_was_lost(seen: Seen) -> None:
     assert seen.code != 0
     rows = seen.project.table("results/main/partial/tables/runs.csv")
-    found = {
-        row["recipe"].partition("=")[2]: (row["status"], row["failed_attempts"]) for row in rows
+    assert {row["recipe"].partition("=")[2]: row["status"] for row in rows} == {
+        **dict.fromkeys(("exit", "memory"), "failed"),
+        **dict.fromkeys(("killed", "slow"), "ok"),
     }
-    assert found == {
-        **dict.fromkeys(("exit", "memory"), ("failed", "1")),
-        **dict.fromkeys(("killed", "slow"), ("ok", "1")),
-    }
+    for row in rows:
+        failed = seen.run(row["recipe"].partition("=")[2]).glob("attempt=*/failure.json")
+        assert int(row["failed_attempts"]) == len([*failed]) > 0
 
 
 def test_a_slow_node_is_named_and_the_next_attempt_is_on_others(seen: Seen) -> None:
     host = (seen.project.folder / "happened/slow").read_text().strip()
-    assert read(seen.run("slow") / "attempt=1/failure.json")["cause"]["host"] == host
+    assert read(seen.attempts("slow")[0] / "failure.json")["cause"]["host"] == host
     record = read(seen.run("slow") / "run.json")
     check = record["node_check"]
     assert check["slow_hosts"] == []
@@ -430,8 +457,8 @@ def test_it_goes_on_from_its_checkpoint_on_another_node(seen: Seen) -> None:
     (first,) = resumed["attempts"]
     assert (record["attempt"], first["attempt"]) == (2, 1)
     assert 0 <= resumed["steps_repeated"] < first["steps"]
-    assert [epoch["epoch"] for epoch in record["metrics"]["epochs"]] == [*range(1, 41)]
-    assert record["metrics"]["examples_trained"] == 40 * QUICK["train_examples_max"]
+    assert [epoch["epoch"] for epoch in record["metrics"]["epochs"]] == [*range(1, EPOCHS + 1)]
+    assert record["metrics"]["examples_trained"] == EPOCHS * QUICK["train_examples_max"]
     assert record["phases"]["checkpoint_time_s"] > 0
     assert not (folder / "checkpoints").exists()
     assert seen.lost["training"][0] not in {rank["host"] for rank in record["ranks"]}
