@@ -30,8 +30,9 @@ class MpiError(RuntimeError):
 def communicator(rank: int, ranks: int) -> Any:
     """That of all ranks, in which this one has this number: mpi4py's COMM_WORLD.
 
-    At first loads the library, and waits for the other ranks. Raises MpiError if there is none, or if it
-    knows of other ranks than the launcher. What the environment says of the library is kept.
+    The first call loads the library and waits for the other ranks. Raises MpiError if there is
+    none, or if it knows of other ranks than the launcher. What the environment says of the library
+    is kept.
     """
     try:
         import mpi4py
