@@ -61,17 +61,12 @@ def of_results(sums: mpi_sums.RankSums, rank: int, ranks: int) -> dict[str, Any]
         if turn % ranks == rank:
             kept[turn] = total[1:]  # a view
         del total
-    return {
-        "kept": {turn: sorted(set(view.ravel().tolist())) for turn, view in kept.items()},
-        "while kept": len(set(places)),
-        "after": len(set(places + _after(sums, own, kept))),
-        "writeable": sums.sum(own).flags.writeable,
-    }
-
-
-def _after(sums: mpi_sums.RankSums, own: np.ndarray, kept: dict[int, np.ndarray]) -> list[int]:
+    found = {turn: sorted(set(view.ravel().tolist())) for turn, view in kept.items()}
+    before = set(places)
     kept.clear()
-    return [sums.sum(own).ctypes.data for _ in range(10)]
+    after = before | {sums.sum(own).ctypes.data for _ in range(10)}
+    writeable = sums.sum(own).flags.writeable
+    return {"kept": found, "before": len(before), "after": len(after), "writeable": writeable}
 
 
 def named_memory() -> list[str]:

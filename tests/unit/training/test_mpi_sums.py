@@ -68,7 +68,7 @@ def test_a_result_stays_as_long_as_a_rank_has_a_view_of_it(ranks: list[dict[str,
 def test_memory_of_results_that_no_rank_has_is_used_again(ranks: list[dict[str, Any]]) -> None:
     for rank in ranks:
         # each was kept by one rank
-        assert rank["results"]["while kept"] == rank["results"]["after"] == 3 * RANKS
+        assert rank["results"]["before"] == rank["results"]["after"] == 3 * RANKS
 
 
 def test_ranks_of_this_machine_share_memory_that_has_no_name(ranks: list[dict[str, Any]]) -> None:

@@ -104,7 +104,7 @@ def test_results_in_use_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert given(np.ones(COUNT)).sum() == COUNT
 
 
-def test_the_file_grows_for_results_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_memory_for_results_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_memory, "_MAPPED_BYTES", 1 << 16)
     given = given_by(Results(NodeMemory(ALONE)))
     kept = [given(np.full(10**power, float(power))) for power in range(7)]

@@ -19,7 +19,9 @@ import numpy as np
 
 #: So many results of a size class may be in use at once.
 RESULTS_MAX = 1 << 14
-#: The file grows by so much or to twice its size: a process can map a file only so often.
+#: More than any node has: what is not written takes no memory.
+_FILE_BYTES = 1 << 40
+#: A process maps so much of the file, then as much as before: it can map a file only so often.
 _MAPPED_BYTES = 1 << 26
 _RANK_BYTES = 4
 
@@ -30,6 +32,9 @@ class Memory(NamedTuple):
     to_write: np.ndarray
     #: Who writes to these ends this process, and not other ranks' numbers.
     to_read: memoryview
+
+    def part(self, start: int, stop: int) -> Memory:
+        return Memory(self.to_write[start:stop], self.to_read[start:stop])
 
 
 class NodeMemory:
@@ -47,7 +52,7 @@ class NodeMemory:
             descriptor = _unnamed_file()
             self._others = _connected(ranks, descriptor)
         self._file = os.fdopen(descriptor, "r+b", buffering=0)
-        self._file_bytes = 0
+        self._mapped_bytes = 0
         self._rest = Memory(np.empty(0, np.uint8), memoryview(b""))
 
     def meet(self) -> None:
@@ -62,15 +67,12 @@ class NodeMemory:
                 other.send(b"\0")
 
     def more(self, size: int) -> Memory:
-        """So many further bytes, which all ranks get.
-
-        All ask for the same. Before one asks again, all have, and have met.
-        """
+        """So many further bytes, which all ranks get: they ask for the same in the same order."""
         size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         if size > len(self._rest.to_read):
-            self._rest = self._mapped(max(size, _MAPPED_BYTES, self._file_bytes))
-        found = Memory(*(part[:size] for part in self._rest))
-        self._rest = Memory(*(part[size:] for part in self._rest))
+            self._rest = self._mapped(max(size, _MAPPED_BYTES, self._mapped_bytes))
+        found, end = self._rest.part(0, size), len(self._rest.to_read)
+        self._rest = self._rest.part(size, end)
         return found
 
     def array(self, *shape: int) -> np.ndarray:
@@ -79,10 +81,8 @@ class NodeMemory:
         return self.more(size).to_write[:size].reshape(shape)
 
     def _mapped(self, size: int) -> Memory:
-        """A further part of the file. What is not written takes no memory."""
-        start, self._file_bytes = self._file_bytes, self._file_bytes + size
-        self._file.truncate(self._file_bytes)
-        file = self._file.fileno()
+        file, start = self._file.fileno(), self._mapped_bytes
+        self._mapped_bytes += size
         return Memory(
             np.frombuffer(mmap.mmap(file, size, offset=start), np.uint8),
             memoryview(mmap.mmap(file, size, prot=mmap.PROT_READ, offset=start)),
@@ -150,10 +150,12 @@ def _class(size: int) -> int:
 def _unnamed_file() -> int:
     """The descriptor of a file in memory."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("tfscaling")
-    # a Python that was built for an old C library
-    with tempfile.TemporaryFile(dir="/dev/shm") as file:
-        return os.dup(file.fileno())
+        descriptor = os.memfd_create("tfscaling")
+    else:  # a Python that was built for an old C library
+        with tempfile.TemporaryFile(dir="/dev/shm") as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, _FILE_BYTES)
+    return descriptor
 
 
 def _connected(ranks: Any, descriptor: int) -> list[socket.socket]:
