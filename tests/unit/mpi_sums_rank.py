@@ -15,36 +15,58 @@ from typing import Any
 import numpy as np
 from tfscaling.training import mpi, mpi_sums
 
-#: Small, in shares, and in several parts of which the last is small.
-COUNTS = (1, 1000, 5001, 33_000)
+#: None, small, in shares, and in several parts of which the last is small.
+COUNTS = (0, 1, 1000, 5001, 33_000)
 DTYPES = ("float32", "float64", "int64")
 #: Name of a layout → the node of each rank.
 LAYOUTS: dict[str, tuple[int, ...]] = {
-    "one node": (0, 0, 0),
-    "two and one": (0, 0, 1),
-    "a rank each": (0, 1, 2),
+    "one node": (0, 0, 0, 0, 0),
+    "four and one": (0, 0, 0, 1, 0),
+    "two and three": (0, 1, 0, 1, 1),
+    "a rank each": (0, 1, 2, 3, 4),
 }
 TIMES = 3
 mpi_sums.PART_BYTES, mpi_sums.CHUNK_BYTES = 1 << 16, 1 << 15
 
 
 def given(rank: int, count: int, dtype: str, time: int) -> np.ndarray:
-    """What a rank adds: whole numbers, so that every order of summation gives the same."""
-    return (np.arange(count) % 97 + 1000 * rank + time).astype(dtype)
+    """What a rank adds: of floating-point numbers each order of summation gives another sum."""
+    dice = np.random.default_rng([rank, count, time])
+    return (1000 * dice.standard_normal(count)).astype(dtype)
 
 
-def summed(sums: mpi_sums.RankSums, rank: int) -> list[Any]:
-    """First, last and total of each sum."""
+def summed(sums: mpi_sums.RankSums, rank: int) -> list[str]:
+    """The bytes of each sum; each is there until the next one of its size is."""
     found = []
     for count in COUNTS:
         for dtype in DTYPES:
+            last, expected = np.empty(0), b""
             for time in range(TIMES):
                 own = given(rank, count, dtype, time)
-                total = np.empty_like(own)
-                sums.sum(own, total)
+                total = sums.sum(own)
                 assert (own == given(rank, count, dtype, time)).all()
-                found.append([float(total[0]), float(total[-1]), float(total.sum())])
+                assert count == 0 or total.ctypes.data % 64 == 0  # TensorFlow takes it as it is
+                assert last.tobytes() == expected
+                last, expected = total, total.tobytes()
+                found.append(expected.hex())
     return found
+
+
+def of_results(sums: mpi_sums.RankSums, rank: int, ranks: int) -> dict[str, Any]:
+    """What becomes of results that this rank keeps; the ranks keep others."""
+    own, kept, places = np.ones(50_000, np.float32), {}, []
+    for turn in range(3 * ranks):
+        total = sums.sum(own * (turn + 1)).reshape(5, -1)
+        places.append(total.ctypes.data)
+        if turn % ranks == rank:
+            kept[turn] = total[1:]  # a view
+        del total
+    found = {turn: sorted(set(view.ravel().tolist())) for turn, view in kept.items()}
+    before = set(places)
+    kept.clear()
+    after = before | {sums.sum(own).ctypes.data for _ in range(10)}
+    writeable = sums.sum(own).flags.writeable
+    return {"kept": found, "before": len(before), "after": len(after), "writeable": writeable}
 
 
 def named_memory() -> list[str]:
@@ -57,10 +79,12 @@ def named_memory() -> list[str]:
 def main() -> None:
     rank, ranks, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     world = mpi.communicator(rank, ranks)
+    assert mpi.communicator(rank, ranks) == world
     of_node = mpi.of_node(world)
     found: dict[str, Any] = {"library": mpi.library(), "ranks_of_node": of_node.size}
     for name, nodes in LAYOUTS.items():
         found[name] = summed(mpi_sums.RankSums(world, world.Split(nodes[rank])), rank)
+    found["results"] = of_results(mpi_sums.RankSums(world, of_node), rank, ranks)
     found["named_memory"] = named_memory()
     last = mpi_sums.RankSums(world, of_node)
     world.Barrier()
@@ -68,8 +92,7 @@ def main() -> None:
         (folder / f"{rank}.json").write_text(json.dumps(found))
         os.kill(os.getpid(), 9)
     try:
-        own = given(rank, COUNTS[-1], DTYPES[0], 0)
-        last.sum(own, np.empty_like(own))
+        last.sum(given(rank, COUNTS[-1], DTYPES[0], 0))
     except ConnectionError as error:
         found["error"] = str(error)
     (folder / f"{rank}.json").write_text(json.dumps(found))

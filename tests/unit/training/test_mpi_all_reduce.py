@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tfscaling.training.mpi_all_reduce import BUCKET_BYTES, Part, _aligned, buckets
+from tfscaling.training.mpi_all_reduce import BUCKET_BYTES, Part, buckets
+from tfscaling.training.mpi_sums import aligned
 
 SMALL = Part(1000, "float32")
 LARGE = Part(BUCKET_BYTES + 4, "float32")
@@ -34,7 +35,7 @@ def test_tensors_share_a_message_in_the_order_of_the_backward_pass(
 @pytest.mark.parametrize("shape", [(), (3, 5), (1000,)])
 def test_sums_lie_where_tensorflow_takes_them_without_a_copy(shape: tuple[int, ...]) -> None:
     like = np.ones(shape, np.float32)
-    found = _aligned(like)
+    found = aligned(like)
     assert (found.shape, found.dtype) == (like.shape, like.dtype)
     assert found.ctypes.data % 64 == 0
     assert found.flags.c_contiguous

@@ -30,8 +30,9 @@ class MpiError(RuntimeError):
 def communicator(rank: int, ranks: int) -> Any:
     """That of all ranks, in which this one has this number: mpi4py's COMM_WORLD.
 
-    Loads the library, and waits for the other ranks. Raises MpiError if there is none, or if it
-    knows of other ranks than the launcher. What the environment says of the library is kept.
+    The first call loads the library and waits for the other ranks. Raises MpiError if there is
+    none, or if it knows of other ranks than the launcher. What the environment says of the library
+    is kept.
     """
     try:
         import mpi4py
@@ -49,8 +50,9 @@ def communicator(rank: int, ranks: int) -> Any:
             f"no MPI library can be loaded ({error}). Install the package mpich, or load the "
             "cluster's own in the platform's `setup`, or name its file by MPI4PY_LIBMPI in `env`"
         ) from error
-    with slurm_pmi.short_values():
-        _start(MPI)
+    if not MPI.Is_initialized():
+        with slurm_pmi.short_values():
+            _start(MPI)
     world = MPI.COMM_WORLD
     if (world.rank, world.size) != (rank, ranks):
         raise MpiError(

@@ -18,8 +18,6 @@ from tfscaling.training.mpi_sums import RankSums
 #: Tensors up to this size together share a message, for which they are copied; a larger one is a
 #: message of its own, without a copy.
 BUCKET_BYTES = 1 << 20
-#: An array at such an address becomes a tensor without a copy.
-_ALIGNMENT = 64
 #: MPI has no such numbers.
 _SUMMED_AS = {"float16": "float32", "bfloat16": "float32"}
 #: The collection of a graph with the operation after which the next one may call MPI.
@@ -99,9 +97,7 @@ class MpiAllReduce:
         return total
 
     def _summed(self, own: np.ndarray) -> np.ndarray:
-        total = _aligned(own)
-        self._sums.sum(own.reshape(-1), total.reshape(-1))
-        return total
+        return self._sums.sum(own.reshape(-1)).reshape(own.shape)
 
 
 def _collection() -> list[Any]:
@@ -114,10 +110,3 @@ def _collection() -> list[Any]:
 def _part(tensor: Any) -> Part:
     count = tensor.shape.num_elements()
     return Part(math.inf if count is None else count * tensor.dtype.size, tensor.dtype.name)
-
-
-def _aligned(like: np.ndarray) -> np.ndarray:
-    """An empty array of this shape and type that TensorFlow takes without a copy."""
-    space = np.empty(like.nbytes + _ALIGNMENT, np.uint8)
-    start = -space.ctypes.data % _ALIGNMENT
-    return space[start : start + like.nbytes].view(like.dtype).reshape(like.shape)

@@ -1,29 +1,30 @@
 """Sums over the ranks of an MPI job: in shared memory inside a node, by MPI between nodes.
 
 MPI libraries poll while they wait, and so take the cores of ranks that still compute. Here the
-ranks of a node wait asleep: they meet by a byte through a socket. Neither memory nor sockets have
-a name in a file system, so nothing is left of ranks that are killed.
+ranks of a node wait asleep: they meet by a byte through a socket.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
-import socket
-import tempfile
-import uuid
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-#: A rank's place in the shared memory; between nodes, tensors beyond it are summed in parts.
+from tfscaling.training.node_memory import NodeMemory, Results
+
+#: Between nodes tensors are summed in such parts.
 PART_BYTES = 1 << 24
 #: Inside a node tensors are summed in such parts, one after the other in the same memory, which
-#: stays in the cores' caches: two of them have room in a rank's place.
-CHUNK_BYTES = 1 << 19
+#: stays in the cores' caches.
+CHUNK_BYTES = 1 << 20
 #: Up to this size each rank adds all of a tensor, and the ranks of a node meet once, not twice.
 SMALL_BYTES = 1 << 14
-_RANK_BYTES = 4
+#: An array at such an address becomes a tensor without a copy.
+_ALIGNMENT = 64
+
+#: Sums over the nodes, in place.
+Between = Callable[[np.ndarray], None]
 
 
 class RankSums:
@@ -36,91 +37,62 @@ class RankSums:
     def __init__(self, world: Any, of_node: Any) -> None:
         from mpi4py import MPI
 
-        self._world = world
+        self._mpi, self._world = MPI, world
         self._has_nodes = world.size > of_node.size
         self._firsts = world.Split(0 if of_node.rank == 0 else MPI.UNDEFINED)
         # where a node has one rank only, it takes part as the others do
         self._node = Node(of_node) if world.allreduce(of_node.size, MPI.MAX) > 1 else None
 
-    def sum(self, own: np.ndarray, total: np.ndarray) -> None:
-        """Write the sum of all ranks' `own` to `total`; both flat, of one size and type.
+    def sum(self, own: np.ndarray) -> np.ndarray:
+        """The sum of all ranks' `own`, which are flat, of one size and type.
 
-        Raises ConnectionError if another rank of this node has ended.
+        It may lie in memory that other ranks read, too: nobody writes to it. Raises
+        ConnectionError if another rank of this node has ended.
         """
         if self._node is None:
+            total = aligned(own)
             self._world.Allreduce(own, total)
-        elif not self._has_nodes:
-            self._node.sum(own, total)
-        else:
-            count = PART_BYTES // own.itemsize
-            for start in range(0, own.size, count):
-                part = slice(start, start + count)
-                self._sum_over_nodes(self._node, own[part], total[part])
+            return total
+        return self._node.sum(own, self._sum_between_nodes if self._has_nodes else None)
 
-    def _sum_over_nodes(self, node: Node, own: np.ndarray, total: np.ndarray) -> None:
-        from mpi4py import MPI
-
-        of_node = node.sum_together(own)
-        if node.rank == 0:
-            self._firsts.Allreduce(MPI.IN_PLACE, of_node)
-        node.meet()
-        total[:] = of_node
+    def _sum_between_nodes(self, of_node: np.ndarray) -> None:
+        self._firsts.Allreduce(self._mpi.IN_PLACE, of_node)
 
 
 class Node:
     """This rank and the others of its node, which are mpi4py's communicator `ranks`."""
 
     def __init__(self, ranks: Any) -> None:
-        self.rank, self.size = int(ranks.rank), int(ranks.size)
-        self._others: list[socket.socket] = []
-        memory = np.frombuffer(self._shared(ranks), np.uint8)
-        given, result = self.size * PART_BYTES, (self.size + 1) * PART_BYTES
-        self._given = memory[:given].reshape(self.size, PART_BYTES)
-        self._sum = memory[given:result]
-        self._small = memory[result:].reshape(2, self.size, SMALL_BYTES)
-        self._place = 0
+        self._memory = NodeMemory(ranks)
+        self.rank, self.size, self.meet = ranks.rank, ranks.size, self._memory.meet
+        self._given = self._memory.array(2, self.size, CHUNK_BYTES)
+        self._small = self._memory.array(2, self.size, SMALL_BYTES)
+        self._results = Results(self._memory)
+        self._turn = 0
 
-    def meet(self) -> None:
-        """Wait for the other ranks, asleep. Raises ConnectionError if one has ended."""
-        if self.rank > 0:
-            self._others[0].send(b"\0")
-        for other in self._others:
-            _received(other, 1)
-        if self.rank == 0:
-            for other in self._others:
-                other.send(b"\0")
-
-    def sum(self, own: np.ndarray, total: np.ndarray) -> None:
-        """Write the sum of the ranks' `own` to `total`."""
-        if own.nbytes <= SMALL_BYTES:
-            self._sum_small(own, total)
-            return
-        count = CHUNK_BYTES // own.itemsize
-        chunks = [slice(start, start + count) for start in range(0, own.size, count)]
-        # In each round a chunk is given, the one before is added, and that before is taken. What is
-        # read in a round was written in the one before, and is written again in the one after: two
-        # places for each, and one meeting a round. The last round needs none: what it reads is
-        # written again in the second round of the next sum.
-        for turn in range(len(chunks) + 2):
-            if turn > 0:
-                self.meet()
-            if turn < len(chunks):
-                self._give(turn % 2, own[chunks[turn]])
-            if 0 < turn <= len(chunks):
-                self._add(1 - turn % 2, own[chunks[turn - 1]])
-            if turn > 1:
-                self._take(turn % 2, total[chunks[turn - 2]])
-
-    def sum_together(self, own: np.ndarray) -> np.ndarray:
-        """The sum, of at most PART_BYTES, in the shared memory: the same array for all ranks.
-
-        It is theirs until the next sum.
-        """
-        self._give(0, own)
+    def sum(self, own: np.ndarray, between: Between | None = None) -> np.ndarray:
+        """The sum of the ranks' `own`, and by `between` of all nodes'."""
+        if own.nbytes <= SMALL_BYTES and between is None:
+            return self._sum_small(own)
+        self._results.tell(own.nbytes)
+        chunks = _parts(own, CHUNK_BYTES)
+        # While a chunk is added the next one is given. What is read in a round was written in the
+        # one before, and is written again in the one after: two places, and one meeting a round.
+        self._give(0, own[chunks[0]])
         self.meet()
-        self._add(0, own)
-        self.meet()
-        return self._result(0, own)
+        place = self._results.place(own.nbytes)
+        total = place.to_write(own)
+        for turn, chunk in enumerate(chunks):
+            if turn + 1 < len(chunks):
+                self._give(1 - turn % 2, own[chunks[turn + 1]])
+            self._add(turn % 2, own[chunk], total[chunk])
+            self.meet()
+        if between is not None:
+            if self.rank == 0:
+                for part in _parts(total, PART_BYTES):
+                    between(total[part])
+            self.meet()
+        return place.result(own)
 
     def _give(self, place: int, own: np.ndarray) -> None:
         """Write what others add of this rank's `own` to the shared memory."""
@@ -128,86 +100,41 @@ class Node:
         given[: mine.start] = own[: mine.start]
         given[mine.stop :] = own[mine.stop :]
 
-    def _add(self, place: int, own: np.ndarray) -> None:
-        """Write the sum of this rank's share to the shared memory."""
+    def _add(self, place: int, own: np.ndarray, total: np.ndarray) -> None:
+        """Write the sum of this rank's share to the result."""
         given, mine = self._of_ranks(place, own), self._share(own.size)
-        result = self._result(place, own)[mine]
-        others = [given[rank, mine] for rank in range(self.size) if rank != self.rank]
-        if not others:  # the only rank of its node, of which others have several
-            result[:] = own[mine]
-        so_far = own[mine]
-        for other in others:
-            so_far = np.add(so_far, other, out=result)
-
-    def _take(self, place: int, total: np.ndarray) -> None:
-        total[:] = self._result(place, total)
+        parts = [own[mine] if r == self.rank else given[r, mine] for r in range(self.size)]
+        result, so_far = total[mine], parts[0]
+        if len(parts) == 1:  # the only rank of its node, of which others have several
+            result[:] = so_far
+        for part in parts[1:]:  # in the order of the ranks, whoever adds
+            so_far = np.add(so_far, part, out=result)
 
     def _of_ranks(self, place: int, like: np.ndarray) -> np.ndarray:
         """What each rank has given."""
-        start = place * CHUNK_BYTES
-        return self._given[:, start : start + like.nbytes].view(like.dtype)
+        return self._given[place, :, : like.nbytes].view(like.dtype)
 
-    def _result(self, place: int, like: np.ndarray) -> np.ndarray:
-        start = place * CHUNK_BYTES
-        return self._sum[start : start + like.nbytes].view(like.dtype)
-
-    def _sum_small(self, own: np.ndarray, total: np.ndarray) -> None:
+    def _sum_small(self, own: np.ndarray) -> np.ndarray:
         # every second sum has the same place: others may still read what was added last
-        self._place = 1 - self._place
-        given = self._small[self._place, :, : own.nbytes].view(own.dtype)
+        self._turn = 1 - self._turn
+        given = self._small[self._turn, :, : own.nbytes].view(own.dtype)
         given[self.rank] = own
         self.meet()
-        np.add.reduce(given, axis=0, out=total)
+        return np.add.reduce(given, axis=0, out=aligned(own))
 
     def _share(self, count: int) -> slice:
         """What this rank adds of so many elements."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
-    def _shared(self, ranks: Any) -> mmap.mmap:
-        """Memory that all ranks of the node see; connects them."""
-        size = (self.size + 1) * PART_BYTES + 2 * self.size * SMALL_BYTES
-        if self.rank > 0:
-            first = socket.socket(socket.AF_UNIX)
-            first.connect(ranks.bcast(None))
-            first.send(self.rank.to_bytes(_RANK_BYTES, "big"))
-            _, (descriptor, *_), _, _ = socket.recv_fds(first, 1, 1)
-            self._others = [first]
-        else:
-            descriptor = _unnamed_file(size)
-            self._others = _connected(ranks, descriptor)
-        memory = mmap.mmap(descriptor, size)
-        os.close(descriptor)
-        return memory
+
+def _parts(array: np.ndarray, size: int) -> list[slice]:
+    """Parts of so many bytes; the last one may have less."""
+    count = size // array.itemsize
+    return [slice(start, start + count) for start in range(0, max(1, array.size), count)]
 
 
-def _unnamed_file(size: int) -> int:
-    """The descriptor of a file in memory."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("tfscaling")
-    else:  # a Python that was built for an old C library
-        with tempfile.TemporaryFile(dir="/dev/shm") as file:
-            descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, size)
-    return descriptor
-
-
-def _connected(ranks: Any, descriptor: int) -> list[socket.socket]:
-    """Connections to the other ranks of the node, which get this file."""
-    found: dict[int, socket.socket] = {}
-    with socket.socket(socket.AF_UNIX) as listener:
-        address = f"\0tfscaling-{uuid.uuid4()}"  # begins with NUL: Linux gives it no file
-        listener.bind(address)
-        listener.listen(ranks.size)
-        ranks.bcast(address)
-        while len(found) < ranks.size - 1:
-            connection, _ = listener.accept()
-            found[int.from_bytes(_received(connection, _RANK_BYTES), "big")] = connection
-            socket.send_fds(connection, [b"\0"], [descriptor])
-    return [found[rank] for rank in sorted(found)]
-
-
-def _received(connection: socket.socket, count: int) -> bytes:
-    found = connection.recv(count, socket.MSG_WAITALL)
-    if len(found) < count:
-        raise ConnectionError("another rank of this node has ended")
-    return found
+def aligned(like: np.ndarray) -> np.ndarray:
+    """An empty array of this shape and type that TensorFlow takes without a copy."""
+    space = np.empty(like.nbytes + _ALIGNMENT, np.uint8)
+    start = -space.ctypes.data % _ALIGNMENT
+    return space[start : start + like.nbytes].view(like.dtype).reshape(like.shape)
