@@ -1,13 +1,17 @@
 """Sums over all ranks by MPI, as operations of a graph.
 
 Each bucket of tensors is an operation that waits for these alone, so that the gradients which the
-backward pass makes first are summed while it makes the others. All ranks call in the same order.
+backward pass makes first are summed while it makes the others.
+
+All ranks have to call in the same order, or they wait for each other for ever. Each call takes the
+number of its turn from a variable and leaves the next one there: TensorFlow keeps the order in
+which a program reads and writes a variable, also in loops, conditions and functions of a graph.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,12 +26,10 @@ BUCKET_BYTES = 1 << 20
 _ALIGNMENT = 64
 #: MPI has no such numbers.
 _SUMMED_AS = {"float16": "float32", "bfloat16": "float32"}
-#: The collection of a graph with the operation after which the next one may call MPI.
-_LAST = "tfscaling_last_call_of_mpi"
 
 
 class Part(NamedTuple):
-    """A tensor as far as buckets ask; `bytes` is infinite if its size is not known."""
+    """A tensor as far as buckets ask; `bytes` is infinite if it shares no message with others."""
 
     bytes: float
     dtype: str
@@ -52,25 +54,44 @@ def buckets(parts: Sequence[Part]) -> list[list[int]]:
 
 
 class MpiAllReduce:
-    """Sums tensors over the ranks of `world`."""
+    """Sums and gathers tensors over the ranks of `world`.
+
+    To be made outside of a strategy's scope.
+    """
 
     def __init__(self, world: Any) -> None:
         import tensorflow as tf
 
         self.tf, self.world = tf, world
         self._sums = RankSums(world, mpi.of_node(world))
+        with tf.device("CPU:0"):
+            self._turn = tf.Variable(0, trainable=False, dtype=tf.int64)
 
     def __call__(self, tensors: Sequence[Any]) -> list[Any]:
-        """The sum of each, dense; the ranks' tensors have the same shapes and types."""
+        """The sum of each; the ranks' tensors have the same shapes and types.
+
+        Of tf.IndexedSlices, of which each rank may have another number: those of all ranks, in the
+        order of the ranks.
+        """
         tf = self.tf
-        own = [tf.convert_to_tensor(tensor) for tensor in tensors]
-        own = [tf.cast(tensor, _SUMMED_AS.get(tensor.dtype.name, tensor.dtype)) for tensor in own]
-        sums: list[Any] = [None] * len(own)
-        for bucket in buckets([_part(tensor) for tensor in own]):
-            summed = self._sums_of_bucket([own[place] for place in bucket])
-            for place, total in zip(bucket, summed, strict=True):
-                sums[place] = tf.cast(total, tensors[place].dtype)
+        given = [t if _is_sparse(t) else tf.convert_to_tensor(t) for t in tensors]
+        sums: list[Any] = [None] * len(given)
+        for bucket in buckets([_part(tensor) for tensor in given]):
+            for place, total in zip(
+                bucket, self._of_bucket([given[p] for p in bucket]), strict=True
+            ):
+                sums[place] = total
         return sums
+
+    def gathered(self, tensors: Sequence[Any]) -> list[Any]:
+        """The rows of all ranks, in the order of the ranks, of each tensor.
+
+        A rank's tensors have one number of rows, which need not be another rank's.
+        """
+        found = self._in_turn(self._gathered, tensors)
+        for tensor, rows in zip(tensors, found, strict=True):
+            rows.set_shape([None, *tensor.shape[1:]])
+        return found
 
     def broadcast(self, value: np.ndarray) -> np.ndarray:
         """Rank 0's array; the ranks' have the same shape and type."""
@@ -78,8 +99,12 @@ class MpiAllReduce:
         self.world.Bcast(found.reshape(-1).view(np.uint8))
         return found
 
-    def _sums_of_bucket(self, tensors: list[Any]) -> list[Any]:
+    def _of_bucket(self, tensors: list[Any]) -> list[Any]:
         tf = self.tf
+        if _is_sparse(tensors[0]):
+            (own,) = tensors
+            values, indices = self.gathered([own.values, own.indices])
+            return [tf.IndexedSlices(values, indices, own.dense_shape)]
         if len(tensors) == 1:
             return [self._sum(tensors[0])]
         sizes = [tensor.shape.num_elements() for tensor in tensors]
@@ -88,31 +113,62 @@ class MpiAllReduce:
         return [tf.reshape(p, t.shape) for p, t in zip(parts, tensors, strict=True)]
 
     def _sum(self, tensor: Any) -> Any:
-        """An operation that calls MPI, after the one before it in the graph."""
-        tf = self.tf
-        before = [] if tf.executing_eagerly() else _collection()
-        with tf.device("CPU:0"), tf.control_dependencies(before):
-            total = tf.numpy_function(self._summed, [tensor], tensor.dtype)
-        if not tf.executing_eagerly():
-            before[:] = [total.op]
+        own = self.tf.cast(tensor, _SUMMED_AS.get(tensor.dtype.name, tensor.dtype))
+        (total,) = self._in_turn(self._summed, [own])
         total.set_shape(tensor.shape)
-        return total
+        return self.tf.cast(total, tensor.dtype)
 
-    def _summed(self, own: np.ndarray) -> np.ndarray:
+    def _in_turn(
+        self, function: Callable[..., Sequence[np.ndarray]], tensors: Sequence[Any]
+    ) -> list[Any]:
+        """What `function` makes of the tensors' arrays, of the same types, when it is its turn."""
+        tf = self.tf
+        types = [tensor.dtype for tensor in tensors]
+
+        def called(turn: np.ndarray, *own: np.ndarray) -> Sequence[np.ndarray]:
+            return [turn + 1, *function(*own)]
+
+        with tf.device("CPU:0"):
+            given = [self._turn.read_value(), *tensors]
+            turn, *found = tf.numpy_function(called, given, [tf.int64, *types])
+            self._turn.assign(turn)
+        return found
+
+    def _summed(self, own: np.ndarray) -> Sequence[np.ndarray]:
         total = _aligned(own)
         self._sums.sum(own.reshape(-1), total.reshape(-1))
-        return total
+        return [total]
+
+    def _gathered(self, *own: np.ndarray) -> Sequence[np.ndarray]:
+        counts = np.zeros(self.world.size, np.int64)
+        counts[self.world.rank] = len(own[0])
+        of_all = np.empty_like(counts)
+        self._sums.sum(counts, of_all)
+        first = int(of_all[: self.world.rank].sum())
+        found = []
+        for part in own:
+            # of each number one rank has the bytes and all others zeros: the sum has them all
+            rows = np.zeros((int(of_all.sum()), *part.shape[1:]), part.dtype)
+            rows[first : first + len(part)] = part
+            whole = np.empty_like(rows)
+            if rows.nbytes:
+                self._sums.sum(_bytes(rows), _bytes(whole))
+            found.append(whole)
+        return found
 
 
-def _collection() -> list[Any]:
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _is_sparse(tensor: Any) -> bool:
     import tensorflow as tf
 
-    found: list[Any] = tf.compat.v1.get_collection_ref(_LAST)
-    return found
+    return isinstance(tensor, tf.IndexedSlices)
 
 
 def _part(tensor: Any) -> Part:
-    count = tensor.shape.num_elements()
+    count = None if _is_sparse(tensor) else tensor.shape.num_elements()
     return Part(math.inf if count is None else count * tensor.dtype.size, tensor.dtype.name)
 
 
