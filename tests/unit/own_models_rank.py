@@ -349,6 +349,7 @@ BY_RECIPE = {"optimizer": "sgd", "learning_rate": 0.1, "momentum": 0.9}
 #: The first of two workers has five batches, the second two and a half, and one held-out batch of
 #: two.
 UNEVEN_TRAIN, UNEVEN_TEST, ENDLESS_STEPS = (40, 20), (12, 3), 7
+ENDLESS = {**BY_RECIPE, "steps_per_epoch": ENDLESS_STEPS}
 
 
 def uneven(worker: int) -> Datasets:
@@ -357,6 +358,12 @@ def uneven(worker: int) -> Datasets:
         batches(classes, UNEVEN_TRAIN[worker], worker, size),
         batches(classes, UNEVEN_TEST[worker], 2 + worker, size),
     )
+
+
+def endless(worker: int) -> Datasets:
+    """The same again and again."""
+    given = uneven(worker)
+    return given._replace(train=given.train.repeat())
 
 
 def uneven_together() -> Datasets:
@@ -399,15 +406,14 @@ def pipelines(single: Any, mirrored: Any) -> dict[str, Any]:
 
     keras.utils.set_random_seed(SETTINGS["seed"])
     given = whole(data)
-    endless = whole(classes)
-    endless = endless._replace(train=endless.train.repeat())
-    settings = {**BY_RECIPE, "steps_per_epoch": ENDLESS_STEPS}
+    again = whole(classes)
+    again = again._replace(train=again.train.repeat())
     return {
         "fit": fitted_on(two_outputs(), *given),
         "one replica": piped(single, 1, two_outputs, given),
         "two devices": piped(mirrored, 2, two_outputs, given),
-        "endless fit": fitted_on(compiled_classifier(), *endless, ENDLESS_STEPS),
-        "endless": piped(single, 1, classifier, endless, **settings),
+        "endless fit": fitted_on(compiled_classifier(), *again, ENDLESS_STEPS),
+        "endless": piped(single, 1, classifier, again, **ENDLESS),
         "uneven fit": fitted_on(compiled_classifier(), *uneven_together()),
     }
 
@@ -422,6 +428,7 @@ def main() -> None:
             "two_outputs": trained(strategy, 2, CASES["two_outputs"]),
             "from files": piped(strategy, 2, two_outputs, from_files(output.parent, worker, 2)),
             "uneven": piped(strategy, 2, classifier, uneven(worker), **BY_RECIPE),
+            "endless": piped(strategy, 2, classifier, endless(worker), **ENDLESS),
             "collectives": trained(strategy, 2, Case(collectives, values)),
         }
     else:

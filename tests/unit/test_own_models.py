@@ -83,13 +83,9 @@ def two_mpi_workers(tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
 
 def of_workers(strategy: str, factory: pytest.TempPathFactory) -> list[Found]:
     folder, geometry = factory.mktemp(strategy), Geometry(2, 1, 0)
-    with ReservedPorts(geometry.tasks) as ports, ExitStack() as stack:
-        pmi = (
-            stack.enter_context(process_management.served(2)) if strategy == MPI_STRATEGY else None
-        )
-        request = Request(
-            [], geometry, {"worker": 2}, 1, folder, False, ports=list(ports.numbers), pmi=pmi
-        )
+    with ReservedPorts(2) as ports, process_management.served(2) as pmi, ExitStack() as stack:
+        jobs = {"worker": 2}
+        request = Request([], geometry, jobs, 1, folder, False, ports=list(ports.numbers), pmi=pmi)
         outputs = {folder / f"{c.rank}.json": dict(c.env) for c in LAUNCHERS["local"](request)}
         running = {
             output: started([str(output), strategy], env, stack) for output, env in outputs.items()
@@ -146,7 +142,7 @@ def test_two_workers_train_as_two_devices(one_process: Found, two_workers: list[
     assert_equal(first, expected, 1e-5, ())
 
 
-@pytest.mark.parametrize("name", ["two_outputs", "from files", "uneven", "collectives"])
+@pytest.mark.parametrize("name", ["two_outputs", "from files", "uneven", "endless", "collectives"])
 def test_workers_train_by_mpi_as_by_tensorflows_own_all_reduce(
     two_workers: list[Found], two_mpi_workers: list[Found], name: str
 ) -> None:

@@ -46,9 +46,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ranks]:
         for strategy in WORKERS:
             for index in range(2):
                 task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-                own = {"TF_CONFIG": json.dumps(task)}
-                if strategy == MPI_STRATEGY:
-                    own |= process_management.variables(pmi, index)
+                own = {"TF_CONFIG": json.dumps(task), **process_management.variables(pmi, index)}
                 name = f"{strategy}-{index}"
                 processes[name] = start(folder, name, [strategy, "0"], own)
         try:
