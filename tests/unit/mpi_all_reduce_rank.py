@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tfscaling.cluster import resolver
 from tfscaling.study.config import MPI_STRATEGY
-from tfscaling.training import devices, rank
+from tfscaling.training import devices, mpi, mpi_strategy, rank
 from tfscaling.training.loop import compiled
 from tfscaling.training.strategies import STRATEGIES
 
@@ -35,15 +35,30 @@ def main() -> None:
     strategy = STRATEGIES[MPI_STRATEGY].build(names, "ring")
     found = {
         "in turn": in_turn(strategy, own),
-        "sums": sums(strategy, own),
-        "slices": slices(strategy, own, own),
-        "none here": slices(strategy, own, 1 - own),
-        "gathered": gathered(strategy, own),
+        "in shared memory": exchanged(strategy, own),
+        "by messages": exchanged(of_nodes(names[0]), own),
     }
     STRATEGIES[MPI_STRATEGY].end()
     output.write_text(json.dumps(found))
     sys.stdout.flush()
     os._exit(0)
+
+
+def of_nodes(device: str) -> Any:
+    """The same ranks, as if each had a node of its own."""
+    from mpi4py import MPI
+
+    mpi.of_node = lambda world: world.Split(world.rank)
+    return mpi_strategy.make(device, MPI.COMM_WORLD)
+
+
+def exchanged(strategy: Any, own: int) -> dict[str, Any]:
+    return {
+        "sums": sums(strategy, own),
+        "slices": slices(strategy, own, own),
+        "none here": slices(strategy, own, 1 - own),
+        "gathered": gathered(strategy, own),
+    }
 
 
 def in_turn(strategy: Any, own: int) -> Any:

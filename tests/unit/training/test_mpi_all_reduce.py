@@ -85,6 +85,12 @@ def exchanged(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         return [json.loads(output.read_text()) for output, _ in running]
 
 
+@pytest.fixture(params=["in shared memory", "by messages"])
+def found(request: pytest.FixtureRequest, exchanged: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same of ranks of one node, and as if each had its own."""
+    return [rank[request.param] for rank in exchanged]
+
+
 def test_ranks_sum_in_one_order_in_loops_conditions_and_functions(
     exchanged: list[dict[str, Any]],
 ) -> None:
@@ -93,18 +99,18 @@ def test_ranks_sum_in_one_order_in_loops_conditions_and_functions(
         assert rank["in turn"] == [12.0, 40.0, 800.0, 4000.0]
 
 
-def test_tensors_of_all_types_are_summed(exchanged: list[dict[str, Any]]) -> None:
+def test_tensors_of_all_types_are_summed(found: list[dict[str, Any]]) -> None:
     total = [float(2 * row + 1) for row in range(ROWS)]
-    for rank in exchanged:
+    for rank in found:
         assert rank["sums"] == {name: [name, total] for name in DTYPES}
 
 
 @pytest.mark.parametrize(("name", "only"), [("slices", 1), ("none here", 0)])
 def test_sparse_gradients_are_those_of_all_ranks_and_stay_sparse(
-    exchanged: list[dict[str, Any]], name: str, only: int
+    found: list[dict[str, Any]], name: str, only: int
 ) -> None:
     """One of the two ranks has a row, the other has none."""
-    for rank in exchanged:
+    for rank in found:
         assert rank[name] == {
             "dense": RANKS,
             "values": [[only + 1.0] * WIDTH],
@@ -113,8 +119,8 @@ def test_sparse_gradients_are_those_of_all_ranks_and_stay_sparse(
         }
 
 
-def test_tensors_of_different_lengths_are_gathered(exchanged: list[dict[str, Any]]) -> None:
-    for number, rank in enumerate(exchanged):
+def test_tensors_of_different_lengths_are_gathered(found: list[dict[str, Any]]) -> None:
+    for number, rank in enumerate(found):
         assert rank["gathered"] == {
             "rows": [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]],
             "columns": [[0.0, 1.0, 1.0], [0.0, 1.0, 1.0]],

@@ -77,16 +77,15 @@ class MpiAllReduce:
         given = [t if _is_sparse(t) else tf.convert_to_tensor(t) for t in tensors]
         sums: list[Any] = [None] * len(given)
         for bucket in buckets([_part(tensor) for tensor in given]):
-            for place, total in zip(
-                bucket, self._of_bucket([given[p] for p in bucket]), strict=True
-            ):
+            found = self._of_bucket([given[place] for place in bucket])
+            for place, total in zip(bucket, found, strict=True):
                 sums[place] = total
         return sums
 
     def gathered(self, tensors: Sequence[Any]) -> list[Any]:
         """The rows of all ranks, in the order of the ranks, of each tensor.
 
-        A rank's tensors have one number of rows, which need not be another rank's.
+        The tensors of a rank have one number of rows, those of another may have another.
         """
         found = self._in_turn(self._gathered, tensors)
         for tensor, rows in zip(tensors, found, strict=True):
@@ -147,7 +146,7 @@ class MpiAllReduce:
         first = int(of_all[: self.world.rank].sum())
         found = []
         for part in own:
-            # of each number one rank has the bytes and all others zeros: the sum has them all
+            # each byte is one rank's, where all others have 0: the sum of bytes is exact
             rows = np.zeros((int(of_all.sum()), *part.shape[1:]), part.dtype)
             rows[first : first + len(part)] = part
             whole = np.empty_like(rows)
