@@ -3,15 +3,17 @@
 Each bucket of tensors is an operation that waits for these alone, so that the gradients which the
 backward pass makes first are summed while it makes the others.
 
-All ranks have to call in the same order, or they wait for each other for ever. Each call takes the
-number of its turn from a variable and leaves the next one there: TensorFlow keeps the order in
-which a program reads and writes a variable, also in loops, conditions and functions of a graph.
+All ranks have to call in the same order, or they wait for each other for ever. So each call waits
+for the one before it in its graph. Calls in loops, conditions and functions are in graphs of their
+own: there a variable is read before the first call and written after the last. TensorFlow keeps the
+order in which a program reads and writes a variable, whatever graphs that is in.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +28,8 @@ BUCKET_BYTES = 1 << 20
 _ALIGNMENT = 64
 #: MPI has no such numbers.
 _SUMMED_AS = {"float16": "float32", "bfloat16": "float32"}
+#: The attribute of a graph with its last calls.
+_CALLS = "tfscaling_calls_of_mpi"
 
 
 class Part(NamedTuple):
@@ -53,6 +57,19 @@ def buckets(parts: Sequence[Part]) -> list[list[int]]:
     return found
 
 
+@dataclass
+class _Calls:
+    """Calls of MPI in a graph, one after the other, between which no other graph has one.
+
+    `last` is the operation of the last so far, `end` the one that writes the variable after them,
+    `own` are the names of operations of this graph that had the variable before, and of `end`.
+    """
+
+    own: set[str]
+    last: Any
+    end: Any = None
+
+
 class MpiAllReduce:
     """Sums and gathers tensors over the ranks of `world`.
 
@@ -65,7 +82,7 @@ class MpiAllReduce:
         self.tf, self.world = tf, world
         self._sums = RankSums(world, mpi.of_node(world))
         with tf.device("CPU:0"):
-            self._turn = tf.Variable(0, trainable=False, dtype=tf.int64)
+            self._turns = tf.Variable(0, trainable=False, dtype=tf.int64)
 
     def __call__(self, tensors: Sequence[Any]) -> list[Any]:
         """The sum of each; the ranks' tensors have the same shapes and types.
@@ -87,7 +104,7 @@ class MpiAllReduce:
 
         The tensors of a rank have one number of rows, those of another may have another.
         """
-        found = self._in_turn(self._gathered, tensors)
+        found = self._in_turn(self._gathered, tensors, [tensor.dtype for tensor in tensors])
         for tensor, rows in zip(tensors, found, strict=True):
             rows.set_shape([None, *tensor.shape[1:]])
         return found
@@ -113,32 +130,52 @@ class MpiAllReduce:
 
     def _sum(self, tensor: Any) -> Any:
         own = self.tf.cast(tensor, _SUMMED_AS.get(tensor.dtype.name, tensor.dtype))
-        (total,) = self._in_turn(self._summed, [own])
+        (total,) = self._in_turn(self._summed, [own], own.dtype)
         total.set_shape(tensor.shape)
         return self.tf.cast(total, tensor.dtype)
 
     def _in_turn(
-        self, function: Callable[..., Sequence[np.ndarray]], tensors: Sequence[Any]
+        self, function: Callable[..., Any], tensors: Sequence[Any], types: Any
     ) -> list[Any]:
-        """What `function` makes of the tensors' arrays, of the same types, when it is its turn."""
+        """What `function` makes of the tensors' arrays, of these types, when it is its turn."""
         tf = self.tf
-        types = [tensor.dtype for tensor in tensors]
 
-        def called(turn: np.ndarray, *own: np.ndarray) -> Sequence[np.ndarray]:
-            return [turn + 1, *function(*own)]
+        def called() -> Any:
+            return tf.numpy_function(function, tensors, types)
 
         with tf.device("CPU:0"):
-            given = [self._turn.read_value(), *tensors]
-            turn, *found = tf.numpy_function(called, given, [tf.int64, *types])
-            self._turn.assign(turn)
+            if tf.executing_eagerly():
+                return tf.nest.flatten(called())
+            calls = self._calls_of_graph()
+            with tf.control_dependencies([calls.last]):
+                found = tf.nest.flatten(called())
+            calls.last = found[0].op
+            if calls.end is None:
+                with tf.control_dependencies([calls.last]):
+                    calls.end = self._turns.assign_add(1, read_value=False)
+                calls.own.add(calls.end.name)
+            else:
+                calls.end._add_control_input(calls.last)
         return found
 
-    def _summed(self, own: np.ndarray) -> Sequence[np.ndarray]:
+    def _calls_of_graph(self) -> _Calls:
+        """The calls to which the next one of this graph belongs."""
+        graph = self.tf.compat.v1.get_default_graph()
+        users = {op.name for op in graph.capture(self._turns.handle).consumers()}
+        calls: _Calls | None = getattr(graph, _CALLS, None)
+        if calls is None or users - calls.own:  # another graph has calls after these
+            first = self._turns.read_value().op
+            users = {op.name for op in graph.capture(self._turns.handle).consumers()}
+            calls = _Calls(users, first)
+            setattr(graph, _CALLS, calls)
+        return calls
+
+    def _summed(self, own: np.ndarray) -> np.ndarray:
         total = _aligned(own)
         self._sums.sum(own.reshape(-1), total.reshape(-1))
-        return [total]
+        return total
 
-    def _gathered(self, *own: np.ndarray) -> Sequence[np.ndarray]:
+    def _gathered(self, *own: np.ndarray) -> list[np.ndarray]:
         counts = np.zeros(self.world.size, np.int64)
         counts[self.world.rank] = len(own[0])
         of_all = np.empty_like(counts)

@@ -17,6 +17,7 @@ def make(device: str, world: Any) -> Any:
     import tensorflow as tf
     from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
 
+    rank, ranks = int(world.rank), int(world.size)  # the library does not tell after its end
     aggregations = {
         tf.VariableAggregation.SUM: tf.distribute.ReduceOp.SUM,
         tf.VariableAggregation.MEAN: tf.distribute.ReduceOp.MEAN,
@@ -31,7 +32,7 @@ def make(device: str, world: Any) -> Any:
 
         @property
         def _num_replicas_in_sync(self) -> int:
-            return int(world.size)
+            return ranks
 
         def _use_merge_call(self) -> bool:
             return False
@@ -39,7 +40,7 @@ def make(device: str, world: Any) -> Any:
         def _call_for_each_replica(
             self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
         ) -> Any:
-            replica = tf.distribute.ReplicaContext(self._container_strategy(), world.rank)
+            replica = tf.distribute.ReplicaContext(self._container_strategy(), rank)
             with tf.device(self._device), replica:
                 return fn(*args, **kwargs)
 
@@ -48,7 +49,7 @@ def make(device: str, world: Any) -> Any:
         ) -> Any:
             return value_fn(
                 tf.distribute.experimental.ValueContext(
-                    replica_id_in_sync_group=world.rank, num_replicas_in_sync=world.size
+                    replica_id_in_sync_group=rank, num_replicas_in_sync=ranks
                 )
             )
 
@@ -80,7 +81,7 @@ def make(device: str, world: Any) -> Any:
         def _reduced(self, reduce_op: Any, values: Sequence[Any]) -> list[Any]:
             sums = self._sums(values)
             if reduce_op == tf.distribute.ReduceOp.MEAN:
-                return [_divided(total, world.size) for total in sums]
+                return [_divided(total, ranks) for total in sums]
             return sums
 
     class MpiStrategy(tf.distribute.Strategy):  # type: ignore[misc]
