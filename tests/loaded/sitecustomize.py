@@ -13,7 +13,10 @@ _PROGRAMS = {
         "train_rank.py", "benchmark_rank.py", "check_models.py", "plan.py", "collect.py",
         "compare.py", "assess_repeats.py", "analyse.py", "plot.py", "write_report.py",
     },
-    "unit": {"strategy_rank.py", "oracle_rank.py", "own_models_rank.py", "normalized_rank.py"},
+    "unit": {
+        "strategy_rank.py", "oracle_rank.py", "own_models_rank.py", "normalized_rank.py",
+        "mpi_all_reduce_rank.py",
+    },
 }  # fmt: skip
 
 

@@ -74,17 +74,13 @@ def train(folder: Path, shapes: Shapes) -> None:
             batch = strategy_rank.GLOBAL_BATCH // spec.replicas(geometry, servers)
             own = [next(free) for _ in range(geometry.tasks)]
             jobs = spec.jobs(geometry, servers)
-            pmi = None
-            if strategy == MPI_STRATEGY:
-                pmi = stack.enter_context(process_management.served(geometry.tasks))
+            pmi = stack.enter_context(process_management.served(geometry.tasks))
             request = Request([], geometry, jobs, 1, folder / name, gpus=False, ports=own, pmi=pmi)
             for command in LAUNCHERS["local"](request):
                 output = folder / name / f"{command.rank}.json"
                 words = [strategy, str(geometry.gpus_per_task), str(batch), str(output)]
                 own_env = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1"}
-                environ = {**os.environ, **command.env, **own_env}
-                if strategy != MPI_STRATEGY:
-                    environ = loaded_python.environ(environ)
+                environ = loaded_python.environ({**os.environ, **command.env, **own_env})
                 with output.with_suffix(".log").open("w") as log:
                     process = subprocess.Popen(
                         [sys.executable, strategy_rank.__file__, *words],

@@ -1,7 +1,7 @@
 """A rank of the trainings of users' models and pipelines that test_own_models.py compares.
 
-Usage: own_models_rank.py OUTPUT, with TF_CONFIG as train.py sets it: one worker of two. Without
-TF_CONFIG: Keras's own `fit`, one replica, and two replicas in one process.
+Usage: own_models_rank.py OUTPUT STRATEGY, with TF_CONFIG as train.py sets it: one worker of two.
+Without STRATEGY: Keras's own `fit`, one replica, and two replicas in one process.
 """
 
 from __future__ import annotations
@@ -162,6 +162,56 @@ def own_step() -> Any:
     return model
 
 
+def collectives() -> Any:
+    """A `train_step` that exchanges more than gradients.
+
+    A layer's statistics are over all replicas' examples, another's variable has their mean, and
+    the loss compares each example with those of all replicas.
+    """
+    import keras
+    import tensorflow as tf
+
+    class Centred(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.centre = self.add_weight(
+                shape=(shape[-1],), trainable=False, aggregation="mean", name="centre"
+            )
+
+        def call(self, inputs: Any, training: bool = False) -> Any:
+            if training:
+                self.centre.assign(0.5 * self.centre + 0.5 * keras.ops.mean(inputs, axis=0))
+            return inputs - self.centre
+
+    class Contrasting(keras.Model):  # type: ignore[misc]
+        def train_step(self, batch: Any) -> dict[str, Any]:
+            x, y = batch
+            replica = tf.distribute.get_replica_context()
+            with tf.GradientTape() as tape:
+                y_pred = self(x, training=True)
+                all_pred = replica.all_gather(y_pred, axis=0)
+                far = keras.ops.mean(keras.ops.square(y_pred[:, None] - all_pred[None]))
+                loss = keras.ops.mean(keras.ops.square(y - y_pred)) + 0.1 * far
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply(gradients, self.trainable_variables)
+            of_all = replica.all_reduce(tf.distribute.ReduceOp.MEAN, loss)
+            return {"loss": loss, "of_all": of_all}
+
+        def test_step(self, batch: Any) -> dict[str, Any]:
+            x, y = batch
+            return {"loss": keras.ops.mean(keras.ops.square(y - self(x, training=False)))}
+
+        @property
+        def metrics(self) -> list[Any]:
+            return []
+
+    given = keras.Input((4,))
+    hidden = keras.layers.Dense(8)(Centred()(given))
+    hidden = keras.layers.BatchNormalization(momentum=0.5, synchronized=True)(hidden)
+    model = Contrasting(given, keras.layers.Dense(1)(keras.layers.ReLU()(hidden)))
+    model.compile(keras.optimizers.Adam(0.01))
+    return model
+
+
 class Case(NamedTuple):
     model: Callable[[], Any]
     parts: Callable[[int, int], tuple[Any, ...]]
@@ -299,6 +349,7 @@ BY_RECIPE = {"optimizer": "sgd", "learning_rate": 0.1, "momentum": 0.9}
 #: The first of two workers has five batches, the second two and a half, and one held-out batch of
 #: two.
 UNEVEN_TRAIN, UNEVEN_TEST, ENDLESS_STEPS = (40, 20), (12, 3), 7
+ENDLESS = {**BY_RECIPE, "steps_per_epoch": ENDLESS_STEPS}
 
 
 def uneven(worker: int) -> Datasets:
@@ -307,6 +358,12 @@ def uneven(worker: int) -> Datasets:
         batches(classes, UNEVEN_TRAIN[worker], worker, size),
         batches(classes, UNEVEN_TEST[worker], 2 + worker, size),
     )
+
+
+def endless(worker: int) -> Datasets:
+    """The same again and again."""
+    given = uneven(worker)
+    return given._replace(train=given.train.repeat())
 
 
 def uneven_together() -> Datasets:
@@ -349,15 +406,14 @@ def pipelines(single: Any, mirrored: Any) -> dict[str, Any]:
 
     keras.utils.set_random_seed(SETTINGS["seed"])
     given = whole(data)
-    endless = whole(classes)
-    endless = endless._replace(train=endless.train.repeat())
-    settings = {**BY_RECIPE, "steps_per_epoch": ENDLESS_STEPS}
+    again = whole(classes)
+    again = again._replace(train=again.train.repeat())
     return {
         "fit": fitted_on(two_outputs(), *given),
         "one replica": piped(single, 1, two_outputs, given),
         "two devices": piped(mirrored, 2, two_outputs, given),
-        "endless fit": fitted_on(compiled_classifier(), *endless, ENDLESS_STEPS),
-        "endless": piped(single, 1, classifier, endless, **settings),
+        "endless fit": fitted_on(compiled_classifier(), *again, ENDLESS_STEPS),
+        "endless": piped(single, 1, classifier, again, **ENDLESS),
         "uneven fit": fitted_on(compiled_classifier(), *uneven_together()),
     }
 
@@ -365,15 +421,15 @@ def pipelines(single: Any, mirrored: Any) -> dict[str, Any]:
 def main() -> None:
     rank.load_tensorflow()
     output, found = Path(sys.argv[1]), {}
-    if "TF_CONFIG" in os.environ:
-        strategy = STRATEGIES["multi_worker_mirrored"].build(
-            devices.configure(0, "logical", 1), "ring"
-        )
+    if len(sys.argv) > 2:
+        strategy = STRATEGIES[sys.argv[2]].build(devices.configure(0, "logical", 1), "ring")
         worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
         found["two workers"] = {
             "two_outputs": trained(strategy, 2, CASES["two_outputs"]),
             "from files": piped(strategy, 2, two_outputs, from_files(output.parent, worker, 2)),
             "uneven": piped(strategy, 2, classifier, uneven(worker), **BY_RECIPE),
+            "endless": piped(strategy, 2, classifier, endless(worker), **ENDLESS),
+            "collectives": trained(strategy, 2, Case(collectives, values)),
         }
     else:
         names = devices.configure(2, "logical", 1)

@@ -21,7 +21,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
 from tfscaling.study.config import Measured, Recipe
 from tfscaling.study.run_spec import Point, RunSpec
-from tfscaling.training import devices, parameter_server, rank
+from tfscaling.training import attribution_rounds, devices, parameter_server, rank
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.loop import TrainingLoop
 from tfscaling.training.parameter_server import ParameterServerTrainer
@@ -167,12 +167,12 @@ def main() -> None:
         ],
         "weights": [np.asarray(weight).tolist() for weight in trainer.model.get_weights()],
     }
-    if name == "multi_worker_mirrored" and not count:
+    if len(own.jobs["worker"]) == 2 and isinstance(trainer, Trainer):
         norms = trainer.gradient_norms(PARAMETERS["epochs"])
         found["gradient_norms"] = msgspec.to_builtins(norms)
         found["exchanging_less"] = exchanging_less(strategy, batch)
-    if len(own.jobs["worker"]) == 2 and not spec.coordinated:
         found |= interrupted_training(strategy, batch, output.parent, (own.rank, 2))
+        found["attribution"] = attributed(trainer, events)
     spec.end()
     output.write_text(json.dumps(found))
     events.add("end")
@@ -231,7 +231,15 @@ def all_reduces_in_a_step(trainer: Trainer) -> int:
     step = trainer._execute.get_concrete_function(
         order, tf.constant(0), tf.constant(1), *trainer.train_data
     )
-    return sum("CollectiveReduce" in operation.type for operation in step.graph.get_operations())
+    # MPI is called by operations that call Python
+    types = [operation.type for operation in step.graph.get_operations()]
+    return sum("CollectiveReduce" in name or "PyFunc" in name for name in types)
+
+
+def attributed(trainer: Trainer, events: EventLog) -> list[Any]:
+    """A round of steps with and without input and synchronisation."""
+    attribution_rounds.ROUNDS = 1
+    return [msgspec.to_builtins(found) for found in trainer.attribute(events)]
 
 
 def devices_of(strategy: Any) -> list[str]:

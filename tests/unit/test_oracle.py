@@ -24,8 +24,10 @@ import oracle_rank
 import pytest
 from builders import SCRIPTS
 from oracle_rank import PRECISIONS, SETTINGS, STEPS, UNEVEN, WHOLE
+from tfscaling.jobs import process_management
 from tfscaling.jobs.launchers import LAUNCHERS, Request
 from tfscaling.jobs.ports import ReservedPorts
+from tfscaling.study.config import MPI_STRATEGY
 from tfscaling.study.geometry import Geometry
 from tfscaling.training.strategies import STRATEGIES
 
@@ -34,6 +36,7 @@ TRAININGS = {
     "single": ("single", Geometry(1, 1, 0), 1),
     "mirrored": ("mirrored", Geometry(1, 1, 4), 4),
     "multi_worker_mirrored": ("multi_worker_mirrored", Geometry(2, 1, 0), 2),
+    MPI_STRATEGY: (MPI_STRATEGY, Geometry(2, 1, 0), 2),
     "synchronous_parameter_server": ("synchronous_parameter_server", Geometry(4, 1, 0), 2),
 }
 #: Relative, after 50 steps: sums are rounded in another order.
@@ -66,8 +69,8 @@ def train(folder: Path, strategy: str, geometry: Geometry) -> list[Found]:
     """What each rank that trains found; one training at a time, for the sake of other tests."""
     spec = STRATEGIES[strategy]
     jobs = spec.jobs(geometry, SETTINGS["parameter_servers"])
-    with ReservedPorts(geometry.tasks) as ports:
-        request = Request([], geometry, jobs, 1, folder, gpus=False, ports=list(ports.numbers))
+    with ReservedPorts(geometry.tasks) as ports, process_management.served(geometry.tasks) as pmi:
+        request = Request([], geometry, jobs, 1, folder, False, ports=list(ports.numbers), pmi=pmi)
         commands = LAUNCHERS["local"](request)
         outputs = [folder / f"{command.rank}.json" for command in commands]
         running = []

@@ -29,8 +29,10 @@ from own_models_rank import (
     UNEVEN_TEST,
     UNEVEN_TRAIN,
 )
+from tfscaling.jobs import process_management
 from tfscaling.jobs.launchers import LAUNCHERS, Request
 from tfscaling.jobs.ports import ReservedPorts
+from tfscaling.study.config import MPI_STRATEGY
 from tfscaling.study.geometry import Geometry
 from tfscaling.training.own_step import OwnStep
 from tfscaling.training.user_model import ModelError
@@ -40,11 +42,11 @@ TOLERANCE = {"float32": 1e-4, "mixed_float16": 1e-2}
 Found = dict[str, Any]
 
 
-def started(output: Path, environ: dict[str, str], stack: ExitStack) -> subprocess.Popen[bytes]:
+def started(words: list[str], environ: dict[str, str], stack: ExitStack) -> subprocess.Popen[bytes]:
     own = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    log = stack.enter_context(output.with_suffix(".log").open("w"))
+    log = stack.enter_context(Path(words[0]).with_suffix(".log").open("w"))
     process = subprocess.Popen(
-        [sys.executable, own_models_rank.__file__, str(output)],
+        [sys.executable, own_models_rank.__file__, *words],
         env=loaded_python.environ({**os.environ, **environ, **own}),
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -65,18 +67,29 @@ def found_by(running: dict[Path, subprocess.Popen[bytes]]) -> list[Found]:
 def one_process(tmp_path_factory: pytest.TempPathFactory) -> Found:
     output = tmp_path_factory.mktemp("own") / "alone.json"
     with ExitStack() as stack:
-        (found,) = found_by({output: started(output, {}, stack)})
+        (found,) = found_by({output: started([str(output)], {}, stack)})
     return found
 
 
 @pytest.fixture(scope="module")
 def two_workers(tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
-    folder, geometry = tmp_path_factory.mktemp("workers"), Geometry(2, 1, 0)
-    with ReservedPorts(geometry.tasks) as ports, ExitStack() as stack:
+    return of_workers("multi_worker_mirrored", tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def two_mpi_workers(tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
+    return of_workers(MPI_STRATEGY, tmp_path_factory)
+
+
+def of_workers(strategy: str, factory: pytest.TempPathFactory) -> list[Found]:
+    folder, geometry = factory.mktemp(strategy), Geometry(2, 1, 0)
+    with ReservedPorts(2) as ports, process_management.served(2) as pmi, ExitStack() as stack:
         jobs = {"worker": 2}
-        request = Request([], geometry, jobs, 1, folder, gpus=False, ports=list(ports.numbers))
+        request = Request([], geometry, jobs, 1, folder, False, ports=list(ports.numbers), pmi=pmi)
         outputs = {folder / f"{c.rank}.json": dict(c.env) for c in LAUNCHERS["local"](request)}
-        running = {output: started(output, env, stack) for output, env in outputs.items()}
+        running = {
+            output: started([str(output), strategy], env, stack) for output, env in outputs.items()
+        }
         return found_by(running)
 
 
@@ -127,6 +140,28 @@ def test_two_workers_train_as_two_devices(one_process: Found, two_workers: list[
     first, second = (found["two workers"]["two_outputs"] for found in two_workers)
     assert first == second
     assert_equal(first, expected, 1e-5, ())
+
+
+@pytest.mark.parametrize("name", ["two_outputs", "from files", "uneven", "endless", "collectives"])
+def test_workers_train_by_mpi_as_by_tensorflows_own_all_reduce(
+    two_workers: list[Found], two_mpi_workers: list[Found], name: str
+) -> None:
+    """Clipped sparse gradients, parts that end earlier, sums and gathers in a step of its own."""
+    expected = two_workers[0]["two workers"][name]
+    first, second = (found["two workers"][name] for found in two_mpi_workers)
+    assert first == second
+    for key in ("metrics", "test"):
+        assert flat(first[key]) == pytest.approx(flat(expected[key]), rel=1e-4)
+    for key in ("examples", "steps", "tested"):
+        assert first[key] == expected[key]
+    for own, other in zip(first["weights"], expected["weights"], strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-3, atol=1e-4)
+
+
+def flat(found: Any) -> dict[str, float]:
+    """Metrics of an epoch, or of all epochs."""
+    epochs = found if isinstance(found, list) else [found]
+    return {f"{name} {n}": value for n, of in enumerate(epochs) for name, value in of.items()}
 
 
 def test_a_pipeline_on_one_replica_trains_as_fit_does_with_its_batches(one_process: Found) -> None:

@@ -14,8 +14,12 @@ import normalized_rank
 import numpy as np
 import pytest
 from builders import SCRIPTS
+from tfscaling.jobs import process_management
 from tfscaling.jobs.ports import ReservedPorts
+from tfscaling.study.config import MPI_STRATEGY
 
+#: Strategies of two workers, a device each.
+WORKERS = ("multi_worker_mirrored", MPI_STRATEGY)
 BATCH = 8  # two replicas: the global batch of the other trainings
 Ranks = list[dict[str, Any]]
 
@@ -36,17 +40,15 @@ def start(folder: Path, name: str, words: list[str], environ: dict[str, str]) ->
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ranks]:
     """One worker with two devices, and two workers; all processes run at the same time."""
     folder = tmp_path_factory.mktemp("normalized")
-    with ReservedPorts(2) as ports:
+    with ReservedPorts(2) as ports, process_management.served(2) as pmi:
         workers = [f"127.0.0.1:{port}" for port in ports.numbers]
         processes = {"mirrored": start(folder, "mirrored", ["mirrored", "2"], {})}
-        for index in range(2):
-            task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-            processes[f"worker{index}"] = start(
-                folder,
-                f"worker{index}",
-                ["multi_worker_mirrored", "0"],
-                {"TF_CONFIG": json.dumps(task)},
-            )
+        for strategy in WORKERS:
+            for index in range(2):
+                task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+                own = {"TF_CONFIG": json.dumps(task), **process_management.variables(pmi, index)}
+                name = f"{strategy}-{index}"
+                processes[name] = start(folder, name, [strategy, "0"], own)
         try:
             for name, process in processes.items():
                 assert process.wait(timeout=900) == 0, (folder / f"{name}.log").read_text()
@@ -55,10 +57,8 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ranks]:
                 process.kill()
                 process.wait()
     found = {name: json.loads((folder / f"{name}.json").read_text()) for name in processes}
-    return {
-        "mirrored": [found["mirrored"]],
-        "two_workers": [found["worker0"], found["worker1"]],
-    }
+    of_workers = {name: [found[f"{name}-0"], found[f"{name}-1"]] for name in WORKERS}
+    return {"mirrored": [found["mirrored"]], **of_workers}
 
 
 def of_replicas(ranks: Ranks, when: str) -> list[np.ndarray]:
@@ -66,7 +66,7 @@ def of_replicas(ranks: Ranks, when: str) -> list[np.ndarray]:
     return [np.concatenate([np.array(rank[when][number]) for rank in ranks]) for number in range(2)]
 
 
-@pytest.mark.parametrize("training", ["mirrored", "two_workers"])
+@pytest.mark.parametrize("training", ["mirrored", *WORKERS])
 def test_replicas_are_evaluated_with_the_mean_of_their_moments(
     ranks: dict[str, Ranks], training: str
 ) -> None:
@@ -78,10 +78,11 @@ def test_replicas_are_evaluated_with_the_mean_of_their_moments(
         np.testing.assert_allclose(after, np.broadcast_to(before.mean(axis=0), (2, 8)), rtol=1e-5)
 
 
+@pytest.mark.parametrize("strategy", WORKERS)
 def test_the_same_replicas_give_the_same_numbers_on_one_worker_and_on_two(
-    ranks: dict[str, Ranks],
+    ranks: dict[str, Ranks], strategy: str
 ) -> None:
-    (alone,), (first, second) = ranks["mirrored"], ranks["two_workers"]
+    (alone,), (first, second) = ranks["mirrored"], ranks[strategy]
     assert (first["epochs"], first["test"]) == (second["epochs"], second["test"])
     np.testing.assert_allclose(first["epochs"], alone["epochs"], rtol=1e-5)
     np.testing.assert_allclose(first["test"], alone["test"], rtol=1e-5)

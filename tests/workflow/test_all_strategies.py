@@ -13,6 +13,8 @@ from project import BIN, REPOSITORY, TINY, Project
 from tfscaling.study import run_spec
 from tfscaling.study.manifest import Manifest
 
+#: Strategies of several workers that exchange gradients, a device each.
+WORKERS = ("multi_worker_mirrored", "mpi_all_reduce")
 SIZES = [4, 1024, 65536, 262144, 4194304]
 
 
@@ -30,7 +32,7 @@ def swept(new_project: Callable[[str], Project]) -> Project:
                 # a coordinator, a parameter server and two workers
                 {**base, "strategy": ["parameter_server", "synchronous_parameter_server"],
                  "nodes": 2, "tasks_per_node": 2},
-                {**base, "strategy": "multi_worker_mirrored", "nodes": 2},
+                {**base, "strategy": list(WORKERS), "nodes": 2},
             ],
             "recipes": {"strong": strong},
             "comparison": {"targets": {"test_accuracy": 0.6}},
@@ -43,7 +45,7 @@ def swept(new_project: Callable[[str], Project]) -> Project:
 
 def test_all_strategies_learn(swept: Project) -> None:
     rows = {row["strategy"]: row for row in swept.table()}
-    assert len(rows) == 5
+    assert len(rows) == 6
     for row in rows.values():
         assert row["status"] == "ok"
         assert row["global_batch_size"] == "64"
@@ -82,7 +84,7 @@ def benchmarks(project: Project) -> dict[str, dict[str, Any]]:
 
 def test_all_reduces_are_timed_where_the_strategy_trains_by_them(swept: Project) -> None:
     found = benchmarks(swept)
-    assert set(found) == {"mirrored", "multi_worker_mirrored"}
+    assert set(found) == {"mirrored", *WORKERS}
     for strategy, record in found.items():
         assert len(record["ranks"]) == (1 if strategy == "mirrored" else 2)
         assert {rank["replicas"] for rank in record["ranks"]} == {2}
@@ -99,10 +101,10 @@ def test_all_reduces_are_timed_where_the_strategy_trains_by_them(swept: Project)
 def test_a_step_stands_beside_computation_plus_all_reduce(swept: Project) -> None:
     rows = {row["strategy"]: row for row in swept.table("results/main/tables/communication.csv")}
     assert {name: row["status"] for name, row in rows.items()} == {
-        "single": "single replica", "mirrored": "ok", "multi_worker_mirrored": "ok",
+        "single": "single replica", "mirrored": "ok", **dict.fromkeys(WORKERS, "ok"),
         "parameter_server": "no all-reduce", "synchronous_parameter_server": "no all-reduce",
     }  # fmt: skip
-    for name in ("mirrored", "multi_worker_mirrored"):
+    for name in ("mirrored", *WORKERS):
         row = rows[name]
         assert float(row["all_reduce_time_s_low"]) <= float(row["all_reduce_time_s_high"])
         assert (row["latency_s"] != "") == (row["fit_reason"] == "")
@@ -143,7 +145,7 @@ def test_a_benchmark_that_fails_leaves_its_cause(swept: Project) -> None:
 
 def test_coordinator_servers_and_workers_have_ended(swept: Project) -> None:
     logs = [path.read_text() for path in swept.folder.glob("results/runs/**/repeat=*/launch.log")]
-    assert len(logs) == 5
+    assert len(logs) == 6
     assert all("train_rank.py --spec " in log and "/recipe=strong/" in log for log in logs)
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     ranks = [line for line in running.stdout.splitlines() if "train_rank.py --spec " in line]

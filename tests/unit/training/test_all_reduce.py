@@ -24,7 +24,7 @@ from strategy_rank import (
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records import events, run_results
 from tfscaling.records.events import EventLog
-from tfscaling.records.rank_report import Epoch
+from tfscaling.records.rank_report import AttributionRound, Epoch
 from tfscaling.training import attribution_rounds, resident
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.all_reduce_loop import COMPUTE_STEPS
@@ -319,6 +319,18 @@ def test_arrays_in_memory_add_no_input_that_is_waited_for(tmp_path: Path) -> Non
     rounds = make_trainer().attribute(EventLog(tmp_path / "events", 0))
     assert len(rounds) == attribution_rounds.ROUNDS
     assert min(min(msgspec.structs.astuple(each)) for each in rounds) > 0
+
+
+@pytest.mark.parametrize("name", ["two_workers", "two_mpi_workers"])
+def test_workers_measure_steps_with_and_without_each_other(
+    trainings: dict[str, list[dict[str, Any]]],
+    mpi_trainings: dict[str, list[dict[str, Any]]],
+    name: str,
+) -> None:
+    for rank in {**trainings, **mpi_trainings}[name]:
+        (found,) = rank["attribution"]
+        assert len(found) == len(AttributionRound.__struct_fields__)
+        assert min(found) > 0
 
 
 def test_seeds_decide_the_result(tmp_path: Path) -> None:

@@ -60,32 +60,40 @@ def assert_equal(found: list[Any], expected: list[Any]) -> None:
         np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.fixture(params=["two_workers", "two_mpi_workers"])
+def ranks(
+    request: pytest.FixtureRequest, trainings: Trainings, mpi_trainings: Trainings
+) -> list[dict[str, Any]]:
+    """What each of two workers found."""
+    return {**trainings, **mpi_trainings}[request.param]
+
+
 @pytest.mark.parametrize("name", ["accumulated", "averaged_in_each_step"])
 def test_parts_of_a_batch_and_averages_in_each_step_give_the_synchronous_model(
-    trainings: Trainings, name: str
+    ranks: list[dict[str, Any]], name: str
 ) -> None:
-    for rank in trainings["two_workers"]:
+    for rank in ranks:
         found = rank["exchanging_less"][name]
         np.testing.assert_allclose(found["epochs"], rank["epochs"], rtol=1e-5)
         assert_equal(found["weights"], rank["weights"])
 
 
 def test_averages_every_few_steps_are_those_of_copies_of_the_model(
-    trainings: Trainings, by_hand: list[np.ndarray]
+    ranks: list[dict[str, Any]], by_hand: list[np.ndarray]
 ) -> None:
-    first, second = (rank["exchanging_less"]["averaged"] for rank in trainings["two_workers"])
+    first, second = (rank["exchanging_less"]["averaged"] for rank in ranks)
     assert first["weights"] == second["weights"]
     assert_equal(first["weights"], by_hand)
     largest = max(
         np.abs(np.subtract(own, other)).max()
-        for own, other in zip(first["weights"], trainings["two_workers"][0]["weights"], strict=True)
+        for own, other in zip(first["weights"], ranks[0]["weights"], strict=True)
     )
     assert largest > 0.01  # not the synchronous model
 
 
 def test_gradients_are_exchanged_once_for_all_parts_and_not_between_averages(
-    trainings: Trainings,
+    ranks: list[dict[str, Any]],
 ) -> None:
-    for rank in trainings["two_workers"]:
+    for rank in ranks:
         made = {name: found["all_reduces"] for name, found in rank["exchanging_less"].items()}
         assert made == {"accumulated": 1, "averaged_in_each_step": 0, "averaged": 0}

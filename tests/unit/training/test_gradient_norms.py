@@ -59,8 +59,13 @@ def test_halves_of_a_single_replicas_batch(tmp_path: Path) -> None:
     assert (last.parts[0], last.whole[0]) == (pytest.approx(parts), pytest.approx(whole))
 
 
-def test_parts_of_two_workers(trainings: dict[str, list[dict[str, Any]]]) -> None:
-    for rank in trainings["two_workers"]:
+@pytest.mark.parametrize("name", ["two_workers", "two_mpi_workers"])
+def test_parts_of_two_workers(
+    trainings: dict[str, list[dict[str, Any]]],
+    mpi_trainings: dict[str, list[dict[str, Any]]],
+    name: str,
+) -> None:
+    for rank in {**trainings, **mpi_trainings}[name]:
         found = rank["gradient_norms"]
         parts, whole = by_hand(rank["weights"], PARAMETERS["epochs"])
         assert found["part_examples"] * PARTS == found["whole_examples"] == GLOBAL_BATCH

@@ -1,13 +1,19 @@
 """Sums over all ranks by MPI, as operations of a graph.
 
 Each bucket of tensors is an operation that waits for these alone, so that the gradients which the
-backward pass makes first are summed while it makes the others. All ranks call in the same order.
+backward pass makes first are summed while it makes the others.
+
+All ranks have to call in the same order, or they wait for each other for ever. So each call waits
+for the one before it in its graph. Calls in loops, conditions and functions are in graphs of their
+own: there a variable is read before the first call and written after the last. TensorFlow keeps the
+order in which a program reads and writes a variable, whatever graphs that is in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +26,12 @@ from tfscaling.training.mpi_sums import RankSums
 BUCKET_BYTES = 1 << 20
 #: MPI has no such numbers.
 _SUMMED_AS = {"float16": "float32", "bfloat16": "float32"}
-#: The collection of a graph with the operation after which the next one may call MPI.
-_LAST = "tfscaling_last_call_of_mpi"
+#: The attribute of a graph with its last calls.
+_CALLS = "tfscaling_calls_of_mpi"
 
 
 class Part(NamedTuple):
-    """A tensor as far as buckets ask; `bytes` is infinite if its size is not known."""
+    """A tensor as far as buckets ask; `bytes` is infinite if it shares no message with others."""
 
     bytes: float
     dtype: str
@@ -49,26 +55,57 @@ def buckets(parts: Sequence[Part]) -> list[list[int]]:
     return found
 
 
+@dataclass
+class _Calls:
+    """Calls of MPI in a graph, one after the other, between which no other graph has one.
+
+    `last` is the operation of the last so far, `end` the one that writes the variable after them,
+    `own` are the names of operations of this graph that had the variable before, and of `end`.
+    """
+
+    own: set[str]
+    last: Any
+    end: Any = None
+
+
 class MpiAllReduce:
-    """Sums tensors over the ranks of `world`."""
+    """Sums and gathers tensors over the ranks of `world`.
+
+    To be made outside of a strategy's scope.
+    """
 
     def __init__(self, world: Any) -> None:
         import tensorflow as tf
 
         self.tf, self.world = tf, world
         self._sums = RankSums(world, mpi.of_node(world))
+        with tf.device("CPU:0"):
+            self._turns = tf.Variable(0, trainable=False, dtype=tf.int64)
 
     def __call__(self, tensors: Sequence[Any]) -> list[Any]:
-        """The sum of each, dense; the ranks' tensors have the same shapes and types."""
+        """The sum of each; the ranks' tensors have the same shapes and types.
+
+        Of tf.IndexedSlices, of which each rank may have another number: those of all ranks, in the
+        order of the ranks.
+        """
         tf = self.tf
-        own = [tf.convert_to_tensor(tensor) for tensor in tensors]
-        own = [tf.cast(tensor, _SUMMED_AS.get(tensor.dtype.name, tensor.dtype)) for tensor in own]
-        sums: list[Any] = [None] * len(own)
-        for bucket in buckets([_part(tensor) for tensor in own]):
-            summed = self._sums_of_bucket([own[place] for place in bucket])
-            for place, total in zip(bucket, summed, strict=True):
-                sums[place] = tf.cast(total, tensors[place].dtype)
+        given = [t if _is_sparse(t) else tf.convert_to_tensor(t) for t in tensors]
+        sums: list[Any] = [None] * len(given)
+        for bucket in buckets([_part(tensor) for tensor in given]):
+            found = self._of_bucket([given[place] for place in bucket])
+            for place, total in zip(bucket, found, strict=True):
+                sums[place] = total
         return sums
+
+    def gathered(self, tensors: Sequence[Any]) -> list[Any]:
+        """The rows of all ranks, in the order of the ranks, of each tensor.
+
+        The tensors of a rank have one number of rows, those of another may have another.
+        """
+        found = self._in_turn(self._gathered, tensors, [tensor.dtype for tensor in tensors])
+        for tensor, rows in zip(tensors, found, strict=True):
+            rows.set_shape([None, *tensor.shape[1:]])
+        return found
 
     def broadcast(self, value: np.ndarray) -> np.ndarray:
         """Rank 0's array; the ranks' have the same shape and type."""
@@ -76,8 +113,12 @@ class MpiAllReduce:
         self.world.Bcast(found.reshape(-1).view(np.uint8))
         return found
 
-    def _sums_of_bucket(self, tensors: list[Any]) -> list[Any]:
+    def _of_bucket(self, tensors: list[Any]) -> list[Any]:
         tf = self.tf
+        if _is_sparse(tensors[0]):
+            (own,) = tensors
+            values, indices = self.gathered([own.values, own.indices])
+            return [tf.IndexedSlices(values, indices, own.dense_shape)]
         if len(tensors) == 1:
             return [self._sum(tensors[0])]
         sizes = [tensor.shape.num_elements() for tensor in tensors]
@@ -86,27 +127,73 @@ class MpiAllReduce:
         return [tf.reshape(p, t.shape) for p, t in zip(parts, tensors, strict=True)]
 
     def _sum(self, tensor: Any) -> Any:
-        """An operation that calls MPI, after the one before it in the graph."""
-        tf = self.tf
-        before = [] if tf.executing_eagerly() else _collection()
-        with tf.device("CPU:0"), tf.control_dependencies(before):
-            total = tf.numpy_function(self._summed, [tensor], tensor.dtype)
-        if not tf.executing_eagerly():
-            before[:] = [total.op]
+        own = self.tf.cast(tensor, _SUMMED_AS.get(tensor.dtype.name, tensor.dtype))
+        (total,) = self._in_turn(self._summed, [own], own.dtype)
         total.set_shape(tensor.shape)
-        return total
+        return self.tf.cast(total, tensor.dtype)
+
+    def _in_turn(
+        self, function: Callable[..., Any], tensors: Sequence[Any], types: Any
+    ) -> list[Any]:
+        """What `function` makes of the tensors' arrays, of these types, when it is its turn."""
+        tf = self.tf
+
+        def called() -> Any:
+            return tf.numpy_function(function, tensors, types)
+
+        with tf.device("CPU:0"):
+            if tf.executing_eagerly():
+                return tf.nest.flatten(called())
+            calls = self._calls_of_graph()
+            with tf.control_dependencies([calls.last]):
+                found = tf.nest.flatten(called())
+            calls.last = found[0].op
+            if calls.end is None:
+                with tf.control_dependencies([calls.last]):
+                    calls.end = self._turns.assign_add(1, read_value=False)
+                calls.own.add(calls.end.name)
+            else:
+                calls.end._add_control_input(calls.last)
+        return found
+
+    def _calls_of_graph(self) -> _Calls:
+        """The calls to which the next one of this graph belongs."""
+        graph = self.tf.compat.v1.get_default_graph()
+        users = {op.name for op in graph.capture(self._turns.handle).consumers()}
+        calls: _Calls | None = getattr(graph, _CALLS, None)
+        if calls is None or users - calls.own:  # another graph has calls after these
+            first = self._turns.read_value().op
+            users = {op.name for op in graph.capture(self._turns.handle).consumers()}
+            calls = _Calls(users, first)
+            setattr(graph, _CALLS, calls)
+        return calls
 
     def _summed(self, own: np.ndarray) -> np.ndarray:
         return self._sums.sum(own.reshape(-1)).reshape(own.shape)
 
+    def _gathered(self, *own: np.ndarray) -> list[np.ndarray]:
+        counts = np.zeros(self.world.size, np.int64)
+        counts[self.world.rank] = len(own[0])
+        of_all = self._sums.sum(counts)
+        first = int(of_all[: self.world.rank].sum())
+        found = []
+        for part in own:
+            # each byte is one rank's, where all others have 0: the sum of bytes is exact
+            rows = np.zeros((int(of_all.sum()), *part.shape[1:]), part.dtype)
+            rows[first : first + len(part)] = part
+            if rows.nbytes:
+                whole = self._sums.sum(rows.reshape(-1).view(np.uint8))
+                rows = whole.view(part.dtype).reshape(rows.shape)
+            found.append(rows)
+        return found
 
-def _collection() -> list[Any]:
+
+def _is_sparse(tensor: Any) -> bool:
     import tensorflow as tf
 
-    found: list[Any] = tf.compat.v1.get_collection_ref(_LAST)
-    return found
+    return isinstance(tensor, tf.IndexedSlices)
 
 
 def _part(tensor: Any) -> Part:
-    count = tensor.shape.num_elements()
+    count = None if _is_sparse(tensor) else tensor.shape.num_elements()
     return Part(math.inf if count is None else count * tensor.dtype.size, tensor.dtype.name)

@@ -17,6 +17,12 @@ def make(device: str, world: Any) -> Any:
     import tensorflow as tf
     from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
 
+    rank, ranks = int(world.rank), int(world.size)  # the library does not tell after its end
+    aggregations = {
+        tf.VariableAggregation.SUM: tf.distribute.ReduceOp.SUM,
+        tf.VariableAggregation.MEAN: tf.distribute.ReduceOp.MEAN,
+    }
+
     class MpiExtended(OneDeviceExtended):  # type: ignore[misc]
         """What a strategy of one device does for itself, done with the other ranks."""
 
@@ -26,7 +32,7 @@ def make(device: str, world: Any) -> Any:
 
         @property
         def _num_replicas_in_sync(self) -> int:
-            return int(world.size)
+            return ranks
 
         def _use_merge_call(self) -> bool:
             return False
@@ -34,7 +40,7 @@ def make(device: str, world: Any) -> Any:
         def _call_for_each_replica(
             self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
         ) -> Any:
-            replica = tf.distribute.ReplicaContext(self._container_strategy(), world.rank)
+            replica = tf.distribute.ReplicaContext(self._container_strategy(), rank)
             with tf.device(self._device), replica:
                 return fn(*args, **kwargs)
 
@@ -43,7 +49,7 @@ def make(device: str, world: Any) -> Any:
         ) -> Any:
             return value_fn(
                 tf.distribute.experimental.ValueContext(
-                    replica_id_in_sync_group=world.rank, num_replicas_in_sync=world.size
+                    replica_id_in_sync_group=rank, num_replicas_in_sync=ranks
                 )
             )
 
@@ -52,6 +58,9 @@ def make(device: str, world: Any) -> Any:
             is_own = kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ
             if tf.executing_eagerly() and not is_own:
                 variable.assign(self._sums.broadcast(variable.numpy()))
+            reduce_op = aggregations.get(kwargs.get("aggregation"))
+            if reduce_op is not None and not is_own:
+                _aggregate(variable, reduce_op)
             return variable
 
         def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
@@ -61,10 +70,18 @@ def make(device: str, world: Any) -> Any:
         def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
             return self._reduced(reduce_op, [value])[0]
 
+        def _gather_to_implementation(
+            self, value: Any, destinations: Any, axis: Any, options: Any
+        ) -> Any:
+            places = list(range(value.shape.rank))
+            places.insert(0, places.pop(int(tf.get_static_value(axis))))
+            (rows,) = self._sums.gathered([tf.transpose(value, places)])
+            return tf.transpose(rows, tf.argsort(places))
+
         def _reduced(self, reduce_op: Any, values: Sequence[Any]) -> list[Any]:
             sums = self._sums(values)
             if reduce_op == tf.distribute.ReduceOp.MEAN:
-                return [total / tf.cast(world.size, total.dtype) for total in sums]
+                return [_divided(total, ranks) for total in sums]
             return sums
 
     class MpiStrategy(tf.distribute.Strategy):  # type: ignore[misc]
@@ -72,3 +89,29 @@ def make(device: str, world: Any) -> Any:
             super().__init__(MpiExtended(self))
 
     return MpiStrategy()
+
+
+def _aggregate(variable: Any, reduce_op: Any) -> None:
+    """Let a replica that changes the variable change it by what the replicas have together."""
+    import tensorflow as tf
+
+    def of_all(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(value: Any, *args: Any, **kwargs: Any) -> Any:
+            if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
+                own = tf.convert_to_tensor(value, variable.dtype)
+                value = tf.distribute.get_replica_context().all_reduce(reduce_op, own)
+            return change(value, *args, **kwargs)
+
+        return changed
+
+    for name in ("assign", "assign_add", "assign_sub"):
+        setattr(variable, name, of_all(getattr(variable, name)))
+
+
+def _divided(total: Any, count: int) -> Any:
+    import tensorflow as tf
+
+    if isinstance(total, tf.IndexedSlices):
+        values = total.values / tf.cast(count, total.dtype)
+        return tf.IndexedSlices(values, total.indices, total.dense_shape)
+    return total / tf.cast(count, total.dtype)
