@@ -234,6 +234,12 @@ def all_reduces_in_a_step(trainer: Trainer) -> int:
     return sum("CollectiveReduce" in operation.type for operation in step.graph.get_operations())
 
 
+def functions_for_xla(graph: Any) -> int:
+    """How many functions of a compiled function XLA compiles."""
+    functions = graph.as_graph_def().library.function
+    return sum("_XlaMustCompile" in function.attr for function in functions)
+
+
 def devices_of(strategy: Any) -> list[str]:
     return [device.split("/")[-1] for device in strategy.extended.worker_devices]
 

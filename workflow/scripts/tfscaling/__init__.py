@@ -5,7 +5,7 @@ its modules others may import, and `tests/unit/test_packages.py` which packages 
 """
 
 #: Raised when a change of the trainer makes earlier measurements incomparable: its runs rerun.
-TRAINER_VERSION = 6
+TRAINER_VERSION = 7
 #: The same of users' programs, on which a change of the trainer has no influence.
 PROGRAM_VERSION = 4
 #: Raised when a change of the benchmark makes earlier ones incomparable: every one is made again.
