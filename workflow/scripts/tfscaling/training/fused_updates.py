@@ -97,17 +97,13 @@ def after_all(gradients: Sequence[Any]) -> list[Any]:
     """
     import tensorflow as tf
 
-    made = [
-        gradient if (before := before_cast(gradient)) is None else before for gradient in gradients
-    ]
+    made = [gradient if (cast := before_cast(gradient)) is None else cast for gradient in gradients]
     found = [gradient for gradient in made if gradient is not None]
     with tf.control_dependencies(tf.nest.flatten(found, expand_composites=True)):
         after = [None if gradient is None else tf.identity(gradient) for gradient in made]
     return [
-        value
-        if gradient is None or value.dtype == gradient.dtype
-        else tf.cast(value, gradient.dtype)
-        for value, gradient in zip(after, gradients, strict=True)
+        value if gradient is own else tf.cast(value, gradient.dtype)
+        for value, gradient, own in zip(after, gradients, made, strict=True)
     ]
 
 
