@@ -242,6 +242,12 @@ def attributed(trainer: Trainer, events: EventLog) -> list[Any]:
     return [msgspec.to_builtins(found) for found in trainer.attribute(events)]
 
 
+def functions_for_xla(graph: Any) -> int:
+    """How many functions of a compiled function XLA compiles."""
+    functions = graph.as_graph_def().library.function
+    return sum("_XlaMustCompile" in function.attr for function in functions)
+
+
 def devices_of(strategy: Any) -> list[str]:
     return [device.split("/")[-1] for device in strategy.extended.worker_devices]
 

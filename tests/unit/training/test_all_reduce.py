@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from strategy_rank import (
     GLOBAL_BATCH,
     PARAMETERS,
     TRAIN_EXAMPLES,
+    functions_for_xla,
     small_model,
     synthetic_arrays,
     training_spec,
@@ -25,7 +26,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records import events, run_results
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import AttributionRound, Epoch
-from tfscaling.training import attribution_rounds, resident
+from tfscaling.training import attribution_rounds, fused_updates, resident
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.all_reduce_loop import COMPUTE_STEPS
 from tfscaling.training.loop import Result, order_of_epoch
@@ -112,6 +113,53 @@ def test_loss_accuracy_and_weights_are_those_of_a_plain_loop(
     for own, plain in zip(trainer.model.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_allclose(own, plain, rtol=1e-4, atol=1e-5)
     assert result.epochs[-1].loss < result.epochs[0].loss
+
+
+@pytest.fixture
+def in_bfloat16() -> Iterator[None]:
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 2])
+@pytest.mark.usefixtures("in_bfloat16")
+def test_gradients_of_bfloat16_are_cast_in_the_update_of_large_variables(
+    steps_per_execution: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    width = 1 << 12  # 64 times as many weights of the first layer are worth it
+
+    def large_model() -> Any:
+        layers = [keras.layers.Flatten(), keras.layers.Dense(width, activation="relu")]
+        return keras.Sequential([keras.Input((8, 8)), *layers, keras.layers.Dense(10)])
+
+    losses, weights, compiled = [], [], []
+    for elements_min in (64 * width, 64 * width + 1):
+        monkeypatch.setattr(fused_updates, "COMPILED_ELEMENTS_MIN", elements_min)
+        trainer = Trainer(
+            tf.distribute.OneDeviceStrategy("CPU:0"),
+            large_model,
+            synthetic_arrays(),
+            training_spec(
+                GLOBAL_BATCH,
+                precision="mixed_bfloat16",
+                steps_per_execution=steps_per_execution,
+                learning_rate=0.01,
+            ),
+        )
+        result = trainer.train(EventLog(tmp_path / "events", 0), print)
+        losses.append([epoch.loss for epoch in result.epochs])
+        weights.append(trainer.model.get_weights())
+        assert {weight.dtype.name for weight in weights[-1]} == {"float32"}
+        step = trainer._execute.get_concrete_function(
+            trainer.order.of_epoch(1, 1), tf.constant(0), tf.constant(1), *trainer.train_data
+        )
+        compiled.append(functions_for_xla(step.graph))
+    assert compiled == [1, 0]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-2)  # a few bits of bfloat16
+    for fused, apart in zip(*weights, strict=True):
+        np.testing.assert_allclose(fused, apart, atol=1e-3)
+    assert losses[0][-1] < losses[0][0]
 
 
 def test_a_short_run_makes_the_first_steps_of_the_whole(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from strategy_rank import training_spec
-from tfscaling.training import fused_updates
+from strategy_rank import functions_for_xla, training_spec
+from tfscaling.training import fewer_synchronisations, fused_updates
 from tfscaling.training.optimizers import learning_rate_factor, make_optimizer
 
 
@@ -94,6 +94,21 @@ def test_a_schedule_needs_the_number_of_updates() -> None:
         make_optimizer(training_spec(1, decay="linear").recipe, 1)
 
 
+def test_gradients_of_bfloat16_are_cast_when_all_are_there() -> None:
+    with tf.Graph().as_default():
+        made = tf.constant(1.0, tf.bfloat16)
+        found = fused_updates.after_all([tf.cast(made, tf.float32), tf.constant(1.0)])
+        assert [gradient.dtype for gradient in found] == [tf.float32] * 2
+        before = fused_updates.before_cast(found[0])
+        assert before.dtype == tf.bfloat16 and before.op.inputs[0].op == made.op
+        assert fused_updates.before_cast(found[1]) is None
+        # neither a sum of casts, as a regulariser makes it, nor float16, which has a loss scale
+        assert fused_updates.before_cast(found[0] + 1.0) is None
+        half = tf.constant(1.0, tf.float16)
+        assert fused_updates.before_cast(tf.cast(half, tf.float32)) is None
+    assert fused_updates.before_cast(tf.cast(tf.constant(1.0, tf.bfloat16), tf.float32)) is None
+
+
 def test_a_variable_is_updated_when_all_gradients_are_there() -> None:
     with tf.Graph().as_default():
         slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]))
@@ -105,22 +120,23 @@ def test_a_variable_is_updated_when_all_gradients_are_there() -> None:
             assert {gradients[0].op, slices.values.op, slices.indices.op} <= waits_for
 
 
+#: What a recipe asks for, and Keras's own optimizer of the same updates.
+OPTIMIZERS: list[tuple[dict[str, Any], Callable[[], Any]]] = [
+    ({"optimizer": "sgd", "momentum": 0.0}, lambda: keras.optimizers.SGD(0.1)),
+    (
+        {"optimizer": "sgd", "momentum": 0.9, "nesterov": True},
+        lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+    ),
+    (
+        {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.01},
+        lambda: keras.optimizers.SGD(0.1, weight_decay=0.01),
+    ),
+    ({"optimizer": "adam"}, lambda: keras.optimizers.Adam(0.1)),
+]
+
+
 @pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize(
-    ("asked", "keras_own"),
-    [
-        ({"optimizer": "sgd", "momentum": 0.0}, lambda: keras.optimizers.SGD(0.1)),
-        (
-            {"optimizer": "sgd", "momentum": 0.9, "nesterov": True},
-            lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
-        ),
-        (
-            {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.01},
-            lambda: keras.optimizers.SGD(0.1, weight_decay=0.01),
-        ),
-        ({"optimizer": "adam"}, lambda: keras.optimizers.Adam(0.1)),
-    ],
-)
+@pytest.mark.parametrize(("asked", "keras_own"), OPTIMIZERS)
 def test_updates_are_those_of_keras(
     asked: dict[str, Any], keras_own: Callable[[], Any], is_sparse: bool
 ) -> None:
@@ -142,3 +158,38 @@ def test_updates_are_those_of_keras(
     # TensorFlow's Adam has 1 - beta in float32
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-4, atol=1e-6)
     assert not np.allclose(ends[0], start)
+
+
+def updated(optimizer: Any, starts: list[np.ndarray]) -> tuple[list[np.ndarray], int]:
+    """Variables after 5 updates by gradients of bfloat16; what XLA compiled for them."""
+    variables = [keras.Variable(start) for start in starts]
+    optimizer.build(variables)
+
+    @tf.function(autograph=False)
+    def step(gradients: list[Any]) -> None:
+        optimizer.apply([tf.cast(gradient, tf.float32) for gradient in gradients], variables)
+
+    draws = np.random.default_rng(1)
+    for _ in range(5):
+        gradients = [tf.constant(draws.normal(size=start.shape), tf.bfloat16) for start in starts]
+        step(gradients)
+    graph = step.get_concrete_function(gradients).graph
+    return [variable.numpy() for variable in variables], functions_for_xla(graph)
+
+
+@pytest.mark.parametrize(("asked", "keras_own"), OPTIMIZERS)
+def test_updates_that_cast_are_those_of_keras(
+    asked: dict[str, Any], keras_own: Callable[[], Any]
+) -> None:
+    shapes = [(7, 5), (fused_updates.COMPILED_ELEMENTS_MIN // 64, 64)]
+    random = np.random.default_rng(0)
+    starts = [random.normal(size=shape).astype(np.float32) for shape in shapes]
+    made = make_optimizer(training_spec(1, learning_rate=0.1, **asked).recipe, 1)
+    fewer_synchronisations.update_alone(made)
+    fused_updates.cast_in_update(made)
+    found, compiled = updated(made, starts)
+    expected, _ = updated(keras_own(), starts)
+    assert compiled == 1  # the small one is not worth it
+    for own, plain, start in zip(found, expected, starts, strict=True):
+        np.testing.assert_allclose(own, plain, rtol=1e-4, atol=1e-5)
+        assert not np.allclose(own, start)

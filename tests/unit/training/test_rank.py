@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ policy = __import__("keras").mixed_precision.dtype_policy().name
 loaded = [name for name in ("matplotlib", "pandas") if name in sys.modules]
 import matplotlib, pandas
 content = {**msgspec.to_builtins(report), "policy": policy, "loaded": loaded}
+content["onednn"] = os.environ.get("TF_ENABLE_ONEDNN_OPTS")
 (folder / "report.json").write_text(json.dumps(content))
 """
 MODEL = """
@@ -174,6 +176,11 @@ def test_the_report_passes_all_checks(finished: Path) -> None:
 
 def test_no_rank_loads_what_keras_draws_with_or_reads_data_frames_with(finished: Path) -> None:
     assert report_of(finished)["loaded"] == []
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="of x86 processors")
+def test_a_rank_computes_with_onednn_on_every_x86_processor(finished: Path) -> None:
+    assert report_of(finished)["onednn"] == "1"
 
 
 def test_phases_are_passed_in_their_order(finished: Path) -> None:

@@ -33,9 +33,15 @@ from tfscaling.study.run_spec import JobSpec
 #: The launcher's own output, as the rules have it.
 LOG = "launch.log"
 #: A rank that trains has its memory in huge pages where the kernel gives them when asked: fewer
-#: misses of the processor's table of pages. glibc 2.35 and later know it, others pass over it.
+#: misses of the processor's table of pages. And it keeps the memory of a step's tensors for the
+#: next step, up to 4 GiB of what is free: else the kernel takes it back and fills thousands of
+#: pages with zeros in each step. glibc 2.35 and later know all of it, others pass over the first.
 _TUNABLES = "GLIBC_TUNABLES"
-_HUGE_PAGES = "glibc.malloc.hugetlb=1"
+_MEMORY = (
+    "glibc.malloc.hugetlb=1"
+    f":glibc.malloc.mmap_threshold={1 << 30}"
+    f":glibc.malloc.trim_threshold={1 << 32}"
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ class Attempt:
                 ports = stack.enter_context(ReservedPorts(geometry.tasks)).numbers
             own: dict[str, str] = {}
             if spec.loads_tensorflow and _TUNABLES not in os.environ:
-                own[_TUNABLES] = _HUGE_PAGES
+                own[_TUNABLES] = _MEMORY
             pmi = None
             if is_local and spec.by_mpi:
                 pmi = stack.enter_context(process_management.served(geometry.tasks))

@@ -82,9 +82,11 @@ class AllReduceLoop(TrainingLoop):
                 user_model.check_classifier(self.model, problem_of_labels())
                 self.optimizer = make_optimizer(self.recipe, self.replicas, self.updates_per_epoch)
                 self.optimizer.build(self.model.trainable_variables)
-                if self.recipe.average_every is not None:
+                if self.recipe.average_every is not None or self.replicas == 1:
                     fewer_synchronisations.update_alone(self.optimizer)
                 fused_updates.update_together(self.optimizer)
+                if self._casts_in_update:
+                    fused_updates.cast_in_update(self.optimizer)
             # loss, correct answers and examples of this replica since the start of the epoch
             self.totals = tf.Variable(
                 [0.0, 0.0, 0.0],
@@ -116,6 +118,13 @@ class AllReduceLoop(TrainingLoop):
             return list(values)
         found: list[float] = self._mean_call(self.tf.constant(values)).numpy().tolist()
         return found
+
+    @property
+    def _casts_in_update(self) -> bool:
+        """Whether gradients come to the update as this replica alone made them, on a CPU."""
+        device = self.strategy.extended.worker_devices[0]
+        is_cpu = self.tf.DeviceSpec.from_string(device).device_type == "CPU"
+        return self.replicas == 1 and is_cpu and self.recipe.precision == "mixed_bfloat16"
 
     @property
     def _averages_weights(self) -> bool:

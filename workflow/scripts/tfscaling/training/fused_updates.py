@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+#: A smaller variable is cast and updated quicker than XLA compiles an operation for it.
+COMPILED_ELEMENTS_MIN = 1 << 18
+
 
 def sgd(learning_rate: Any, **settings: Any) -> Any:
     """keras.optimizers.SGD."""
@@ -89,13 +92,61 @@ def update_together(optimizer: Any) -> None:
 def after_all(gradients: Sequence[Any]) -> list[Any]:
     """The gradients (None: there is none), each of which is there when all of them are.
 
-    As long as the backward pass still reads a variable, its update would have to copy it.
+    As long as the backward pass still reads a variable, its update would have to copy it. What the
+    backward pass made in bfloat16 is cast after that, where it is used.
     """
     import tensorflow as tf
 
-    found = [gradient for gradient in gradients if gradient is not None]
+    made = [gradient if (cast := before_cast(gradient)) is None else cast for gradient in gradients]
+    found = [gradient for gradient in made if gradient is not None]
     with tf.control_dependencies(tf.nest.flatten(found, expand_composites=True)):
-        return [None if gradient is None else tf.identity(gradient) for gradient in gradients]
+        after = [None if gradient is None else tf.identity(gradient) for gradient in made]
+    return [
+        value if gradient is own else tf.cast(value, gradient.dtype)
+        for value, gradient, own in zip(after, gradients, made, strict=True)
+    ]
+
+
+def cast_in_update(optimizer: Any) -> None:
+    """Let it update large variables from gradients of bfloat16 in one pass over the memory.
+
+    Where a gradient is a cast of bfloat16, as Keras's mixed_bfloat16 makes it, cast and update of a
+    variable are compiled together by XLA, and no array has the gradient in the variable's type.
+    For variables on a CPU, and an optimizer that exchanges nothing: a sum over replicas is no cast.
+    """
+    import tensorflow as tf
+
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    update_step = inner.update_step
+    compiled: dict[int, Callable[[Any, Any], None]] = {}
+
+    def of_variable(variable: Any) -> Callable[[Any, Any], None]:
+        def together(before: Any, learning_rate: Any) -> None:
+            update_step(tf.cast(before, variable.dtype), variable, learning_rate)
+
+        # the same in the first step of a call and in the loop of the others: compiled once
+        if id(variable) not in compiled:
+            compiled[id(variable)] = tf.function(together, autograph=False, jit_compile=True)
+        return compiled[id(variable)]
+
+    def update(gradient: Any, variable: Any, learning_rate: Any) -> None:
+        before = before_cast(gradient)
+        if before is None or variable.shape.num_elements() < COMPILED_ELEMENTS_MIN:
+            update_step(gradient, variable, learning_rate)
+        else:
+            of_variable(variable)(before, tf.convert_to_tensor(learning_rate))
+
+    inner.update_step = update
+
+
+def before_cast(gradient: Any) -> Any:
+    """The bfloat16 tensor that this one of a graph is a cast of; None if it is not."""
+    import tensorflow as tf
+
+    if tf.executing_eagerly() or not isinstance(gradient, tf.Tensor) or gradient.op.type != "Cast":
+        return None
+    before = gradient.op.inputs[0]
+    return before if before.dtype == tf.bfloat16 else None
 
 
 def _of_type(dtype: Any) -> Callable[[Any], Any]:
