@@ -42,9 +42,9 @@ sweep: setup ## NODES=1,2,4 GPUS=0,2 MODEL=own.mine:model PLATFORM=cpu: plan, qu
 	@workflow/scripts/make_sweep.py $(foreach name,$(SWEEP),$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z)='$($(name))'))
 
 # the recipe is chosen on examples held out of the training data, then reported on the test data
-large-batch: setup ## accuracy of large batches on MNIST and CIFAR-10; 6 hours
-	@$(SNAKEMAKE) --configfile config/large-batch-choice.yaml
-	@$(SNAKEMAKE) --configfile config/large-batch.yaml
+large-batch: setup ## accuracy of large batches on MNIST and CIFAR-10; hours
+	@$(SNAKEMAKE) --configfile config/large-batch-choice.yaml --resources training_runs=2
+	@$(SNAKEMAKE) --configfile config/large-batch.yaml --resources training_runs=2
 	@$(TABLE) results/large-batch/tables/comparison.md
 
 # the published script, Keras, PyTorch and JAX beside the workflow's own trainer

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,17 +30,18 @@ STUDY = {
 
 
 @pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster]]:
+def clusters() -> Iterator[dict[str, Cluster]]:
     """Both are up at once and know nothing of each other."""
     running: dict[str, Cluster] = {}
-    try:
-        for name, (_, partition) in CLOUDS.items():
-            root = tmp_path_factory.mktemp("vc") / name
-            running[name] = start(root, "--partition", f"{partition}:1:cpus=2")
-        yield running
-    finally:
-        for cluster in running.values():
-            cluster.tool("down")
+    # pytest's folders are so deep that names of sockets, which end in a node's, become too long
+    with tempfile.TemporaryDirectory(prefix="vc-") as folder:
+        try:
+            for name, (_, partition) in CLOUDS.items():
+                running[name] = start(Path(folder, name), "--partition", f"{partition}:1:cpus=2")
+            yield running
+        finally:
+            for cluster in running.values():
+                cluster.tool("down")
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ def test_the_large_batch_study_reports_a_recipe_that_was_a_candidate(project: Pr
 def test_the_candidates_for_large_batches_do_not_see_the_test_data(project: Project) -> None:
     candidates = recipes("large-batch-choice")
     assert planned(project, "large-batch-choice") == {
-        ("single", "one-worker", 1, 0, name): 3 * 2 for name in candidates
+        ("single", "one-worker", 1, 0, name): 2 * 2 for name in candidates
     }
     assert {recipe["validation_examples"] for recipe in candidates.values()} == {5000}
 
