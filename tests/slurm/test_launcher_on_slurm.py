@@ -129,7 +129,7 @@ def test_mpi_ranks_meet_whatever_their_memory_holds(cluster: Cluster, tmp_path: 
     (tmp_path / "rank.py").write_text(RANK)
     shape = ("--partition=cpu", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--mpi=pmi2")
     program = (sys.executable, str(tmp_path / "rank.py"), str(REPOSITORY / "workflow/scripts"))
-    said = cluster.run("srun", *shape, *program).splitlines()
+    said = cluster.run("timeout", "300", "srun", *shape, *program).splitlines()
     assert said == ["15 2"] * 4
 
 
