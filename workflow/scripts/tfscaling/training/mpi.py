@@ -67,7 +67,7 @@ def _start(mpi: Any) -> None:
     """Start the library, which waits for the other ranks.
 
     By the library's own function, because mpi4py's keeps the GIL: this rank would give no signs of
-    life, and the launcher would take it for the one that hangs, and not the one that is missing.
+    life, and the launcher would take it for one that hangs.
     """
     init_thread = ctypes.CDLL(mpi.__file__).MPI_Init_thread
     provided = ctypes.c_int()
