@@ -21,7 +21,8 @@ from tfscaling.records.resumption import Beginning
 from tfscaling.study.config import Recipe
 from tfscaling.training import checkpoints as module
 from tfscaling.training.checkpoints import Checkpoints, Training
-from tfscaling.training.loop import Result, TrainingLoop
+from tfscaling.training.loop import TrainingLoop
+from tfscaling.training.measured import Result
 
 #: From which the moments follow.
 SEED = 20261122

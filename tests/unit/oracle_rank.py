@@ -20,7 +20,9 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
 from tfscaling.training import devices, parameter_server, rank, replica_state
 from tfscaling.training.all_reduce import Trainer
-from tfscaling.training.loop import Result, TrainingLoop, order_of_epoch
+from tfscaling.training.example_order import order_of_epoch
+from tfscaling.training.loop import TrainingLoop
+from tfscaling.training.measured import Result
 from tfscaling.training.optimizers import make_optimizer
 from tfscaling.training.parameter_server import ParameterServerTrainer
 from tfscaling.training.strategies import STRATEGIES

@@ -20,7 +20,8 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
 from tfscaling.training import devices, rank
 from tfscaling.training.all_reduce import Trainer
-from tfscaling.training.loop import TrainingLoop, order_of_epoch
+from tfscaling.training.example_order import order_of_epoch
+from tfscaling.training.loop import TrainingLoop
 from tfscaling.training.pipeline import Datasets, PipelineTrainer
 from tfscaling.training.strategies import STRATEGIES
 

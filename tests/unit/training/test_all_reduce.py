@@ -29,7 +29,8 @@ from tfscaling.records.rank_report import AttributionRound, Epoch
 from tfscaling.training import attribution_rounds, fused_updates, resident
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.all_reduce_loop import COMPUTE_STEPS
-from tfscaling.training.loop import Result, order_of_epoch
+from tfscaling.training.example_order import order_of_epoch
+from tfscaling.training.measured import Result
 from tfscaling.training.pipeline import Datasets, PipelineTrainer
 
 #: The last one is incomplete.

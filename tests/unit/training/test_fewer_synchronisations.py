@@ -16,7 +16,7 @@ from strategy_rank import (
     small_model,
     synthetic_arrays,
 )
-from tfscaling.training.loop import order_of_epoch
+from tfscaling.training.example_order import order_of_epoch
 
 Trainings = dict[str, list[dict[str, Any]]]
 REPLICAS = 2

@@ -12,7 +12,7 @@ import tensorflow as tf
 from strategy_rank import GLOBAL_BATCH, PARAMETERS, small_model, synthetic_arrays, training_spec
 from tfscaling.records.events import EventLog
 from tfscaling.training.all_reduce import Trainer
-from tfscaling.training.loop import order_of_epoch
+from tfscaling.training.example_order import order_of_epoch
 
 PARTS = 2
 

@@ -14,14 +14,9 @@ from strategy_rank import GLOBAL_BATCH, TRAIN_EXAMPLES, synthetic_arrays, traini
 from tfscaling.records import events
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Execution
-from tfscaling.training.loop import (
-    Measured,
-    Result,
-    TrainingLoop,
-    measured_by_itself,
-    measured_by_sums,
-    order_of_epoch,
-)
+from tfscaling.training.example_order import order_of_epoch
+from tfscaling.training.loop import TrainingLoop
+from tfscaling.training.measured import Measured, Result, measured_by_itself, measured_by_sums
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from tfscaling.records.rank_report import Execution, GradientNorms
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.training import gradient_norms, resident, user_model
 from tfscaling.training.all_reduce_loop import AllReduceLoop
-from tfscaling.training.loop import ExampleOrder, Result, compiled
+from tfscaling.training.example_order import ExampleOrder
+from tfscaling.training.loop import compiled
+from tfscaling.training.measured import Result
 
 
 class Trainer(AllReduceLoop):

@@ -20,14 +20,10 @@ from tfscaling.training import (
     replica_state,
     user_model,
 )
+from tfscaling.training.checkpointed_loop import CheckpointedLoop
 from tfscaling.training.checkpoints import Saved, variables_of
-from tfscaling.training.loop import (
-    Measured,
-    TrainingLoop,
-    compiled,
-    measured_by_itself,
-    measured_by_sums,
-)
+from tfscaling.training.loop import compiled
+from tfscaling.training.measured import Measured, measured_by_itself, measured_by_sums
 from tfscaling.training.optimizers import make_optimizer
 from tfscaling.training.own_step import OwnStep
 
@@ -35,7 +31,7 @@ from tfscaling.training.own_step import OwnStep
 COMPUTE_STEPS = 20
 
 
-class AllReduceLoop(TrainingLoop):
+class AllReduceLoop(CheckpointedLoop):
     """One rank's part of the training of a model: a classifier, or one that trains itself.
 
     `strategy` is a tf.distribute.Strategy. A subclass says where batches come from: it calls
@@ -100,7 +96,7 @@ class AllReduceLoop(TrainingLoop):
             self._average_weights_call.get_concrete_function()  # traced here, not in a step
 
     def saved(self) -> Saved:
-        """All variables; shared are weights and optimizer, unless replicas have their own."""
+        """Shared are weights and the optimizer's state, unless replicas have their own."""
         roots = [self.model, self.optimizer, self.totals, *([self.own.sums] if self.own else [])]
         shared = [*self.model.trainable_variables, *getattr(self.optimizer, "variables", ())]
         equal = {id(variable.value) for variable in shared if not self._averages_weights}

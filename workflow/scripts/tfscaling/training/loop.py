@@ -1,9 +1,7 @@
-"""What all ways of training share: order of examples, optimizer, epochs, results.
+"""What all ways of training share: epochs, evaluations, the loss of a classifier.
 
-A loop of our own, because Keras 3's `fit` fails under
-MultiWorkerMirroredStrategy (keras-team/keras#20585). The order of arrays depends on the seed
-and the global batch only, never on how replicas are spread over workers and devices, so that the
-same replicas give the same model wherever they run.
+A loop of our own, because Keras 3's `fit` fails under MultiWorkerMirroredStrategy
+(keras-team/keras#20585).
 """
 
 from __future__ import annotations
@@ -11,117 +9,17 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
-import numpy as np
 
-from tfscaling.datasets.catalogue import Arrays
-from tfscaling.jobs.checkpoint_folder import State
 from tfscaling.records.events import EventLog
-from tfscaling.records.rank_report import Epoch, Execution, GradientNorms, WentOn
+from tfscaling.records.rank_report import Epoch, GradientNorms
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training.checkpoints import Checkpoints, Saved, went_on
+from tfscaling.training.measured import Measured, Result, described, finite_only
 
-#: Held-out examples per replica and call, at most.
-EVALUATION_BATCH = 500
 _PROGRESS_INTERVAL_S = 5.0
-
-
-@dataclass
-class Result:
-    """What one rank measured.
-
-    `epochs`: loss and accuracy are means over the epoch's examples while they are trained.
-    A loss is the total one, as Keras reports it: with the model's own losses, such as regularisers.
-    `examples_trained`: over all epochs and replicas, counted by the steps; padding is not counted.
-    `evaluations`: how many were made. `is_short`: `stop_after_steps` ended the training.
-    `went_on`: where the training was that this attempt went on with; the steps are this attempt's.
-    `diverged`: what is not finite, from which epoch on; "" if all is. A loss that is NaN or
-    infinite is None everywhere else: no JSON has it.
-    """
-
-    epochs: list[Epoch] = field(default_factory=list)
-    steps: list[Execution] = field(default_factory=list)
-    test_loss: float | None = None
-    test_accuracy: float | None = None
-    gradient_norms: list[GradientNorms] = field(default_factory=list)
-    went_on: WentOn | None = None
-    examples_trained: int = 0
-    diverged: str = ""
-    evaluations: int = 0
-    is_short: bool = False
-
-    @property
-    def input_wait_s(self) -> float | None:
-        """Mean wait for input in a step after the first execution; None if there was none."""
-        later = self.steps[1:]
-        waited_s = sum(execution.input_wait_s for execution in later)
-        return waited_s / sum(execution.steps for execution in later) if waited_s else None
-
-    def finite(self, name: str, value: float, epoch: int) -> float | None:
-        """The value if it is a number; else None, and the training has diverged."""
-        if math.isfinite(value):
-            return value
-        found = "NaN" if math.isnan(value) else "infinite"
-        self.diverged = self.diverged or f"{name} is {found} from epoch {epoch}"
-        return None
-
-
-def described(loss: float | None, found: Measured) -> str:
-    """Loss, accuracy and the model's own metrics in words."""
-    values = {"accuracy": found.accuracy, **found.metrics}
-    texts = [f"{name} {value:.4f}" for name, value in values.items() if value is not None]
-    return ", ".join([f"loss {'not finite' if loss is None else f'{loss:.4f}'}", *texts])
-
-
-def finite_only(metrics: dict[str, float]) -> dict[str, float | None]:
-    """Values that are NaN or infinite are None: no JSON has them."""
-    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-
-
-class Measured(NamedTuple):
-    """Means over the examples of an epoch, or over those that are held out; over all replicas.
-
-    `accuracy` is None where a model of the user's measures none; `metrics` are those of such a
-    model, by name.
-    """
-
-    loss: float
-    accuracy: float | None
-    examples: float
-    metrics: dict[str, float] = {}
-
-
-def measured_by_sums(loss: float, correct: float, examples: float) -> Measured:
-    """From sums over examples of a classifier's loss and of its correct answers."""
-    return Measured(loss / examples, correct / examples, examples)
-
-
-def measured_by_itself(examples: float, results: Mapping[str, float]) -> Measured:
-    """From what a model that trains itself found; its accuracy is the metric of that name.
-
-    If none is called accuracy, it is the only one whose name ends so.
-    """
-    metrics = {name: value for name, value in results.items() if name != "loss"}
-    named = [name for name in metrics if name.endswith("accuracy")]
-    name = "accuracy" if "accuracy" in metrics else (named[0] if len(named) == 1 else None)
-    accuracy = None if name is None or not 0 <= metrics[name] <= 1 else metrics[name]
-    return Measured(results["loss"], accuracy, examples, metrics)
-
-
-def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarray:
-    """Indices of the examples in random order, shape (steps, batch), int32: each of them once.
-
-    An incomplete last batch is padded with the first examples of the epoch. So all steps have the
-    same shape, and the statistics of a batch are those of real images; `real_examples` says how
-    many of a step count.
-    """
-    steps = -(-examples // batch)
-    order = np.random.default_rng([seed, epoch]).permutation(examples)
-    return np.resize(order, (steps, batch)).astype(np.int32)
 
 
 def compiled(function: Callable[..., Any], reduce_retracing: bool = False) -> Any:
@@ -133,54 +31,6 @@ def compiled(function: Callable[..., Any], reduce_retracing: bool = False) -> An
     import tensorflow as tf
 
     return tf.function(function, autograph=False, reduce_retracing=reduce_retracing)
-
-
-class ExampleOrder:
-    """Which examples of arrays are in each step and in each call of an evaluation.
-
-    `evaluation_batch` is the number of held-out examples of a replica in a call. Raises ValueError
-    if there are fewer training examples than a global batch has.
-    """
-
-    def __init__(self, arrays: Arrays, global_batch: int, replicas: int) -> None:
-        self.global_batch, self.replicas = global_batch, replicas
-        self.train_examples, self.test_examples = arrays.train_examples, arrays.test_examples
-        if self.train_examples < global_batch:
-            raise ValueError(
-                f"{self.train_examples} training examples are fewer than the global batch of "
-                f"{global_batch}"
-            )
-        # padding is computed as well: no more than a small test set needs
-        self.evaluation_batch = min(EVALUATION_BATCH, -(-self.test_examples // replicas))
-
-    def of_epoch(self, seed: int, epoch: int) -> np.ndarray:
-        """Indices of shape (steps, global batch); the last step may end with padding."""
-        return order_of_epoch(seed, epoch, self.train_examples, self.global_batch)
-
-    def of_evaluation(self) -> np.ndarray:
-        """Indices of shape (calls, replicas x evaluation_batch), each once; -1 is padding."""
-        width = self.evaluation_batch * self.replicas
-        indices = np.full(-(-self.test_examples // width) * width, -1, np.int32)
-        indices[: self.test_examples] = np.arange(self.test_examples)
-        return indices.reshape(-1, width)
-
-
-@dataclass
-class Begun:
-    """The epoch that is being trained: what of it an earlier attempt did, and its clock.
-
-    `step` steps with so many `examples`, in `before_s`; `steps` are those of the epochs before it,
-    `steps_per_epoch` those of the first one, 0 while they are not known. `start_s` is when this
-    attempt began it, `written_s` what checkpoints had taken by then.
-    """
-
-    step: int = 0
-    steps: int = 0
-    examples: int = 0
-    before_s: float = 0.0
-    steps_per_epoch: int = 0
-    start_s: float = 0.0
-    written_s: float = 0.0
 
 
 class TrainingLoop(ABC):
@@ -204,9 +54,7 @@ class TrainingLoop(ABC):
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
         self.model: Any = None
         self.totals: Any = None
-        self._reported_s = 0.0
-        self._checkpoints: Checkpoints | None = None
-        self._begun = Begun()
+        self._reported_s = self._begun_s = 0.0
         #: Steps until `stop_after_steps` ends the training.
         self._steps_left: float = math.inf
 
@@ -243,46 +91,18 @@ class TrainingLoop(ABC):
         """Durations in seconds of steps of this rank's computation alone; [] if it has none."""
         return []
 
-    def saved(self) -> Saved:
-        """The variables that a checkpoint holds."""
-        raise NotImplementedError
-
-    def agreed(self, values: Sequence[float]) -> list[float]:
-        """The means of three values over the replicas; all ranks wait for one another."""
-        raise NotImplementedError
-
-    def _skip(self, state: State, events: EventLog) -> None:
-        """Go to the place in the data that a checkpoint is of."""
-        raise NotImplementedError
-
-    def train(
-        self,
-        events: EventLog,
-        report: Callable[[str], None],
-        checkpoints: Checkpoints | None = None,
-    ) -> Result:
-        """Train all epochs, or those that are left after the checkpoint to go on from.
-
-        `report` gets one line per epoch.
+    def train(self, events: EventLog, report: Callable[[str], None]) -> Result:
+        """Train all epochs. `report` gets one line per epoch.
 
         Between epochs the model is evaluated where the recipe says so; after the last one it is
         the caller's part. A loss that is NaN or infinite ends the training after its epoch: it is
-        the sum over all replicas, so all ranks end alike. Raises InterruptedTrainingError if a
-        signal asks `checkpoints` for the end.
+        the sum over all replicas, so all ranks end alike.
         """
-        self._checkpoints = checkpoints
-        if checkpoints is None:
-            return self._train(events, report)
-        with checkpoints.listening():
-            return self._train(events, report)
-
-    def _train(self, events: EventLog, report: Callable[[str], None]) -> Result:
         result, start_s = Result(), time.perf_counter()
-        epochs, checkpoints = self.recipe.epochs, self._checkpoints
+        epochs = self.recipe.epochs
         interval = self.recipe.evaluation_interval_epochs or epochs
-        first = self._go_on(result, events)
         self._steps_left = self.recipe.stop_after_steps or math.inf
-        for epoch in range(first, epochs + 1):
+        for epoch in self._epochs(result, events):
             self._begin_epoch(epoch, result)
             self._train_epoch(epoch, result, events)
             found = self._measured()
@@ -298,8 +118,6 @@ class TrainingLoop(ABC):
             result.epochs.append(row)
             if self.recipe.stop_after_steps is not None:
                 result.is_short = self._stops(result, epoch)
-            if epoch == 1 and result.steps:
-                self._begun.steps_per_epoch = result.steps[-1].first_step + result.steps[-1].steps
             events.add("epoch", **msgspec.to_builtins(row))
             report(
                 f"epoch {epoch}/{epochs}: {described(row.loss, found)}, "
@@ -317,13 +135,12 @@ class TrainingLoop(ABC):
                 done = self.recipe.stop_after_steps
                 report(f"stopped after {done} steps: the time of the whole is projected from them")
                 break
-            if checkpoints is not None and epoch < epochs:
-                self._begun.steps += result.steps[-1].first_step + result.steps[-1].steps
-                checkpoints.after_epoch(self, self._state(result, epoch + 1, 0, 0))
-        if checkpoints is not None:
-            checkpoints.tell(events)
-        events.add("trained")
+        self._end(events)
         return result
+
+    def _end(self, events: EventLog) -> None:
+        """Tell that the last epoch is done."""
+        events.add("trained")
 
     def _stops(self, result: Result, epoch: int) -> bool:
         """Whether `stop_after_steps` ended this epoch before the training's end."""
@@ -352,72 +169,21 @@ class TrainingLoop(ABC):
         """What comes before the first step of an epoch."""
         self._reset()
 
-    def _go_on(self, result: Result, events: EventLog) -> int:
-        """The epoch to begin with: where there is a checkpoint, that which it is of."""
-        checkpoints = self._checkpoints
-        self._begun = Begun()
-        if checkpoints is None or (state := checkpoints.restore(self)) is None:
-            return 1
-        with checkpoints.reading():
-            self._skip(state, events)
-        result.epochs += state.epochs
-        result.gradient_norms += state.gradient_norms
-        result.examples_trained = state.examples_trained
-        result.went_on = went_on(state)
-        self._begun = Begun(
-            step=state.step,
-            steps=state.steps - state.step,
-            examples=state.examples - state.examples_trained,
-            before_s=state.epoch_time_s,
-            steps_per_epoch=state.steps_per_epoch,
-        )
-        self.train_examples = self.train_examples or state.train_examples
-        return state.epoch
+    def _epochs(self, result: Result, events: EventLog) -> Iterator[int]:
+        """The numbers of the epochs; the next one is taken when all of an epoch is done."""
+        yield from range(1, self.recipe.epochs + 1)
 
     def _begin_epoch(self, epoch: int, result: Result) -> None:
-        """Start its clock, and its sums unless an earlier attempt has."""
-        begun, since = self._begun, result.went_on
-        self._reported_s = begun.start_s = time.perf_counter()
-        if self._checkpoints is not None:
-            begun.written_s = self._checkpoints.written_s
-        if since is None or epoch > since.epoch:
-            begun.step, begun.examples, begun.before_s = 0, 0, 0.0
-        if not begun.step:
-            self._reset()
+        """Start its clock and its sums."""
+        self._start_clock()
+        self._reset()
+
+    def _start_clock(self) -> None:
+        self._reported_s = self._begun_s = time.perf_counter()
 
     def _epoch_s(self, now_s: float) -> float:
-        """Duration of the epoch so far, in all attempts, without checkpoints."""
-        begun = self._begun
-        written_s = self._checkpoints.written_s - begun.written_s if self._checkpoints else 0.0
-        return begun.before_s + now_s - begun.start_s - written_s
-
-    def _after_step(self, result: Result, epoch: int, step: int, examples: int) -> None:
-        """To be called after `step` steps of an epoch that has more; they had so many examples."""
-        if self._checkpoints is not None:
-            self._checkpoints.after_step(
-                self,
-                self._begun.steps + step,
-                lambda: self._state(result, epoch, step, examples),
-            )
-
-    def _state(self, result: Result, epoch: int, step: int, examples: int) -> State:
-        """What a checkpoint after `step` steps of an epoch has besides variables."""
-        assert self._checkpoints is not None
-        epoch_s = self._epoch_s(time.perf_counter()) if step else 0.0
-        return State(
-            ranks=self._checkpoints.ranks,
-            epoch=epoch,
-            step=step,
-            steps=self._begun.steps + step,
-            examples=result.examples_trained + examples,
-            epoch_time_s=epoch_s,
-            trained_s=epoch_s + sum(row.duration_s or 0.0 for row in result.epochs),
-            train_examples=self.train_examples,
-            steps_per_epoch=self._begun.steps_per_epoch,
-            examples_trained=result.examples_trained,
-            epochs=tuple(result.epochs),
-            gradient_norms=tuple(result.gradient_norms),
-        )
+        """Duration of the epoch so far."""
+        return now_s - self._begun_s
 
     def evaluate(self, result: Result, events: EventLog, event: str) -> str:
         """Loss and accuracy on the held-out examples, each counted once, summed over replicas.

@@ -2,7 +2,7 @@
 
 Two ways over the same cluster: asynchronous (each worker's gradients update the
 variables at once) and synchronous (one update from the gradients of all workers). The coordinator
-deals out batches by index, in the order that `loop.order_of_epoch` gives: each worker gets
+deals out batches by index, in the order that `example_order` gives: each worker gets
 batches of its own, none twice, and a synchronous update sees exactly the examples of one global
 batch, as in all-reduce training.
 """
@@ -25,14 +25,9 @@ from tfscaling.records.rank_report import Execution
 from tfscaling.study.config import Recipe
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.training import user_model
-from tfscaling.training.loop import (
-    ExampleOrder,
-    Measured,
-    Result,
-    TrainingLoop,
-    compiled,
-    measured_by_sums,
-)
+from tfscaling.training.example_order import ExampleOrder
+from tfscaling.training.loop import TrainingLoop, compiled
+from tfscaling.training.measured import Measured, Result, measured_by_sums
 from tfscaling.training.optimizers import make_optimizer
 from tfscaling.training.replica_state import BatchStates, ReplicaStates
 

@@ -19,7 +19,8 @@ from tfscaling.study.run_spec import RunSpec
 from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.checkpoints import Checkpoints
 from tfscaling.training.feed import Fed, Feed, PipelineError
-from tfscaling.training.loop import Result, compiled
+from tfscaling.training.loop import compiled
+from tfscaling.training.measured import Result
 
 
 class Datasets(NamedTuple):

@@ -137,7 +137,10 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         if chatty:
             print(line, flush=True)
 
-    result = trainer.train(events, report_line, checkpoints_of(context, spec))
+    if isinstance(trainer, ParameterServerTrainer):
+        result = trainer.train(events, report_line)
+    else:
+        result = trainer.train(events, report_line, checkpoints_of(context, spec))
     compute_steps: list[float] = []
     rounds: list[AttributionRound] = []
     stopped: Stopped | None = None
