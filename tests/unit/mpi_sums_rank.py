@@ -52,6 +52,20 @@ def summed(sums: mpi_sums.RankSums, rank: int) -> list[str]:
     return found
 
 
+def rounded(sums: mpi_sums.RankSums, rank: int) -> dict[int, str]:
+    """The bytes of a sum that nodes exchange in 16 bits, by its number of elements."""
+    return {
+        count: sums.sum(given(rank, count, "float32", 0), in_16_bits=True).tobytes().hex()
+        for count in COUNTS
+    }
+
+
+def not_finite(rank: int) -> np.ndarray:
+    """Numbers whose sum is infinite or NaN where one of them is; one is too large for 16 bits."""
+    largest = np.finfo(np.float32).max
+    return np.array([np.inf, np.nan, largest, 1.0] if rank == 1 else [1.0] * 4, np.float32)
+
+
 def of_results(sums: mpi_sums.RankSums, rank: int, ranks: int) -> dict[str, Any]:
     """What becomes of results that this rank keeps; the ranks keep others."""
     own, kept, places = np.ones(50_000, np.float32), {}, []
@@ -83,7 +97,10 @@ def main() -> None:
     of_node = mpi.of_node(world)
     found: dict[str, Any] = {"library": mpi.library(), "ranks_of_node": of_node.size}
     for name, nodes in LAYOUTS.items():
-        found[name] = summed(mpi_sums.RankSums(world, world.Split(nodes[rank])), rank)
+        sums = mpi_sums.RankSums(world, world.Split(nodes[rank]))
+        found[name] = summed(sums, rank)
+        total = sums.sum(not_finite(rank), in_16_bits=True)
+        found[f"{name}, rounded"] = {"sums": rounded(sums, rank), "not finite": str(total.tolist())}
     found["results"] = of_results(mpi_sums.RankSums(world, of_node), rank, ranks)
     found["named_memory"] = named_memory()
     last = mpi_sums.RankSums(world, of_node)

@@ -200,16 +200,17 @@ def interrupted_training(
     }
 
 
-#: Name → what a recipe says of how often replicas exchange.
+#: Name → what a recipe says of how often replicas exchange, and in how many bits.
 EXCHANGES: dict[str, dict[str, Any]] = {
     "accumulated": {"accumulate_steps": 4},
     "averaged_in_each_step": {"average_every": 1},
     "averaged": {"average_every": LOCAL_STEPS},
+    "rounded": {"gradient_exchange": "bfloat16"},
 }
 
 
 def exchanging_less(strategy: Any, batch: int) -> dict[str, dict[str, Any]]:
-    """What trainings gave whose replicas exchange less often, and the all-reduces of a step."""
+    """What trainings gave whose replicas exchange less, and the all-reduces of a step."""
     found = {}
     for name, changes in EXCHANGES.items():
         changes |= {"steps_per_execution": 1, "evaluation_interval_epochs": None}

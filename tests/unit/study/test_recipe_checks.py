@@ -23,6 +23,11 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "float32"),
     "attribution_of_steps_without_exchange": (
         {"average_every": 2, "attribution": True}, "attribution", "true", "false"),
+    "gradients_of_averaged_weights": (
+        {"average_every": 2, "gradient_exchange": "bfloat16", "strategy": "mpi_all_reduce"},
+        "gradient_exchange", '"bfloat16"', "float32"),
+    "sums_in_16_bits": (
+        {"gradient_exchange": "bfloat16"}, "gradient_exchange", '"bfloat16"', "mpi_all_reduce"),
     "accumulation_on_workers_without_weights": (
         {"accumulate_steps": 2, "strategy": "parameter_server"}, "accumulate_steps", "2", "leave"),
     "averages_of_workers_without_weights": (

@@ -24,11 +24,12 @@ for name, shapes in {
     "large": [((1 << 22,), "float32")],
     "list": [((3, 2), "float32"), ((), "float32")],
     "half": [((4,), "float16")],
+    "rounded": [((1000,), "bfloat16")],
 }.items():
     reduction = all_reduce.AllReduce(strategy, shapes)
     durations = reduction.durations(3, barrier)
     sums = [[v.numpy().tolist() for v in strategy.experimental_local_results(total)]
-            for total in reduction.call()] if name != "large" else None
+            for total in reduction.call()] if name not in ("large", "rounded") else None
     found[name] = [reduction.bytes, reduction.per_call, durations, sums]
 reduction = all_reduce.AllReduce(strategy, [((5,), "float32")])
 reduction._sum = lambda values: [tf.identity(value) for value in values]  # sums nothing
@@ -57,7 +58,7 @@ def test_small_payloads_are_reduced_many_times_in_a_call(
 
 
 def test_every_repetition_but_the_warm_up_has_a_duration(found: dict[str, Any]) -> None:
-    for name in ("small", "large", "list", "half"):
+    for name in ("small", "large", "list", "half", "rounded"):
         assert len(found[name][2]) == 3
         assert all(0 < duration_s < 1 for duration_s in found[name][2])
 

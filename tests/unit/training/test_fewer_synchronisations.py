@@ -1,10 +1,11 @@
-"""Accumulated gradients and averaged weights on two workers, against trainings by hand."""
+"""Accumulated and rounded gradients, averaged weights on two workers, and trainings by hand."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import keras
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,6 +21,35 @@ from tfscaling.training.example_order import order_of_epoch
 
 Trainings = dict[str, list[dict[str, Any]]]
 REPLICAS = 2
+
+
+@pytest.fixture(scope="module")
+def rounded_by_hand() -> list[np.ndarray]:
+    """Weights of a model whose gradients are sums, in 32 bits, of those of parts in 16."""
+    keras.utils.set_random_seed(PARAMETERS["seed"])
+    model, arrays = small_model(), synthetic_arrays()
+    optimizer = keras.optimizers.SGD(PARAMETERS["learning_rate"], PARAMETERS["momentum"])
+    entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+
+    def rounded(value: np.ndarray) -> np.ndarray:
+        return value.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+    for epoch in range(1, PARAMETERS["epochs"] + 1):
+        order = order_of_epoch(PARAMETERS["seed"], epoch, TRAIN_EXAMPLES, GLOBAL_BATCH)
+        for step, rows in enumerate(order):
+            real = min(GLOBAL_BATCH, TRAIN_EXAMPLES - step * GLOBAL_BATCH)
+            parts = np.split(np.where(np.arange(GLOBAL_BATCH) < real, rows, -1), REPLICAS)
+            total = [np.zeros(weight.shape, np.float32) for weight in model.get_weights()]
+            for part in parts:
+                own = part[part >= 0]
+                with tf.GradientTape() as tape:
+                    logits = model(arrays.x_train[own] / np.float32(255), training=True)
+                    loss = entropy(arrays.y_train[own], logits) / real
+                for place, gradient in enumerate(tape.gradient(loss, model.trainable_variables)):
+                    total[place] += rounded(gradient.numpy())
+            optimizer.apply([rounded(gradient) for gradient in total], model.trainable_variables)
+    weights: list[np.ndarray] = model.get_weights()
+    return weights
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +114,24 @@ def test_averages_every_few_steps_are_those_of_copies_of_the_model(
     first, second = (rank["exchanging_less"]["averaged"] for rank in ranks)
     assert first["weights"] == second["weights"]
     assert_equal(first["weights"], by_hand)
-    largest = max(
-        np.abs(np.subtract(own, other)).max()
-        for own, other in zip(first["weights"], ranks[0]["weights"], strict=True)
-    )
-    assert largest > 0.01  # not the synchronous model
+    # not the synchronous model
+    assert distance(first["weights"], ranks[0]["weights"]) > 0.01
+
+
+def distance(found: list[Any], expected: list[Any]) -> float:
+    """The largest difference of two weights."""
+    pairs = zip(found, expected, strict=True)
+    return max(float(np.abs(np.subtract(own, other)).max()) for own, other in pairs)
+
+
+def test_rounded_gradients_are_summed_in_32_bits(
+    ranks: list[dict[str, Any]], rounded_by_hand: list[np.ndarray]
+) -> None:
+    first, second = (rank["exchanging_less"]["rounded"]["weights"] for rank in ranks)
+    assert first == second
+    # a gradient between two numbers of 16 bits may be the other one here
+    exact = distance(ranks[0]["weights"], rounded_by_hand)
+    assert distance(first, rounded_by_hand) < exact / 4
 
 
 def test_gradients_are_exchanged_once_for_all_parts_and_not_between_averages(
@@ -96,4 +139,5 @@ def test_gradients_are_exchanged_once_for_all_parts_and_not_between_averages(
 ) -> None:
     for rank in ranks:
         made = {name: found["all_reduces"] for name, found in rank["exchanging_less"].items()}
-        assert made == {"accumulated": 1, "averaged_in_each_step": 0, "averaged": 0}
+        assert made == {"accumulated": 1, "averaged_in_each_step": 0, "averaged": 0,
+                        "rounded": 1}  # fmt: skip

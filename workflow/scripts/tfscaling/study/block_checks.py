@@ -97,6 +97,7 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
             reason = f"optimizer {asked.optimizer} of model {model} of grid[{number}] needs one"
             raise ConfigError(problem(["recipes", recipe, "learning_rate"], None, reason, sources))
         recipe_checks.check_optimizer(recipe, asked, sources)
+        recipe_checks.check_exchange(recipe, asked, block.values("strategy"), sources)
         dataset = registries.dataset(model, config.recipes[recipe])
         recipe_checks.check_parameters(model, dataset, recipe, config.recipes[recipe], sources)
         data = recipe_checks.Data(dataset, registries.train_examples)

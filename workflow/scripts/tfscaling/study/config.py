@@ -671,6 +671,14 @@ class Recipe(Keys, frozen=True, kw_only=True):
             "gradients are not lost."
         ),
     ] = "float32"
+    gradient_exchange: Annotated[
+        Literal["float32", "bfloat16"],
+        about(
+            "With `bfloat16` the strategy `mpi_all_reduce` rounds gradients to 16 bits before the "
+            "replicas exchange them, and sums them in 32 bits: half the bytes between nodes, and "
+            "each gradient to 8 significant bits. `float32` sums them as they are."
+        ),
+    ] = "float32"
     communication: Annotated[
         Literal["auto", "ring", "nccl"],
         about("The strategy `multi_worker_mirrored` uses this implementation of collectives."),

@@ -27,7 +27,7 @@ TRAINER_KEYS = (
     *("train_examples_max", "test_examples_max", "validation_examples"),
     *("evaluation_interval_epochs", "checkpoint_every_epochs", "checkpoint_every_s"),
     *("stop_after_steps", "steps_per_epoch", "steps_per_execution", "attribution", "precision"),
-    *("communication", "parameter_servers"),
+    *("gradient_exchange", "communication", "parameter_servers"),
 )
 #: Keys that only mean something with a program.
 PROGRAM_KEYS = ("environment", "observe", "train_examples", "patterns", "log_folder")

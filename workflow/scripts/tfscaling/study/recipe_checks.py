@@ -77,6 +77,9 @@ def _wrong_averaging(recipe: Recipe) -> Iterator[tuple[str, str]]:
         return
     if every % steps:
         yield "average_every", f"allowed: a multiple of steps_per_execution, {steps}"
+    if recipe.gradient_exchange != "float32":
+        rule = "no gradients are exchanged with average_every; allowed: float32"
+        yield "gradient_exchange", rule
     if recipe.precision == "mixed_float16":
         rule = "replicas would skip different updates with average_every"
         yield "precision", f"{rule}; allowed: float32, mixed_bfloat16"
@@ -162,6 +165,16 @@ def check_optimizer(name: str, asked: Recipe, sources: Sources) -> None:
     if asked.nesterov and asked.optimizer == "sgd" and not asked.momentum:
         rule = "allowed: false, or a momentum above 0"
         raise ConfigError(problem(path, True, rule, sources))
+
+
+def check_exchange(name: str, recipe: Recipe, strategies: Sequence[str], sources: Sources) -> None:
+    """Only one strategy sums what it exchanges in fewer bits in more of them."""
+    others = [strategy for strategy in strategies if strategy != MPI_STRATEGY]
+    if recipe.gradient_exchange != "float32" and others:
+        path = ["recipes", name, "gradient_exchange"]
+        rule = f"strategy {others[0]} sums in the type that it exchanges"
+        allowed = f"allowed: float32, or strategy {MPI_STRATEGY}"
+        raise ConfigError(problem(path, recipe.gradient_exchange, f"{rule}; {allowed}", sources))
 
 
 class Data(NamedTuple):

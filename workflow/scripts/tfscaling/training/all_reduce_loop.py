@@ -18,6 +18,7 @@ from tfscaling.training import (
     fused_updates,
     gradient_norms,
     replica_state,
+    rounded_gradients,
     user_model,
 )
 from tfscaling.training.checkpointed_loop import CheckpointedLoop
@@ -72,7 +73,7 @@ class AllReduceLoop(CheckpointedLoop):
                 user_model.compile_as_asked(
                     self.model, self.recipe, self.replicas, self.updates_per_epoch
                 )
-                self.own = OwnStep(self.model, sample(), self.replicas)
+                self.own = OwnStep(self.model, sample(), self.replicas, self._rounds_gradients)
                 self.optimizer = self.model.optimizer
             else:
                 user_model.check_classifier(self.model, problem_of_labels())
@@ -80,6 +81,8 @@ class AllReduceLoop(CheckpointedLoop):
                 self.optimizer.build(self.model.trainable_variables)
                 if self.recipe.average_every is not None or self.replicas == 1:
                     fewer_synchronisations.update_alone(self.optimizer)
+                elif self._rounds_gradients:
+                    rounded_gradients.exchange_rounded(self.optimizer)
                 fused_updates.update_together(self.optimizer)
                 if self._casts_in_update:
                     fused_updates.cast_in_update(self.optimizer)
@@ -121,6 +124,10 @@ class AllReduceLoop(CheckpointedLoop):
         device = self.strategy.extended.worker_devices[0]
         is_cpu = self.tf.DeviceSpec.from_string(device).device_type == "CPU"
         return self.replicas == 1 and is_cpu and self.recipe.precision == "mixed_bfloat16"
+
+    @property
+    def _rounds_gradients(self) -> bool:
+        return self.recipe.gradient_exchange == "bfloat16"
 
     @property
     def _averages_weights(self) -> bool:

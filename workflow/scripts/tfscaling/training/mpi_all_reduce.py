@@ -24,7 +24,7 @@ from tfscaling.training.mpi_sums import RankSums
 #: Tensors up to this size together share a message, for which they are copied; a larger one is a
 #: message of its own, without a copy.
 BUCKET_BYTES = 1 << 20
-#: MPI has no such numbers.
+#: MPI has no such numbers. Nodes exchange bfloat16 as it is, and sum it in float32.
 _SUMMED_AS = {"float16": "float32", "bfloat16": "float32"}
 #: The attribute of a graph with its last calls.
 _CALLS = "tfscaling_calls_of_mpi"
@@ -128,7 +128,8 @@ class MpiAllReduce:
 
     def _sum(self, tensor: Any) -> Any:
         own = self.tf.cast(tensor, _SUMMED_AS.get(tensor.dtype.name, tensor.dtype))
-        (total,) = self._in_turn(self._summed, [own], own.dtype)
+        is_short = tensor.dtype.name == "bfloat16"
+        (total,) = self._in_turn(self._summed_short if is_short else self._summed, [own], own.dtype)
         total.set_shape(tensor.shape)
         return self.tf.cast(total, tensor.dtype)
 
@@ -170,6 +171,9 @@ class MpiAllReduce:
 
     def _summed(self, own: np.ndarray) -> np.ndarray:
         return self._sums.sum(own.reshape(-1)).reshape(own.shape)
+
+    def _summed_short(self, own: np.ndarray) -> np.ndarray:
+        return self._sums.sum(own.reshape(-1), in_16_bits=True).reshape(own.shape)
 
     def _gathered(self, *own: np.ndarray) -> list[np.ndarray]:
         counts = np.zeros(self.world.size, np.int64)

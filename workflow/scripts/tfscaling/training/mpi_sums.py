@@ -43,20 +43,39 @@ class RankSums:
         # where a node has one rank only, it takes part as the others do
         self._node = Node(of_node) if world.allreduce(of_node.size, MPI.MAX) > 1 else None
 
-    def sum(self, own: np.ndarray) -> np.ndarray:
+    def sum(self, own: np.ndarray, in_16_bits: bool = False) -> np.ndarray:
         """The sum of all ranks' `own`, which are flat, of one size and type.
 
-        It may lie in memory that other ranks read, too: nobody writes to it. Raises
-        ConnectionError if another rank of this node has ended.
+        `in_16_bits` nodes exchange float32 as bfloat16. The sum may lie in memory that other ranks
+        read, too: nobody writes to it. Raises ConnectionError if another rank of this node has
+        ended.
         """
-        if self._node is None:
-            total = aligned(own)
-            self._world.Allreduce(own, total)
-            return total
-        return self._node.sum(own, self._sum_between_nodes if self._has_nodes else None)
+        between = self._sum_rounded if in_16_bits else self._sum_between_nodes
+        if self._node is not None:
+            return self._node.sum(own, between if self._has_nodes else None)
+        total = aligned(own)
+        total[:] = own
+        between(total)
+        return total
 
     def _sum_between_nodes(self, of_node: np.ndarray) -> None:
         self._firsts.Allreduce(self._mpi.IN_PLACE, of_node)
+
+    def _sum_rounded(self, of_node: np.ndarray) -> None:
+        """Each node adds a share of all nodes' bfloat16 in float32, and rounds the sum."""
+        from ml_dtypes import bfloat16
+
+        nodes = self._firsts.size
+        shares = np.zeros((nodes, -(-of_node.size // nodes)), bfloat16)
+        of_all = shares.reshape(-1)[: of_node.size]
+        of_all[:] = of_node
+        own = np.empty_like(shares)
+        self._firsts.Alltoall(shares.view(np.uint16), own.view(np.uint16))
+        total = own[0].astype(np.float32)
+        for share in own[1:]:
+            total += share.astype(np.float32)
+        self._firsts.Allgather(total.astype(bfloat16).view(np.uint16), shares.view(np.uint16))
+        of_node[:] = of_all
 
 
 class Node:

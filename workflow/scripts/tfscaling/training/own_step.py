@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfscaling.training import fused_updates
+from tfscaling.training import fused_updates, rounded_gradients
 from tfscaling.training.user_model import ModelError, has_own
 
 #: Methods that may return values which no metric keeps.
@@ -36,15 +36,19 @@ class _Replica(threading.local):
 class OwnStep:
     """The steps of a model on one replica, and what its metrics found on all of them.
 
-    `sample` is a batch as `fit` would have it, of any size: (x, y) or (x, y, weights). To be made
-    in the scope of the strategy; all but `reset` and `results` is called by each replica.
+    `sample` is a batch as `fit` would have it, of any size: (x, y) or (x, y, weights).
+    `rounds_gradients`: replicas exchange them in 16 bits. To be made in the scope of the strategy;
+    all but `reset` and `results` is called by each replica.
     """
 
-    def __init__(self, model: Any, sample: tuple[Any, ...], replicas: int) -> None:
+    def __init__(
+        self, model: Any, sample: tuple[Any, ...], replicas: int, rounds_gradients: bool = False
+    ) -> None:
         import tensorflow as tf
         from keras.src.losses import loss as losses
 
         self.tf, self.model, self.replicas = tf, model, replicas
+        self._rounds_gradients = rounds_gradients
         self._replica = _Replica()
         losses.scale_loss_for_distribution = losses.unscale_loss_for_distribution = _as_it_is
         model._symbolic_build(data_batch=sample)
@@ -193,7 +197,12 @@ class OwnStep:
         tf = self.tf
         own = [_times(g, self._replica.share) for g in gradients if g is not None]
         context = tf.distribute.get_replica_context()
-        summed = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, own))
+
+        def exchange(gradients: list[Any]) -> list[Any]:
+            return list(context.all_reduce(tf.distribute.ReduceOp.SUM, gradients))
+
+        rounds = self._rounds_gradients
+        summed = iter(rounded_gradients.summed(own, exchange) if rounds else exchange(own))
         return [None if g is None else next(summed) for g in gradients]
 
 
