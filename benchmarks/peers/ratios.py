@@ -16,7 +16,6 @@ is what these few epochs cost. Which of the two counts depends on how long the t
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,11 +24,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tfscaling.files import atomic  # noqa: E402
-from tfscaling.tables import intervals, runs_table  # noqa: E402
+import measured_page
+from tfscaling.tables import intervals, runs_table
 
 #: The peers that a training is compared with, by recipe.
 PUBLISHED, PYTORCH = "legacy_fit", "pytorch"
@@ -56,7 +54,6 @@ PLACE = {
     **{name: name for name in ("python", "tensorflow", "keras", "tf_keras", "torch", "jax")},
     "git_commit": "commit",
 }
-_MARKED = re.compile(r"(<!-- measured -->\n).*?(<!-- end of measured -->)", re.DOTALL)
 
 
 class Target(NamedTuple):
@@ -175,31 +172,18 @@ def times(numerators: Sequence[float] | None, denominators: Sequence[float] | No
     return shown if interval is None else f"{shown} ({interval[0]:.2f}–{interval[1]:.2f})"
 
 
-def markdown(header: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
-    lines = [header, (":--", *["--:"] * (len(header) - 1)), *body]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
-
-
-def place(runs: pd.DataFrame) -> str:
-    """When and where the runs were made, and how many of them count; a line of Markdown."""
-    valid = runs[runs["status"] == "ok"]
-    days = sorted({str(started)[:10] for started in valid["started"].dropna()})
-    parts = [f"{len(valid)} of {len(runs)} runs count, {' to '.join(days[:1] + days[1:][-1:])}"]
-    for column, name in PLACE.items():
-        values = sorted({str(value) for value in valid[column].dropna()})
-        parts += [f"{name} {', '.join(values)}"] if values else []
-    return "; ".join(parts) + ".\n"
-
-
 def tables(runs: pd.DataFrame) -> str:
     """All of it: place, targets, and a table for each number of workers."""
     of_workers = {workers: trainings(runs, workers) for workers in sorted(set(runs["nodes"]))}
     header = ("workers", "training", "beside", "target", "measured", "reached")
     asked = [reached(target, of_workers.get(target.workers, {})) for target in TARGETS]
-    parts = [place(runs), f"### Targets\n\n{markdown(header, asked)}"]
+    parts = [
+        measured_page.place(runs, PLACE),
+        f"### Targets\n\n{measured_page.table(header, asked)}",
+    ]
     for workers, found in of_workers.items():
         title = f"### {workers} worker{'s' if workers > 1 else ''}"
-        parts.append(f"{title}\n\n{markdown(HEADER, list(rows(found)))}")
+        parts.append(f"{title}\n\n{measured_page.table(HEADER, rows(found))}")
     return "\n".join(parts)
 
 
@@ -208,14 +192,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="runs.csv of the sweep")
     parser.add_argument("--page", type=Path, help="write between the markers of this page")
     args = parser.parse_args()
-    found = tables(runs_table.read_table(args.runs))
-    if args.page is None:
-        print(found)
-        return
-    text = args.page.read_text()
-    if not _MARKED.search(text):
-        sys.exit(f"{args.page}: no `<!-- measured -->` with `<!-- end of measured -->` after it")
-    atomic.write_text(args.page, _MARKED.sub(lambda mark: f"{mark[1]}\n{found}\n{mark[2]}", text))
+    measured_page.show(tables(runs_table.read_table(args.runs)), args.page)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""How accurate large batches are beside batch 64 of the published recipe.
+
+large_batch.py RUNS [--choice RUNS] [--page FILE]: the runs.csv of config/large-batch.yaml, and that
+of config/large-batch-choice.yaml. Prints as Markdown when and where they ran, and for each model
+the accuracy on the test data of each recipe and global batch, mean and range over the seeds, with
+how far the mean is from those of batch 64 and the 95 % interval of that difference (Welch's t). A
+recipe is below batch 64 if all of the interval is below 0. Of the choice: the accuracy of each
+candidate on examples held out of the training data. With --page it writes all this between the
+markers of that page instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import mean
+
+import pandas as pd
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import measured_page
+from tfscaling.tables import runs_table
+
+#: What all recipes are compared with: batch 64 as published, and with the other schedule.
+PUBLISHED, SAME_SCHEDULE = "published-64", "large-batch-64"
+QUALITY = "test_accuracy"
+HEADER = (
+    "recipe",
+    "global batch",
+    "runs",
+    "test accuracy",
+    f"less that of {PUBLISHED}",
+    f"below {PUBLISHED}",
+    f"less that of {SAME_SCHEDULE}",
+)
+CANDIDATES = ("candidate", "runs", "accuracy on held-out examples")
+#: Of the machine and the packages, as runs.csv has them: column → what the page calls it.
+PLACE = {
+    "cpu_model": "processor",
+    **{name: name for name in ("python", "tensorflow", "keras")},
+    "git_commit": "commit",
+}
+
+
+def accuracies(runs: pd.DataFrame) -> dict[str, list[float]]:
+    """Recipe → the accuracy of each valid run, in the order of the table."""
+    names = dict.fromkeys(runs["recipe"])
+    valid = runs[runs["status"] == "ok"]
+    return {name: valid.loc[valid["recipe"] == name, QUALITY].tolist() for name in names}
+
+
+def difference(own: Sequence[float], other: Sequence[float]) -> tuple[float, float, float] | None:
+    """The difference of the means with its interval; None with fewer than two runs of each."""
+    if min(len(own), len(other)) < 2:
+        return None
+    interval = stats.ttest_ind(own, other, equal_var=False).confidence_interval(0.95)
+    return mean(own) - mean(other), float(interval.low), float(interval.high)
+
+
+def rows(runs: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    """A row of texts for each recipe of a model's runs."""
+    found, made = accuracies(runs), runs["recipe"].value_counts()
+    batches = runs.drop_duplicates("recipe").set_index("recipe")["global_batch_size"]
+    for name, own in found.items():
+        published = difference(own, found.get(PUBLISHED, []))
+        same = difference(own, found.get(SAME_SCHEDULE, []))
+        is_itself = name == PUBLISHED
+        is_below = "" if published is None else ("yes" if published[2] < 0 else "no")
+        yield (
+            name,
+            f"{int(batches[name]):,}",
+            f"{len(own)} of {made[name]}",
+            ranged(own),
+            "" if is_itself else signed(published),
+            "" if is_itself else is_below,
+            "" if name == SAME_SCHEDULE else signed(same),
+        )
+
+
+def ranged(values: Sequence[float]) -> str:
+    """The mean, and the smallest and largest."""
+    if not values:
+        return "no valid run"
+    return f"{mean(values):.4f} ({min(values):.4f}–{max(values):.4f})"
+
+
+def signed(found: tuple[float, float, float] | None) -> str:
+    """A difference with its interval."""
+    return "" if found is None else "{:+.4f} ({:+.4f} to {:+.4f})".format(*found)
+
+
+def tables(runs: pd.DataFrame, choice: pd.DataFrame | None) -> str:
+    """All of it: place, a table for each model, and those of the candidates."""
+    parts = [measured_page.place(runs, PLACE)]
+    for model, own in runs.groupby("model", sort=False):
+        parts.append(f"### {model}\n\n{measured_page.table(HEADER, rows(own))}")
+    if choice is not None:
+        parts.append(f"### The choice\n\n{measured_page.place(choice, PLACE)}")
+        for model, own in choice.groupby("model", sort=False):
+            made = own["recipe"].value_counts()
+            body = [
+                (name, f"{len(values)} of {made[name]}", ranged(values))
+                for name, values in accuracies(own).items()
+            ]
+            parts.append(f"{model}:\n\n{measured_page.table(CANDIDATES, body)}")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path, help="runs.csv of config/large-batch.yaml")
+    parser.add_argument("--choice", type=Path, help="runs.csv of config/large-batch-choice.yaml")
+    parser.add_argument("--page", type=Path, help="write between the markers of this page")
+    args = parser.parse_args()
+    choice = None if args.choice is None else runs_table.read_table(args.choice)
+    measured_page.show(tables(runs_table.read_table(args.runs), choice), args.page)
+
+
+if __name__ == "__main__":
+    main()
