@@ -45,7 +45,8 @@ sweep: setup ## NODES=1,2,4 GPUS=0,2 MODEL=own.mine:model PLATFORM=cpu: plan, qu
 large-batch: setup ## accuracy of large batches on MNIST and CIFAR-10; hours
 	@$(SNAKEMAKE) --configfile config/large-batch-choice.yaml --resources training_runs=2
 	@$(SNAKEMAKE) --configfile config/large-batch.yaml --resources training_runs=2
-	@$(TABLE) results/large-batch/tables/comparison.md
+	@benchmarks/large_batch.py results/large-batch/tables/runs.csv \
+		--choice results/large-batch-choice/tables/runs.csv
 
 # the published script, Keras, PyTorch and JAX beside the workflow's own trainer
 peers: setup .venv-tf_keras .venv-jax .venv-torch ## the same training on other frameworks; 25 minutes
