@@ -3,11 +3,11 @@
 
 large_batch.py RUNS [--choice RUNS] [--page FILE]: the runs.csv of config/large-batch.yaml, and that
 of config/large-batch-choice.yaml. Prints as Markdown when and where they ran, and for each model
-the accuracy on the test data of each recipe and global batch, mean and range over the seeds, with
-how far the mean is from those of batch 64 and the 95 % interval of that difference (Welch's t). A
-recipe is below batch 64 if all of the interval is below 0. Of the choice: the accuracy of each
-candidate on examples held out of the training data. With --page it writes all this between the
-markers of that page instead.
+the accuracy of each recipe and global batch in the last epoch of training and on the test data,
+mean and range over the seeds, with how far the latter is from those of batch 64 and the 95 %
+interval of that difference of means (Welch's t). A recipe is below batch 64 if all of the interval
+is below 0. Of the choice: the accuracy of each candidate on examples held out of the training data.
+With --page it writes all this between the markers of that page instead.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from tfscaling.tables import runs_table
 
 #: What all recipes are compared with: batch 64 as published, and with the other schedule.
 PUBLISHED, SAME_SCHEDULE = "published-64", "large-batch-64"
-QUALITY = "test_accuracy"
+QUALITY, IN_TRAINING = "test_accuracy", "accuracy"
 HEADER = (
     "recipe",
     "global batch",
     "runs",
+    "accuracy in training",
     "test accuracy",
     f"less that of {PUBLISHED}",
     f"below {PUBLISHED}",
@@ -47,11 +48,11 @@ PLACE = {
 }
 
 
-def accuracies(runs: pd.DataFrame) -> dict[str, list[float]]:
+def accuracies(runs: pd.DataFrame, metric: str = QUALITY) -> dict[str, list[float]]:
     """Recipe → the accuracy of each valid run, in the order of the table."""
     names = dict.fromkeys(runs["recipe"])
     valid = runs[runs["status"] == "ok"]
-    return {name: valid.loc[valid["recipe"] == name, QUALITY].tolist() for name in names}
+    return {name: valid.loc[valid["recipe"] == name, metric].tolist() for name in names}
 
 
 def difference(own: Sequence[float], other: Sequence[float]) -> tuple[float, float, float] | None:
@@ -64,7 +65,8 @@ def difference(own: Sequence[float], other: Sequence[float]) -> tuple[float, flo
 
 def rows(runs: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     """A row of texts for each recipe of a model's runs."""
-    found, made = accuracies(runs), runs["recipe"].value_counts()
+    found, in_training = accuracies(runs), accuracies(runs, IN_TRAINING)
+    made = runs["recipe"].value_counts()
     batches = runs.drop_duplicates("recipe").set_index("recipe")["global_batch_size"]
     for name, own in found.items():
         published = difference(own, found.get(PUBLISHED, []))
@@ -75,6 +77,7 @@ def rows(runs: pd.DataFrame) -> Iterator[tuple[str, ...]]:
             name,
             f"{int(batches[name]):,}",
             f"{len(own)} of {made[name]}",
+            ranged(in_training[name]),
             ranged(own),
             "" if is_itself else signed(published),
             "" if is_itself else is_below,

@@ -26,6 +26,7 @@ def runs() -> pd.DataFrame:
     ]
     frame = pd.DataFrame(rows, columns=["recipe", "status", "test_accuracy"])
     frame["model"], frame["started"] = "mnist_cnn", "2026-11-23T10:00:00+00:00"
+    frame["accuracy"] = frame["test_accuracy"] + 0.01
     frame["global_batch_size"] = frame["recipe"].str.rpartition("-")[2].astype(int)
     return frame.assign(**dict.fromkeys(large_batch.PLACE, "8"))
 
@@ -59,13 +60,14 @@ def test_runs_that_failed_are_counted_and_take_no_part() -> None:
     row = cells()[FAILED]
     assert row["runs"] == "3 of 4"
     assert row["test accuracy"] == "0.9880 (0.9860–0.9900)"
+    assert row["accuracy in training"] == "0.9980 (0.9960–1.0000)"
 
 
 def test_a_recipe_without_a_valid_run_is_shown() -> None:
     table = runs()
     table.loc[table["recipe"] == "published-1280", "status"] = "failed"
     row = next(row for row in large_batch.rows(table) if row[0] == "published-1280")
-    assert row[2:] == ("0 of 3", "no valid run", "", "", "")
+    assert row[2:] == ("0 of 3", *["no valid run"] * 2, "", "", "")
 
 
 def test_the_page_has_both_studies_between_its_markers(

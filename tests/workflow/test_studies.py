@@ -71,6 +71,12 @@ def test_the_large_batch_study_reports_a_recipe_that_was_a_candidate(project: Pr
         assert recipe.pop("global_batch_size") == batch
     same = [reported[f"large-batch-{batch}"] for batch in batches]
     assert all(recipe == same[0] for recipe in same)
+    # as a recipe for any number of replicas
+    general = recipes("config")["large_batch"]
+    assert (general["per_replica_batch_size"], general["learning_rate"]) == (64, rate)
+    assert general["learning_rate_scaling"] == "sqrt"
+    of_one = {key: value for key, value in same[0].items() if key != "steps_per_execution"}
+    assert of_one.items() <= general.items()
 
 
 def test_the_candidates_for_large_batches_do_not_see_the_test_data(project: Project) -> None:
