@@ -41,7 +41,7 @@ from tfscaling.training import devices, mpi, rank  # noqa: E402
 from tfscaling.training.all_reduce import Trainer  # noqa: E402
 from tfscaling.training.all_reduce_timing import AllReduce  # noqa: E402
 from tfscaling.training.models import MODELS  # noqa: E402
-from tfscaling.training.strategies import STRATEGIES  # noqa: E402
+from tfscaling.training.strategies import STRATEGIES, Exchange  # noqa: E402
 
 GRPC, MPI = "multi_worker_mirrored", MPI_STRATEGY
 SIDES = (GRPC, MPI)
@@ -115,7 +115,7 @@ def run_rank(workers: int, rounds: int) -> None:
     planned, own = specs(workers), resolver.resolve(os.environ, gpus=None)
     threads = planned[MPI].threads(len(os.sched_getaffinity(0)))
     names = devices.configure(0, "logical", threads)
-    strategies = {side: STRATEGIES[side].build(names, "ring") for side in SIDES}
+    strategies = {side: STRATEGIES[side].build(names, Exchange("ring")) for side in SIDES}
     world = mpi.communicator(own.rank, workers)
     found: Times = {}
     for size in SIZES_BYTES:

@@ -5,9 +5,10 @@ large_batch.py RUNS [--choice RUNS] [--page FILE]: the runs.csv of config/large-
 of config/large-batch-choice.yaml. Prints as Markdown when and where they ran, and for each model
 the accuracy of each recipe and global batch in the last epoch of training and on the test data,
 mean and range over the seeds, with how far the latter is from those of batch 64 and the 95 %
-interval of that difference of means (Welch's t). A recipe is below batch 64 if all of the interval
-is below 0. Of the choice: the accuracy of each candidate on examples held out of the training data.
-With --page it writes all this between the markers of that page instead.
+interval of that difference of means (Welch's t): a recipe is below or above batch 64 if all of the
+interval is, and diverges if a run of it does. Of the choice: the accuracy of each candidate on
+examples held out of the training data. With --page it writes all this between the markers of that
+page instead.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import measured_page
+from tfscaling.records.run_states import RunState
 from tfscaling.tables import runs_table
 
 #: What all recipes are compared with: batch 64 as published, and with the other schedule.
@@ -36,7 +38,7 @@ HEADER = (
     "accuracy in training",
     "test accuracy",
     f"less that of {PUBLISHED}",
-    f"below {PUBLISHED}",
+    f"beside {PUBLISHED}",
     f"less that of {SAME_SCHEDULE}",
 )
 CANDIDATES = ("candidate", "runs", "accuracy on held-out examples")
@@ -66,23 +68,43 @@ def difference(own: Sequence[float], other: Sequence[float]) -> tuple[float, flo
 def rows(runs: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     """A row of texts for each recipe of a model's runs."""
     found, in_training = accuracies(runs), accuracies(runs, IN_TRAINING)
-    made = runs["recipe"].value_counts()
+    made, diverged = runs["recipe"].value_counts(), diverged_runs(runs)
     batches = runs.drop_duplicates("recipe").set_index("recipe")["global_batch_size"]
     for name, own in found.items():
         published = difference(own, found.get(PUBLISHED, []))
         same = difference(own, found.get(SAME_SCHEDULE, []))
         is_itself = name == PUBLISHED
-        is_below = "" if published is None else ("yes" if published[2] < 0 else "no")
         yield (
             name,
             f"{int(batches[name]):,}",
-            f"{len(own)} of {made[name]}",
+            counted(own, made[name], diverged[name]),
             ranged(in_training[name]),
             ranged(own),
             "" if is_itself else signed(published),
-            "" if is_itself else is_below,
+            "" if is_itself else verdict(published, diverged[name]),
             "" if name == SAME_SCHEDULE else signed(same),
         )
+
+
+def diverged_runs(runs: pd.DataFrame) -> dict[str, int]:
+    """Recipe → how many of its runs diverged."""
+    names, of = runs["recipe"], runs["status"] == RunState.DIVERGED
+    return {name: int(of[names == name].sum()) for name in dict.fromkeys(names)}
+
+
+def counted(valid: Sequence[float], made: int, diverged: int) -> str:
+    """How many runs count, and how many have no accuracy because they diverged."""
+    return f"{len(valid)} of {made}" + (f", {diverged} diverged" if diverged else "")
+
+
+def verdict(found: tuple[float, float, float] | None, diverged: int) -> str:
+    """Whether the interval of a difference tells which is the better one."""
+    if diverged:
+        return "diverges"
+    if found is None:
+        return ""
+    _, low, high = found
+    return "below" if high < 0 else ("above" if low > 0 else "not told apart")
 
 
 def ranged(values: Sequence[float]) -> str:
@@ -105,9 +127,9 @@ def tables(runs: pd.DataFrame, choice: pd.DataFrame | None) -> str:
     if choice is not None:
         parts.append(f"### The choice\n\n{measured_page.place(choice, PLACE)}")
         for model, own in choice.groupby("model", sort=False):
-            made = own["recipe"].value_counts()
+            made, diverged = own["recipe"].value_counts(), diverged_runs(own)
             body = [
-                (name, f"{len(values)} of {made[name]}", ranged(values))
+                (name, counted(values, made[name], diverged[name]), ranged(values))
                 for name, values in accuracies(own).items()
             ]
             parts.append(f"{model}:\n\n{measured_page.table(CANDIDATES, body)}")

@@ -20,8 +20,8 @@ from tfscaling.records.events import EventLog
 from tfscaling.records.resumption import Beginning
 from tfscaling.study.config import Recipe
 from tfscaling.training import checkpoints as module
+from tfscaling.training.checkpointed_loop import CheckpointedLoop
 from tfscaling.training.checkpoints import Checkpoints, Training
-from tfscaling.training.loop import TrainingLoop
 from tfscaling.training.measured import Result
 
 #: From which the moments follow.
@@ -72,13 +72,13 @@ class Interrupted(Checkpoints):
 class Trained(NamedTuple):
     """A training that was interrupted, and the steps from which its attempts went on."""
 
-    trainer: TrainingLoop
+    trainer: CheckpointedLoop
     result: Result
     begun: list[int]
 
 
 def train(
-    make: Callable[[], TrainingLoop],
+    make: Callable[[], CheckpointedLoop],
     folder: Path,
     recipe: Recipe,
     times: int = 3,
@@ -120,7 +120,7 @@ def train(
     raise AssertionError("interrupted to the end")
 
 
-def outcome(trainer: TrainingLoop, result: Result) -> dict[str, Any]:
+def outcome(trainer: CheckpointedLoop, result: Result) -> dict[str, Any]:
     """All that must not depend on interruptions."""
     return {
         "epochs": [[e.epoch, e.loss, e.accuracy, e.metrics] for e in result.epochs],

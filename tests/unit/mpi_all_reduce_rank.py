@@ -18,7 +18,8 @@ from tfscaling.cluster import resolver
 from tfscaling.study.config import MPI_STRATEGY
 from tfscaling.training import devices, mpi, mpi_strategy, rank
 from tfscaling.training.loop import compiled
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.training.mpi_sums import RankSums
+from tfscaling.training.strategies import STRATEGIES, Exchange
 
 #: Enough that a thread is free for a sum that is there before another.
 THREADS = 4
@@ -26,17 +27,20 @@ THREADS = 4
 LATE_S = 0.5
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64")
 ROWS, WIDTH = 4, 3
+#: Whether tensors of bfloat16 are to be exchanged in 16 bits, and the type of one.
+EXCHANGES = ((False, "bfloat16"), (True, "bfloat16"), (True, "float32"), (True, "float16"))
 
 
 def main() -> None:
     rank.load_tensorflow()
     output, own = Path(sys.argv[1]), resolver.resolve(os.environ, gpus=None).rank
     names = devices.configure(0, "logical", THREADS)
-    strategy = STRATEGIES[MPI_STRATEGY].build(names, "ring")
+    strategy = STRATEGIES[MPI_STRATEGY].build(names, Exchange("ring"))
     found = {
         "in turn": in_turn(strategy, own),
         "in shared memory": exchanged(strategy, own),
         "by messages": exchanged(of_nodes(names[0]), own),
+        "in 16 bits": [in_16_bits(names[0], asked, name) for asked, name in EXCHANGES],
     }
     STRATEGIES[MPI_STRATEGY].end()
     output.write_text(json.dumps(found))
@@ -44,12 +48,30 @@ def main() -> None:
     os._exit(0)
 
 
-def of_nodes(device: str) -> Any:
+def of_nodes(device: str, in_16_bits: bool = False) -> Any:
     """The same ranks, as if each had a node of its own."""
     from mpi4py import MPI
 
     mpi.of_node = lambda world: world.Split(world.rank)
-    return mpi_strategy.make(device, MPI.COMM_WORLD)
+    return mpi_strategy.make(device, MPI.COMM_WORLD, in_16_bits)
+
+
+def in_16_bits(device: str, asked: bool, dtype: str) -> bool:
+    """Whether nodes exchange a tensor of this type in 16 bits."""
+    import tensorflow as tf
+
+    rounded: list[np.ndarray] = []
+
+    def noted(self: RankSums, of_node: np.ndarray) -> None:
+        rounded.append(of_node)
+        original(self, of_node)
+
+    original, RankSums._sum_rounded = RankSums._sum_rounded, noted
+    given = tf.ones(ROWS, dtype)
+    total = of_replicas(of_nodes(device, asked), lambda c: c.all_reduce("SUM", given))
+    RankSums._sum_rounded = original
+    assert tf.cast(total, tf.float32).numpy().tolist() == [2.0] * ROWS
+    return bool(rounded)
 
 
 def exchanged(strategy: Any, own: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from tfscaling.training.loop import TrainingLoop
 from tfscaling.training.measured import Result
 from tfscaling.training.optimizers import make_optimizer
 from tfscaling.training.parameter_server import ParameterServerTrainer
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.training.strategies import STRATEGIES, Exchange
 
 #: Ten steps an epoch: whole batches, or a last one of 7 examples.
 GLOBAL_BATCH, WHOLE, UNEVEN, STEPS = 16, 160, 151, 10
@@ -376,7 +376,7 @@ def main() -> None:
         parameter_server.serve(own, output.parent, events)
         output.write_text("{}")
         os._exit(0)
-    strategy = spec.build(names, PARAMETERS["communication"])
+    strategy = spec.build(names, Exchange(PARAMETERS["communication"]))
     replicas = len(own.jobs["worker"]) * max(1, count)
 
     def make(model: Any, arrays: Any, batch: int, settings: Any) -> Any:

@@ -23,7 +23,7 @@ from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.example_order import order_of_epoch
 from tfscaling.training.loop import TrainingLoop
 from tfscaling.training.pipeline import Datasets, PipelineTrainer
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.training.strategies import STRATEGIES, Exchange
 
 #: Ten steps an epoch, the last of 7 examples: the second of two replicas has none of these.
 GLOBAL_BATCH, TRAIN_EXAMPLES, TEST_EXAMPLES, EPOCHS = 16, 151, 45, 5
@@ -423,7 +423,9 @@ def main() -> None:
     rank.load_tensorflow()
     output, found = Path(sys.argv[1]), {}
     if len(sys.argv) > 2:
-        strategy = STRATEGIES[sys.argv[2]].build(devices.configure(0, "logical", 1), "ring")
+        strategy = STRATEGIES[sys.argv[2]].build(
+            devices.configure(0, "logical", 1), Exchange("ring")
+        )
         worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
         found["two workers"] = {
             "two_outputs": trained(strategy, 2, CASES["two_outputs"]),
@@ -434,7 +436,9 @@ def main() -> None:
         }
     else:
         names = devices.configure(2, "logical", 1)
-        single, mirrored = (STRATEGIES[n].build(names, "ring") for n in ("single", "mirrored"))
+        single, mirrored = (
+            STRATEGIES[n].build(names, Exchange("ring")) for n in ("single", "mirrored")
+        )
         for name, case in CASES.items():
             found.setdefault("fit", {})[name] = fitted(case)
             found.setdefault("one replica", {})[name] = trained(single, 1, case)

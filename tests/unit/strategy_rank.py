@@ -25,7 +25,7 @@ from tfscaling.training import attribution_rounds, devices, parameter_server, ra
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.loop import TrainingLoop
 from tfscaling.training.parameter_server import ParameterServerTrainer
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.training.strategies import STRATEGIES, Exchange
 
 #: Five steps of 16 and one of 7; held-out examples that fill no evaluation batch exactly.
 TRAIN_EXAMPLES, TEST_EXAMPLES, GLOBAL_BATCH = 87, 1203, 16
@@ -136,7 +136,7 @@ def main() -> None:
         ended_well = parameter_server.serve(own, output.parent, events)
         output.write_text(json.dumps({"job": own.job, "ended_well": ended_well}))
         os._exit(0)
-    strategy = spec.build(names, PARAMETERS["communication"])
+    strategy = spec.build(names, Exchange(PARAMETERS["communication"]))
     trainer: TrainingLoop
     if spec.coordinated:
         trainer = ParameterServerTrainer(

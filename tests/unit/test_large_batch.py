@@ -37,12 +37,20 @@ def cells() -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "is_below"),
-    [("published-64", ""), ("published-1280", "yes"), ("large-batch-64", "no"),
-     ("large-batch-1280", "no")],
+    ("recipe", "verdict"),
+    [("published-64", ""), ("published-1280", "below"), ("large-batch-64", "above"),
+     ("large-batch-1280", "not told apart")],
 )  # fmt: skip
-def test_a_recipe_is_below_if_all_of_the_interval_is(recipe: str, is_below: str) -> None:
-    assert cells()[recipe]["below published-64"] == is_below
+def test_a_recipe_is_below_or_above_if_all_of_the_interval_is(recipe: str, verdict: str) -> None:
+    assert cells()[recipe]["beside published-64"] == verdict
+
+
+def test_a_recipe_diverges_if_a_run_does() -> None:
+    table = runs()
+    table.loc[table["test_accuracy"] == 0.983, ["status", "test_accuracy"]] = ["diverged", None]
+    row = next(row for row in large_batch.rows(table) if row[0] == "large-batch-1280")
+    assert row[2] == "2 of 3, 1 diverged"
+    assert row[large_batch.HEADER.index("beside published-64")] == "diverges"
 
 
 def test_a_difference_is_that_of_the_means_with_welchs_interval() -> None:
@@ -74,13 +82,13 @@ def test_the_page_has_both_studies_between_its_markers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, table = tmp_path / "page.md", tmp_path / "runs.csv"
-    page.write_text("before\n<!-- measured -->\nold\n<!-- end of measured -->\nafter\n")
+    page.write_text("before\n<!-- measured -->\nearlier\n<!-- end of measured -->\nafter\n")
     runs().to_csv(table, index=False)
     given = ["large_batch.py", str(table), "--choice", str(table), "--page", str(page)]
     monkeypatch.setattr("sys.argv", given)
     large_batch.main()
     text = page.read_text()
-    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+    assert text.startswith("before\n") and text.endswith("after\n") and "earlier" not in text
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     assert len(lines) == 2 * (2 + len(ACCURACIES))
     assert text.count("12 of 13 runs count, 2026-11-23") == 2

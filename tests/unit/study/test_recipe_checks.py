@@ -75,6 +75,15 @@ def test_a_batch_that_cannot_be_computed_in_equal_parts_excludes_the_point() -> 
     assert "48 is not divisible by accumulate_steps 32" in excluded.reason
 
 
+@pytest.mark.parametrize("strategy", ["mpi_all_reduce", "single"])
+def test_sums_in_32_bits_may_be_of_16(strategy: str) -> None:
+    """The strategy of one replica is the baseline: it exchanges nothing."""
+    config = valid_config((("grid", 0, "strategy"), strategy), (("grid", 0, "nodes"), 1),
+                          (("recipes", "weak", "gradient_exchange"), "bfloat16"))  # fmt: skip
+    (run,) = grid.expand(config, REGISTRIES).runs
+    assert run.spec.parameters["gradient_exchange"] == "bfloat16"
+
+
 def test_what_changes_nothing_is_no_parameter() -> None:
     nothing = {"nesterov": False, "weight_decay": 0.0, "warmup_epochs": 0, "decay": "none",
                "accumulate_steps": 1, "average_every": None}  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import run_python
-from tfscaling.training.all_reduce_timing import pattern
+from tfscaling.training.all_reduce_timing import exchanged_as, pattern, tolerance_of
 
 CODE = """
 import json, sys
@@ -80,6 +80,22 @@ def test_the_gradient_has_the_shapes_of_the_models_variables(found: dict[str, An
     size, shapes = found["gradient"]
     assert size == 2_770_634 * 4
     assert [[3, 3, 1, 32], "float32"] in shapes
+
+
+@pytest.mark.parametrize(
+    ("size", "replicas", "tolerance"), [(4, 2, 0.0), (8, 2, 0.0), (2, 5, 0.05), (2, 100, 2**-6)]
+)
+def test_only_numbers_of_16_bits_may_be_off(size: int, replicas: int, tolerance: float) -> None:
+    assert tolerance_of(size, replicas) == tolerance
+
+
+@pytest.mark.parametrize(
+    ("dtype", "asked", "expected"),
+    [("float32", "float32", "float32"), ("float32", "bfloat16", "bfloat16"),
+     ("float64", "bfloat16", "float64")],
+)  # fmt: skip
+def test_a_gradient_is_timed_as_it_is_exchanged(dtype: str, asked: str, expected: str) -> None:
+    assert exchanged_as(dtype, asked) == expected
 
 
 def test_the_pattern_tells_places_apart() -> None:

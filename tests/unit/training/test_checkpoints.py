@@ -19,12 +19,12 @@ from strategy_rank import (
 )
 from tfscaling.records.events import EventLog
 from tfscaling.training.all_reduce import Trainer
-from tfscaling.training.loop import TrainingLoop
+from tfscaling.training.checkpointed_loop import CheckpointedLoop
 from tfscaling.training.pipeline import Datasets, PipelineTrainer
 
 
-def of_arrays(**changes: Any) -> Callable[[], TrainingLoop]:
-    def make() -> TrainingLoop:
+def of_arrays(**changes: Any) -> Callable[[], CheckpointedLoop]:
+    def make() -> CheckpointedLoop:
         strategy = tf.distribute.OneDeviceStrategy("CPU:0")
         spec = training_spec(GLOBAL_BATCH, **changes)
         return Trainer(strategy, lively_model, synthetic_arrays(), spec)
@@ -41,11 +41,11 @@ def compiled_model() -> Any:
     return model
 
 
-def of_task(**changes: Any) -> Callable[[], TrainingLoop]:
+def of_task(**changes: Any) -> Callable[[], CheckpointedLoop]:
     """A user's model with a pipeline that shuffles anew in each epoch, and changes images."""
     changes |= {"loss": "model", "optimizer": "model", "learning_rate": None, "momentum": None}
 
-    def make() -> TrainingLoop:
+    def make() -> CheckpointedLoop:
         import keras
 
         keras.utils.set_random_seed(7)
@@ -74,7 +74,7 @@ def of_task(**changes: Any) -> Callable[[], TrainingLoop]:
 )
 def test_a_training_interrupted_at_random_moments_equals_the_uninterrupted_one(
     tmp_path: Path,
-    training: Callable[..., Callable[[], TrainingLoop]],
+    training: Callable[..., Callable[[], CheckpointedLoop]],
     changes: dict[str, Any],
     times: int,
 ) -> None:
@@ -87,6 +87,10 @@ def test_a_training_interrupted_at_random_moments_equals_the_uninterrupted_one(
     again = interrupted.train(make, tmp_path / "checkpoints", recipe, times)
     assert len(again.begun) == times + 1 and again.begun == sorted(again.begun)
     assert again.begun[-1] > 0
+    since = again.result.went_on
+    assert since is not None
+    # known once the first epoch was done
+    assert since.steps_per_epoch == (interrupted.STEPS if since.epoch > 1 else 0)
     assert interrupted.outcome(again.trainer, again.result) == interrupted.outcome(plain, result)
 
 

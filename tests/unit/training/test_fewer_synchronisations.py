@@ -25,7 +25,7 @@ REPLICAS = 2
 
 @pytest.fixture(scope="module")
 def rounded_by_hand() -> list[np.ndarray]:
-    """Weights of a model whose gradients are sums, in 32 bits, of those of parts in 16."""
+    """Weights of a model whose gradients are sums of the rounded ones of parts."""
     keras.utils.set_random_seed(PARAMETERS["seed"])
     model, arrays = small_model(), synthetic_arrays()
     optimizer = keras.optimizers.SGD(PARAMETERS["learning_rate"], PARAMETERS["momentum"])
@@ -124,7 +124,7 @@ def distance(found: list[Any], expected: list[Any]) -> float:
     return max(float(np.abs(np.subtract(own, other)).max()) for own, other in pairs)
 
 
-def test_rounded_gradients_are_summed_in_32_bits(
+def test_rounded_gradients_give_the_model_of_sums_of_rounded_parts(
     ranks: list[dict[str, Any]], rounded_by_hand: list[np.ndarray]
 ) -> None:
     first, second = (rank["exchanging_less"]["rounded"]["weights"] for rank in ranks)

@@ -15,7 +15,7 @@ import mpi_all_reduce_rank
 import numpy as np
 import pytest
 from builders import SCRIPTS
-from mpi_all_reduce_rank import DTYPES, ROWS, WIDTH
+from mpi_all_reduce_rank import DTYPES, EXCHANGES, ROWS, WIDTH
 from tfscaling.jobs import process_management
 from tfscaling.jobs.launchers import LAUNCHERS, Request
 from tfscaling.jobs.ports import ReservedPorts
@@ -104,6 +104,14 @@ def test_tensors_of_all_types_are_summed(found: list[dict[str, Any]]) -> None:
     total = [float(2 * row + 1) for row in range(ROWS)]
     for rank in found:
         assert rank["sums"] == {name: [name, total] for name in DTYPES}
+
+
+def test_nodes_exchange_16_bits_only_if_it_is_asked_for_and_of_bfloat16(
+    exchanged: list[dict[str, Any]],
+) -> None:
+    for rank in exchanged:
+        found = dict(zip(EXCHANGES, rank["in 16 bits"], strict=True))
+        assert [pair for pair, is_rounded in found.items() if is_rounded] == [(True, "bfloat16")]
 
 
 @pytest.mark.parametrize(("name", "only"), [("slices", 1), ("none here", 0)])

@@ -81,7 +81,9 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
             if recipe.dataset is not None and user_code.is_reference(recipe.dataset):
                 recipe_checks.check_required(recipe.dataset, name, recipe, sources)
         return
-    coordinated = [n for n in block.values("strategy") if registries.strategies[n].coordinated]
+    asked_for = {name: registries.strategies[name] for name in block.values("strategy")}
+    coordinated = [name for name, strategy in asked_for.items() if strategy.coordinated]
+    in_16_bits = [name for name, strategy in asked_for.items() if not strategy.sums_in_32_bits]
     bases = dict.fromkeys(map(variants.base, names))
     for model, recipe in itertools.product(block.values("model"), bases):
         if user_code.is_reference(model) and config.recipes[recipe].dataset is None:
@@ -97,7 +99,7 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
             reason = f"optimizer {asked.optimizer} of model {model} of grid[{number}] needs one"
             raise ConfigError(problem(["recipes", recipe, "learning_rate"], None, reason, sources))
         recipe_checks.check_optimizer(recipe, asked, sources)
-        recipe_checks.check_exchange(recipe, asked, block.values("strategy"), sources)
+        recipe_checks.check_exchange(recipe, asked, in_16_bits, sources)
         dataset = registries.dataset(model, config.recipes[recipe])
         recipe_checks.check_parameters(model, dataset, recipe, config.recipes[recipe], sources)
         data = recipe_checks.Data(dataset, registries.train_examples)

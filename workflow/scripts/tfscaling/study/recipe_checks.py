@@ -167,13 +167,12 @@ def check_optimizer(name: str, asked: Recipe, sources: Sources) -> None:
         raise ConfigError(problem(path, True, rule, sources))
 
 
-def check_exchange(name: str, recipe: Recipe, strategies: Sequence[str], sources: Sources) -> None:
-    """Only one strategy sums what it exchanges in fewer bits in more of them."""
-    others = [strategy for strategy in strategies if strategy != MPI_STRATEGY]
-    if recipe.gradient_exchange != "float32" and others:
+def check_exchange(name: str, recipe: Recipe, in_16_bits: Sequence[str], sources: Sources) -> None:
+    """`in_16_bits` are the strategies that would also sum what they exchange in 16 bits."""
+    if recipe.gradient_exchange != "float32" and in_16_bits:
         path = ["recipes", name, "gradient_exchange"]
-        rule = f"strategy {others[0]} sums in the type that it exchanges"
-        allowed = f"allowed: float32, or strategy {MPI_STRATEGY}"
+        rule = f"with strategy {in_16_bits[0]} no gradient is exchanged in 16 and summed in 32 bits"
+        allowed = f"allowed: float32, or strategy {MPI_STRATEGY} or single"
         raise ConfigError(problem(path, recipe.gradient_exchange, f"{rule}; {allowed}", sources))
 
 

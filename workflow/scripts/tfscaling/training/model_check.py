@@ -16,7 +16,7 @@ from tfscaling.study.run_spec import RunSpec
 from tfscaling.training import devices, models, rank
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.pipeline import Datasets, PipelineTrainer
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.training.strategies import STRATEGIES, Exchange
 
 #: Larger files of arrays are not read: the model alone is built.
 _FILE_BYTES_MAX = 1 << 28
@@ -57,7 +57,7 @@ def _build(spec: RunSpec, dataset_file: Path) -> None:
     if not _is_readable(spec, dataset_file):
         build()
         return
-    strategy = STRATEGIES["single"].build(["CPU:0"], spec.recipe.communication)
+    strategy = STRATEGIES["single"].build(["CPU:0"], Exchange())
     data, _ = rank.data_of(0, spec, dataset_file)
     if isinstance(data, Datasets):
         PipelineTrainer(strategy, build, data, spec)

@@ -24,7 +24,7 @@ from tfscaling.training.mpi_sums import RankSums
 #: Tensors up to this size together share a message, for which they are copied; a larger one is a
 #: message of its own, without a copy.
 BUCKET_BYTES = 1 << 20
-#: MPI has no such numbers. Nodes exchange bfloat16 as it is, and sum it in float32.
+#: MPI has no such numbers.
 _SUMMED_AS = {"float16": "float32", "bfloat16": "float32"}
 #: The attribute of a graph with its last calls.
 _CALLS = "tfscaling_calls_of_mpi"
@@ -71,13 +71,14 @@ class _Calls:
 class MpiAllReduce:
     """Sums and gathers tensors over the ranks of `world`.
 
-    To be made outside of a strategy's scope.
+    `in_16_bits`: nodes exchange tensors of bfloat16 as they are, and not as float32. To be made
+    outside of a strategy's scope.
     """
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: Any, in_16_bits: bool = False) -> None:
         import tensorflow as tf
 
-        self.tf, self.world = tf, world
+        self.tf, self.world, self._in_16_bits = tf, world, in_16_bits
         self._sums = RankSums(world, mpi.of_node(world))
         with tf.device("CPU:0"):
             self._turns = tf.Variable(0, trainable=False, dtype=tf.int64)
@@ -128,8 +129,9 @@ class MpiAllReduce:
 
     def _sum(self, tensor: Any) -> Any:
         own = self.tf.cast(tensor, _SUMMED_AS.get(tensor.dtype.name, tensor.dtype))
-        is_short = tensor.dtype.name == "bfloat16"
-        (total,) = self._in_turn(self._summed_short if is_short else self._summed, [own], own.dtype)
+        is_rounded = self._in_16_bits and tensor.dtype.name == "bfloat16"
+        function = self._summed_rounded if is_rounded else self._summed
+        (total,) = self._in_turn(function, [own], own.dtype)
         total.set_shape(tensor.shape)
         return self.tf.cast(total, tensor.dtype)
 
@@ -172,7 +174,7 @@ class MpiAllReduce:
     def _summed(self, own: np.ndarray) -> np.ndarray:
         return self._sums.sum(own.reshape(-1)).reshape(own.shape)
 
-    def _summed_short(self, own: np.ndarray) -> np.ndarray:
+    def _summed_rounded(self, own: np.ndarray) -> np.ndarray:
         return self._sums.sum(own.reshape(-1), in_16_bits=True).reshape(own.shape)
 
     def _gathered(self, *own: np.ndarray) -> list[np.ndarray]:

@@ -12,8 +12,11 @@ from typing import Any
 from tfscaling.training.mpi_all_reduce import MpiAllReduce
 
 
-def make(device: str, world: Any) -> Any:
-    """The tf.distribute.Strategy over the ranks of this communicator, each with this `device`."""
+def make(device: str, world: Any, in_16_bits: bool = False) -> Any:
+    """The tf.distribute.Strategy over the ranks of this communicator, each with this `device`.
+
+    `in_16_bits`: nodes exchange tensors of bfloat16 as they are, and not as float32.
+    """
     import tensorflow as tf
     from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
 
@@ -28,7 +31,7 @@ def make(device: str, world: Any) -> Any:
 
         def __init__(self, strategy: Any) -> None:
             super().__init__(strategy, device)
-            self._sums = MpiAllReduce(world)
+            self._sums = MpiAllReduce(world, in_16_bits)
 
         @property
         def _num_replicas_in_sync(self) -> int:

@@ -36,7 +36,7 @@ from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.checkpoints import Checkpoints
 from tfscaling.training.parameter_server import ParameterServerTrainer
 from tfscaling.training.pipeline import Datasets, PipelineTrainer, datasets_of
-from tfscaling.training.strategies import STRATEGIES
+from tfscaling.training.strategies import STRATEGIES, Exchange
 
 
 def prepare(context: RankContext, spec: JobSpec) -> list[str]:
@@ -112,7 +112,8 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
             raise RuntimeError("the coordinator failed")
         return ServerReport(**fields_of(place_of(context, spec, names)))
     devices.set_precision(spec.recipe.precision)
-    strategy = kind.build(names, spec.recipe.communication)
+    exchange = Exchange(spec.recipe.communication, spec.recipe.gradient_exchange)
+    strategy = kind.build(names, exchange)
     # what TensorFlow has, which need not be what it was told
     worker_devices = devices.of_workers() if kind.coordinated else None
     used = names if kind.coordinated else devices.in_use(strategy)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfscaling.cluster import resolver
 from tfscaling.study.config import MPI_STRATEGY, OWN_STRATEGY
@@ -14,23 +14,31 @@ from tfscaling.study.geometry import Geometry
 from tfscaling.training import mpi, mpi_strategy
 
 
+class Exchange(NamedTuple):
+    """How replicas exchange gradients: the recipe's `communication` and `gradient_exchange`."""
+
+    communication: str = "auto"
+    gradients: str = "float32"
+
+
 @dataclass(frozen=True)
 class Strategy:
     """A distribution strategy: what it needs and how it is made.
 
-    `build(devices, communication)` returns the `tf.distribute.Strategy` over this rank's `devices`
-    ("CPU:0", "GPU:1", ...), which sums gradients as the recipe's `communication` says; `TF_CONFIG`
-    is set by then.
+    `build(devices, exchange)` returns the `tf.distribute.Strategy` over this rank's `devices`
+    ("CPU:0", "GPU:1", ...), which sums gradients as `exchange` says; `TF_CONFIG` is set by then.
     """
 
     description: str
-    build: Callable[[Sequence[str], str], Any]
+    build: Callable[[Sequence[str], Exchange], Any]
     one_task_only: bool = False
     one_device_only: bool = False
     #: A coordinator drives parameter servers and workers; only workers train.
     coordinated: bool = False
     #: One update from the gradients of all workers, as far as is known.
     synchronous: bool = True
+    #: What is exchanged in 16 bits is summed in 32, or nothing is exchanged.
+    sums_in_32_bits: bool = False
     #: What a rank calls after its work, when all others do.
     end: Callable[[], None] = lambda: None
 
@@ -59,22 +67,24 @@ class Strategy:
         return None
 
 
-def _single(devices: Sequence[str], communication: str) -> Any:
+def _single(devices: Sequence[str], exchange: Exchange) -> Any:
     import tensorflow as tf
 
     return tf.distribute.OneDeviceStrategy(devices[0])
 
 
-def _mirrored(devices: Sequence[str], communication: str) -> Any:
+def _mirrored(devices: Sequence[str], exchange: Exchange) -> Any:
     import tensorflow as tf
 
     return tf.distribute.MirroredStrategy(list(devices))
 
 
-def _multi_worker_mirrored(devices: Sequence[str], communication: str) -> Any:
+def _multi_worker_mirrored(devices: Sequence[str], exchange: Exchange) -> Any:
     import tensorflow as tf
 
-    implementation = tf.distribute.experimental.CommunicationImplementation[communication.upper()]
+    implementation = tf.distribute.experimental.CommunicationImplementation[
+        exchange.communication.upper()
+    ]
     options = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
     with _local_devices(devices):
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
@@ -104,16 +114,17 @@ def _local_devices(devices: Sequence[str]) -> Iterator[None]:
         CollectiveAllReduceExtended._initialize_local_devices = original
 
 
-def _mpi_all_reduce(devices: Sequence[str], communication: str) -> Any:
+def _mpi_all_reduce(devices: Sequence[str], exchange: Exchange) -> Any:
     own = resolver.resolve(os.environ, gpus=None)
-    return mpi_strategy.make(devices[0], mpi.communicator(own.rank, own.num_tasks))
+    world = mpi.communicator(own.rank, own.num_tasks)
+    return mpi_strategy.make(devices[0], world, in_16_bits=exchange.gradients == "bfloat16")
 
 
-def _own(devices: Sequence[str], communication: str) -> Any:
+def _own(devices: Sequence[str], exchange: Exchange) -> Any:
     raise ValueError("a program makes its own strategy")
 
 
-def _parameter_server(devices: Sequence[str], communication: str) -> Any:
+def _parameter_server(devices: Sequence[str], exchange: Exchange) -> Any:
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -126,6 +137,7 @@ STRATEGIES: dict[str, Strategy] = {
         "One replica on one device, no distribution: the baseline.",
         _single,
         one_task_only=True,
+        sums_in_32_bits=True,
         one_device_only=True,
     ),
     "mirrored": Strategy(
@@ -141,6 +153,7 @@ STRATEGIES: dict[str, Strategy] = {
         "Synchronous data parallelism over all tasks, a device each, by MPI's all-reduce.",
         _mpi_all_reduce,
         one_device_only=True,
+        sums_in_32_bits=True,
         end=mpi.end,
     ),
     "parameter_server": Strategy(
