@@ -16,47 +16,46 @@ from tfscaling.jobs import finished_attempt
 from tfscaling.records import attempts, earlier, run_record
 from tfscaling.study.run_spec import RunSpec
 
-#: Slurm's answer, with its start by the variable.
-SCONTROL = """#!/bin/sh
-printf "JobId=$3\nStartTime=$JOB_START\n"
-"""
-FIRST, AGAIN = "2026-11-20T10:00:00", "2026-11-20T10:10:00"
+FIRST = "2026-11-20T10:00:00"
 
 
 @pytest.fixture
-def in_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """Lets this process be in the job of a number that was started then."""
+def in_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], None]:
+    """Lets this process be in the job of a number that was started again so often.
+
+    The controller is away.
+    """
     (programs := tmp_path / "programs").mkdir()
-    (programs / "scontrol").write_text(SCONTROL)
+    (programs / "scontrol").write_text("#!/bin/sh\nexit 1\n")
     (programs / "scontrol").chmod(0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
 
-    def enter(number: str, start: str) -> None:
+    def enter(number: str, restarts: int) -> None:
         monkeypatch.setenv("SLURM_JOB_ID", number)
-        monkeypatch.setenv("JOB_START", start)
+        monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
 
     return enter
 
 
 def test_a_job_that_slurm_starts_again_keeps_its_record(
-    tmp_path: Path, in_job: Callable[[str, str], None]
+    tmp_path: Path, in_job: Callable[[str, int], None]
 ) -> None:
-    def run(number: str, started: str) -> str:
-        in_job(number, started)
+    def run(number: str, restarts: int) -> str:
+        in_job(number, restarts)
         process = start(tmp_path, "print('trained')")
         said, _ = process.communicate(timeout=120)
         assert process.returncode == 0, said
         return record.read_text()
 
     record = tmp_path / "run/run.json"
-    made = run("77", FIRST)
+    made = run("77", 0)
     record.unlink()  # as Snakemake does before the job begins
     record.with_name(run_record.STEPS).unlink()
-    assert run("77", AGAIN) == made
+    assert run("77", 1) == made
     assert attempts.numbers(record.parent) == [1]
     assert record.with_name(run_record.STEPS).exists()
     record.unlink()
-    assert run("78", AGAIN) != made  # somebody wants it again
+    assert run("78", 0) != made  # somebody wants it again
     assert attempts.numbers(record.parent) == [1, 2]
 
 
@@ -96,11 +95,11 @@ def test_a_job_that_failed_after_its_run_was_finished_is_no_lost_attempt(
 
 
 def test_a_run_that_is_asked_for_again_is_made_again(
-    path: Path, spec: RunSpec, in_job: Callable[[str, str], None]
+    path: Path, spec: RunSpec, in_job: Callable[[str, int], None]
 ) -> None:
-    in_job("77", FIRST)
+    in_job("77", 0)
     assert finished_attempt.bring_back(path, spec, None, os.environ) is None
-    in_job("77", AGAIN)
+    in_job("77", 1)
     assert finished_attempt.bring_back(path, local_spec(epochs=7), None, os.environ) is None
     earlier.beside(path).write_text("")  # its user wants the run again
     assert finished_attempt.bring_back(path, spec, None, os.environ) is None
@@ -111,8 +110,8 @@ def test_a_run_that_is_asked_for_again_is_made_again(
 
 
 def test_an_attempt_after_the_finished_one_counts(
-    path: Path, spec: RunSpec, in_job: Callable[[str, str], None]
+    path: Path, spec: RunSpec, in_job: Callable[[str, int], None]
 ) -> None:
-    in_job("77", AGAIN)
+    in_job("77", 1)
     attempts.path(path.parent, 3).mkdir()
     assert finished_attempt.bring_back(path, spec, None, os.environ) is None

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfscaling.cluster.slurm_environment import job_id
+from tfscaling.cluster.slurm_environment import job_id, restarts
 from tfscaling.files import atomic
-from tfscaling.jobs import slurm_job
 from tfscaling.records import attempts, earlier, prepared_data, run_record, staleness
 from tfscaling.records.run_record import RecordError, RunRecord
 from tfscaling.study.run_spec import RunSpec
@@ -57,12 +56,12 @@ def bring_back(
 
 
 def _is_of_this_job(record: RunRecord, environ: Mapping[str, str]) -> bool:
-    """Whether an earlier start of Slurm's job that we are in has made it."""
+    """Whether an earlier start of Slurm's job that we are in has made it.
+
+    By the job's own environment: the controller may be away, as after the fault that ended it.
+    """
     made_by = record.environment.slurm_job
-    if made_by is None or made_by.start is None or made_by.id != job_id(environ):
-        return False
-    here = slurm_job.describe(environ)
-    return here is not None and here.start not in (None, made_by.start)
+    return made_by is not None and made_by.id == job_id(environ) and restarts(environ) > 0
 
 
 def _is_stale(spec: RunSpec, record: RunRecord, dataset_file: Path | None) -> bool:

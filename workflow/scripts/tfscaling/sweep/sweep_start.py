@@ -83,7 +83,9 @@ class SweepStart:
 
     def keep_earlier(self) -> None:
         """Keep the records that jobs to do replace, which Snakemake is about to remove."""
-        self.reruns.keep_earlier(self.jobs.specs.keys() & set(self.jobs.outputs_to_do()))
+        records = self.jobs.specs.keys()
+        makes_some = not records.isdisjoint(self.jobs.outputs_to_do())
+        self.reruns.keep_earlier(records & set(self.jobs.outputs_to_replace()), makes_some)
 
     def beyond_budget(self) -> str:
         """Why the runs still to do exceed the budget, or a batch the prepared data, or ""."""
