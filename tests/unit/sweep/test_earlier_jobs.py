@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tfscaling.records import attempts
+from tfscaling.sweep import earlier_jobs
 from tfscaling.sweep.earlier_jobs import EarlierJobs, Queued
 
 COMMENT = "rule_train_wildcards_cpu_x_1"
@@ -38,6 +39,40 @@ def test_a_job_that_goes_on_is_taken_once(state: str, number: str | None, tmp_pa
     taken = Taken(tmp_path, state, "RUNNING")
     assert [taken.take(), taken.take()] == [number, None]
     assert taken.earlier.names == ["name"] and taken.said == []
+
+
+def looked_at(*queues: dict[str, str]) -> tuple[dict[str, str], int]:
+    """The states of jobs in the end, by their numbers, and how often the queue was looked at.
+
+    The last queue stays as it is.
+    """
+    looks = 0
+
+    def look() -> list[Queued]:
+        nonlocal looks
+        looks += 1
+        states = queues[min(looks, len(queues)) - 1]
+        return [Queued(number, state, "name", None, COMMENT) for number, state in states.items()]
+
+    found = earlier_jobs.settled(look, lambda _: None)
+    return {job.number: job.state for job in found}, looks
+
+
+@pytest.mark.parametrize(
+    ("queues", "states", "looks"),
+    [
+        ([{"1": "RUNNING"}], {"1": "RUNNING"}, 1),
+        # Slurm starts it again
+        ([{"1": "COMPLETING"}, {"1": "COMPLETING"}, {"1": "PENDING"}], {"1": "PENDING"}, 3),
+        # others are completing by now, and it is gone
+        ([{"1": "COMPLETING"}, {"2": "COMPLETING"}], {"2": "COMPLETING"}, 2),
+        ([{"1": "COMPLETING"}], {"1": "COMPLETING"}, earlier_jobs.COMPLETING_S + 1),
+    ],
+)
+def test_a_job_that_is_completing_is_waited_for(
+    queues: list[dict[str, str]], states: dict[str, str], looks: int
+) -> None:
+    assert looked_at(*queues) == (states, looks)
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -7,6 +7,7 @@ of Slurm instead, by the comment that the plugin gives it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,8 @@ _TO_COME = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "REQUEU
 _RUNS = {"RUNNING", "SUSPENDED", "STOPPED"}
 #: And for one whose files may have come since Snakemake has looked for them.
 _JUST_ENDED = {"COMPLETING", "COMPLETED"}
+#: So long a job is waited for that is completing.
+COMPLETING_S = 60
 #: Clocks of hosts and file servers differ by less.
 _CLOCKS_S = 60.0
 
@@ -47,6 +50,24 @@ def in_queue(workdir: str, clusters: Iterable[str | None]) -> list[Queued]:
         for number, state, name, start, folder, comment in (w for w in lines if len(w) == 6)
         if folder == workdir
     ]
+
+
+def settled(
+    look: Callable[[], list[Queued]], sleep: Callable[[float], None] = time.sleep
+) -> list[Queued]:
+    """What `look` finds in the queue when no job that it found completing first is so any more.
+
+    A job that Slurm is about to start again is completing, too, and only then pending. After
+    `COMPLETING_S` it counts as ended.
+    """
+    found = look()
+    completing = {job.number for job in found if job.state == "COMPLETING"}
+    for _ in range(COMPLETING_S):
+        if not any(job.state == "COMPLETING" for job in found if job.number in completing):
+            break
+        sleep(1.0)
+        found = look()
+    return found
 
 
 def _epoch(text: str) -> float | None:

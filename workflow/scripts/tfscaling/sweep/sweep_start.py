@@ -187,7 +187,8 @@ class SweepStart:
             spec = self.jobs.specs.get(output)
             return None if spec is None else run_spec.encode(spec)
 
-        queue = earlier_jobs.in_queue(str(self.jobs.workflow.workdir_init), self._clusters())
+        folder, clusters = str(self.jobs.workflow.workdir_init), self._clusters()
+        queue = earlier_jobs.settled(lambda: earlier_jobs.in_queue(folder, clusters))
         earlier = earlier_jobs.EarlierJobs(queue, specification, logger.warning)
         earlier_jobs.install(plugin, earlier)
         if earlier.running:
