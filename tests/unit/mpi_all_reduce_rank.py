@@ -62,9 +62,9 @@ def in_16_bits(device: str, asked: bool, dtype: str) -> bool:
 
     rounded: list[np.ndarray] = []
 
-    def noted(self: RankSums, of_node: np.ndarray) -> None:
+    def noted(self: RankSums, dtype: np.dtype, of_node: np.ndarray) -> None:
         rounded.append(of_node)
-        original(self, of_node)
+        original(self, dtype, of_node)
 
     original, RankSums._sum_rounded = RankSums._sum_rounded, noted
     given = tf.ones(ROWS, dtype)

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from tfscaling.training import mpi, mpi_sums
 
@@ -26,6 +27,7 @@ LAYOUTS: dict[str, tuple[int, ...]] = {
     "a rank each": (0, 1, 2, 3, 4),
 }
 TIMES = 3
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 mpi_sums.PART_BYTES, mpi_sums.CHUNK_BYTES = 1 << 16, 1 << 15
 
 
@@ -55,7 +57,7 @@ def summed(sums: mpi_sums.RankSums, rank: int) -> list[str]:
 def rounded(sums: mpi_sums.RankSums, rank: int) -> dict[int, str]:
     """The bytes of a sum that nodes exchange in 16 bits, by its number of elements."""
     return {
-        count: sums.sum(given(rank, count, "float32", 0), in_16_bits=True).tobytes().hex()
+        count: sums.sum(given(rank, count, "float32", 0), exchanged_as=BFLOAT16).tobytes().hex()
         for count in COUNTS
     }
 
@@ -99,7 +101,7 @@ def main() -> None:
     for name, nodes in LAYOUTS.items():
         sums = mpi_sums.RankSums(world, world.Split(nodes[rank]))
         found[name] = summed(sums, rank)
-        total = sums.sum(not_finite(rank), in_16_bits=True)
+        total = sums.sum(not_finite(rank), exchanged_as=BFLOAT16)
         found[f"{name}, rounded"] = {"sums": rounded(sums, rank), "not finite": str(total.tolist())}
     found["results"] = of_results(mpi_sums.RankSums(world, of_node), rank, ranks)
     found["named_memory"] = named_memory()

@@ -175,7 +175,8 @@ class MpiAllReduce:
         return self._sums.sum(own.reshape(-1)).reshape(own.shape)
 
     def _summed_rounded(self, own: np.ndarray) -> np.ndarray:
-        return self._sums.sum(own.reshape(-1), in_16_bits=True).reshape(own.shape)
+        bfloat16 = np.dtype(self.tf.bfloat16.as_numpy_dtype)
+        return self._sums.sum(own.reshape(-1), exchanged_as=bfloat16).reshape(own.shape)
 
     def _gathered(self, *own: np.ndarray) -> list[np.ndarray]:
         counts = np.zeros(self.world.size, np.int64)

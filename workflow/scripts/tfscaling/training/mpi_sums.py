@@ -6,6 +6,7 @@ ranks of a node wait asleep: they meet by a byte through a socket.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -43,14 +44,16 @@ class RankSums:
         # where a node has one rank only, it takes part as the others do
         self._node = Node(of_node) if world.allreduce(of_node.size, MPI.MAX) > 1 else None
 
-    def sum(self, own: np.ndarray, in_16_bits: bool = False) -> np.ndarray:
+    def sum(self, own: np.ndarray, exchanged_as: np.dtype | None = None) -> np.ndarray:
         """The sum of all ranks' `own`, which are flat, of one size and type.
 
-        `in_16_bits` nodes exchange float32 as bfloat16. The sum may lie in memory that other ranks
-        read, too: nobody writes to it. Raises ConnectionError if another rank of this node has
-        ended.
+        Nodes exchange float32 `exchanged_as` a type of 16 bits, if one is given. The sum may lie in
+        memory that other ranks read, too: nobody writes to it. Raises ConnectionError if another
+        rank of this node has ended.
         """
-        between = self._sum_rounded if in_16_bits else self._sum_between_nodes
+        between = self._sum_between_nodes
+        if exchanged_as is not None:
+            between = functools.partial(self._sum_rounded, exchanged_as)
         if self._node is not None:
             return self._node.sum(own, between if self._has_nodes else None)
         total = aligned(own)
@@ -61,12 +64,10 @@ class RankSums:
     def _sum_between_nodes(self, of_node: np.ndarray) -> None:
         self._firsts.Allreduce(self._mpi.IN_PLACE, of_node)
 
-    def _sum_rounded(self, of_node: np.ndarray) -> None:
-        """Each node adds a share of all nodes' bfloat16 in float32, and rounds the sum."""
-        from ml_dtypes import bfloat16
-
+    def _sum_rounded(self, dtype: np.dtype, of_node: np.ndarray) -> None:
+        """Each node adds a share of all nodes' 16-bit numbers in float32, and rounds the sum."""
         nodes = self._firsts.size
-        shares = np.zeros((nodes, -(-of_node.size // nodes)), bfloat16)
+        shares = np.zeros((nodes, -(-of_node.size // nodes)), dtype)
         of_all = shares.reshape(-1)[: of_node.size]
         of_all[:] = of_node
         own = np.empty_like(shares)
@@ -74,7 +75,7 @@ class RankSums:
         total = own[0].astype(np.float32)
         for share in own[1:]:
             total += share.astype(np.float32)
-        self._firsts.Allgather(total.astype(bfloat16).view(np.uint16), shares.view(np.uint16))
+        self._firsts.Allgather(total.astype(dtype).view(np.uint16), shares.view(np.uint16))
         of_node[:] = of_all
 
 
