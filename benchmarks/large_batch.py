@@ -58,8 +58,12 @@ def accuracies(runs: pd.DataFrame, metric: str = QUALITY) -> dict[str, list[floa
 
 
 def difference(own: Sequence[float], other: Sequence[float]) -> tuple[float, float, float] | None:
-    """The difference of the means with its interval; None with fewer than two runs of each."""
-    if min(len(own), len(other)) < 2:
+    """The difference of the means with its interval.
+
+    None with fewer than two runs of each, and where all of each are equal: nothing tells how far
+    others would scatter.
+    """
+    if min(len(own), len(other)) < 2 or len({*own}) == len({*other}) == 1:
         return None
     interval = stats.ttest_ind(own, other, equal_var=False).confidence_interval(0.95)
     return mean(own) - mean(other), float(interval.low), float(interval.high)

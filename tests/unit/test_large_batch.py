@@ -64,6 +64,11 @@ def test_a_difference_is_that_of_the_means_with_welchs_interval() -> None:
     assert cells()["large-batch-64"]["less that of large-batch-64"] == ""
 
 
+def test_runs_that_are_all_equal_have_no_interval() -> None:
+    assert large_batch.difference([0.98] * 3, [0.97] * 3) is None
+    assert large_batch.difference([0.98] * 3, [0.97, 0.96]) is not None
+
+
 def test_runs_that_failed_are_counted_and_take_no_part() -> None:
     row = cells()[FAILED]
     assert row["runs"] == "3 of 4"

@@ -15,6 +15,7 @@ import pytest
 import regressions
 from builders import REPOSITORY
 from measured import Times, around, measured
+from msgspec import structs
 from tfscaling.analysis import two_sweeps
 from tfscaling.analysis.change import judge
 from tfscaling.analysis.evidence import Reference, Study
@@ -127,6 +128,27 @@ def test_versions_and_parameters_that_differ_are_named(tmp_path: Path) -> None:
     assert set(found["differs"]) == {
         "precision: mixed_bfloat16, now float32; tensorflow: 2.20.0, now 2.21.0; "
         "git_commit: aaaaaaaaaa, now bbbbbbbbbb"
+    }
+
+
+def test_a_key_that_an_earlier_version_did_not_have_had_its_default_there(tmp_path: Path) -> None:
+    now = study_of(USUAL, day=2)
+    reference = written(study_of(USUAL), tmp_path / "before")
+    assert set(two_sweeps.table(replace(now, reference=reference))["differs"]) == {""}
+    runs = [
+        structs.replace(run, spec=structs.replace(run.spec, recipe=structs.replace(
+            run.spec.recipe, gradient_exchange="bfloat16", label_smoothing=0.1
+        )))
+        for run in now.manifest.runs
+    ]  # fmt: skip
+    changed = replace(now, manifest=structs.replace(now.manifest, runs=tuple(runs)))
+    older = {
+        point: {key: value for key, value in values.items() if key != "gradient_exchange"}
+        for point, values in reference.parameters.items()
+    }
+    found = two_sweeps.table(replace(changed, reference=replace(reference, parameters=older)))
+    assert set(found["differs"]) == {
+        "label_smoothing: 0.0, now 0.1; gradient_exchange: float32, now bfloat16"
     }
 
 

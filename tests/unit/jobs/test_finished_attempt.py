@@ -94,6 +94,45 @@ def test_a_job_that_failed_after_its_run_was_finished_is_no_lost_attempt(
     assert finished_attempt.bring_back(path, spec, None, {}) is None
 
 
+def test_a_job_that_failed_for_a_run_that_is_asked_for_again_makes_it_again(
+    path: Path, spec: RunSpec
+) -> None:
+    (attempts.path(path.parent, 2) / run_record.FAILURE).write_text("{}")
+    earlier.beside(path).write_text("")  # what is to be replaced
+    assert finished_attempt.bring_back(path, spec, None, {}) is None
+
+
+def test_what_another_start_has_kept_does_not_make_the_job_do_its_run_again(
+    path: Path, spec: RunSpec, in_job: Callable[[str, int], None]
+) -> None:
+    """It may have found the record while it planned, before Slurm started the job again."""
+    record = attempts.path(path.parent, 2) / attempts.RECORD
+    earlier.beside(path).hardlink_to(record)
+    in_job("77", 1)
+    assert finished_attempt.bring_back(path, spec, None, os.environ) == 2
+    assert path.samefile(record)
+    assert not earlier.beside(path).exists()
+
+
+@pytest.mark.parametrize(("restarts", "brought_back"), [(1, None), (2, 2)])
+def test_only_what_an_earlier_start_of_the_job_made_is_brought_back(
+    restarts: int,
+    brought_back: int | None,
+    path: Path,
+    spec: RunSpec,
+    in_job: Callable[[str, int], None],
+) -> None:
+    """A sweep inside a job that was started again may have its record deleted, and made again."""
+    file = attempts.path(path.parent, 2) / attempts.RECORD
+    made = run_record.read(file)
+    assert made is not None and made.environment.slurm_job is not None
+    job = msgspec.structs.replace(made.environment.slurm_job, restarts=1)
+    environment = msgspec.structs.replace(made.environment, slurm_job=job)
+    run_record.write_json(file, msgspec.structs.replace(made, environment=environment))
+    in_job("77", restarts)
+    assert finished_attempt.bring_back(path, spec, None, os.environ) == brought_back
+
+
 def test_a_run_that_is_asked_for_again_is_made_again(
     path: Path, spec: RunSpec, in_job: Callable[[str, int], None]
 ) -> None:
@@ -101,9 +140,9 @@ def test_a_run_that_is_asked_for_again_is_made_again(
     assert finished_attempt.bring_back(path, spec, None, os.environ) is None
     in_job("77", 1)
     assert finished_attempt.bring_back(path, local_spec(epochs=7), None, os.environ) is None
-    earlier.beside(path).write_text("")  # its user wants the run again
+    in_job("78", 1)  # its user wants the run again
     assert finished_attempt.bring_back(path, spec, None, os.environ) is None
-    earlier.drop(path)
+    in_job("77", 1)
     write_dataset_facts(path.parent, "mnist", 60000, "0" * 64)
     assert finished_attempt.bring_back(path, spec, path.with_name("mnist.npz"), os.environ) is None
     assert finished_attempt.bring_back(path, spec, None, os.environ) == 2

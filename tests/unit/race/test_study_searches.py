@@ -70,6 +70,21 @@ def test_runs_that_diverged_are_infinite_and_stale_ones_are_not_there(
     assert [(point.nodes, repeat) for point, repeat in search.wanted()] == [(4, 2)]
 
 
+def test_runs_without_times_say_nothing_of_their_point(
+    planned: Manifest, runs: pd.DataFrame
+) -> None:
+    """Those that went on from a checkpoint; two nodes are the best here."""
+    changed = runs.copy()
+    two = (runs["platform"] == "near") & (runs["nodes"] == 2)
+    changed.loc[two & (runs["repeat"] <= 2), "execution_time_s"] = None
+    search = search_of(planned, changed)
+    verdict = search.verdicts["execution_time_s"]
+    (near,) = [name for name, point in search.points.items() if (point.platform, point.nodes) ==
+               ("near", 2)]  # fmt: skip
+    assert near in verdict.alive and not verdict.is_decided
+    assert near in search.decision.wanted
+
+
 @pytest.mark.parametrize("is_out", [False, True])
 def test_a_point_whose_run_failed_too_often_leaves(
     planned: Manifest, runs: pd.DataFrame, is_out: bool

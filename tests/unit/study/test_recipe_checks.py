@@ -84,6 +84,18 @@ def test_sums_in_32_bits_may_be_of_16(strategy: str) -> None:
     assert run.spec.parameters["gradient_exchange"] == "bfloat16"
 
 
+def test_only_points_that_are_left_have_to_sum_in_32_bits() -> None:
+    both = ["multi_worker_mirrored", "mpi_all_reduce"]
+    changes = [(("grid", 0, "strategy"), both),
+               (("recipes", "weak", "gradient_exchange"), "bfloat16")]  # fmt: skip
+    with pytest.raises(ConfigError, match=r"strategy multi_worker_mirrored of grid\[0\]"):
+        grid.expand(valid_config(*changes), REGISTRIES)
+    out = [{"strategy": "multi_worker_mirrored", "recipe": "weak"}]
+    found = grid.expand(valid_config(*changes, (("grid", 0, "exclude"), out)), REGISTRIES)
+    assert {run.spec.point.strategy for run in found.runs} == {"mpi_all_reduce"}
+    assert {each.point.strategy for each in found.excluded} == {"multi_worker_mirrored"}
+
+
 def test_what_changes_nothing_is_no_parameter() -> None:
     nothing = {"nesterov": False, "weight_decay": 0.0, "warmup_epochs": 0, "decay": "none",
                "accumulate_steps": 1, "average_every": None}  # fmt: skip

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tfscaling.records import attempts
+from tfscaling.records import attempts, earlier
 from tfscaling.sweep import earlier_jobs
 from tfscaling.sweep.earlier_jobs import EarlierJobs, Queued
 
@@ -41,12 +41,12 @@ def test_a_job_that_goes_on_is_taken_once(state: str, number: str | None, tmp_pa
     assert taken.earlier.names == ["name"] and taken.said == []
 
 
-def looked_at(*queues: dict[str, str]) -> tuple[dict[str, str], int]:
+def looked_at(said: list[str], *queues: dict[str, str]) -> tuple[dict[str, str], int]:
     """The states of jobs in the end, by their numbers, and how often the queue was looked at.
 
-    The last queue stays as it is.
+    It is looked at each second. The last queue stays as it is.
     """
-    looks = 0
+    looks, passed_s = 0, 0.0
 
     def look() -> list[Queued]:
         nonlocal looks
@@ -54,7 +54,11 @@ def looked_at(*queues: dict[str, str]) -> tuple[dict[str, str], int]:
         states = queues[min(looks, len(queues)) - 1]
         return [Queued(number, state, "name", None, COMMENT) for number, state in states.items()]
 
-    found = earlier_jobs.settled(look, lambda _: None)
+    def sleep(seconds: float) -> None:
+        nonlocal passed_s
+        passed_s += seconds
+
+    found = earlier_jobs.settled(look, said.append, sleep, lambda: passed_s)
     return {job.number: job.state for job in found}, looks
 
 
@@ -64,15 +68,25 @@ def looked_at(*queues: dict[str, str]) -> tuple[dict[str, str], int]:
         ([{"1": "RUNNING"}], {"1": "RUNNING"}, 1),
         # Slurm starts it again
         ([{"1": "COMPLETING"}, {"1": "COMPLETING"}, {"1": "PENDING"}], {"1": "PENDING"}, 3),
-        # others are completing by now, and it is gone
-        ([{"1": "COMPLETING"}, {"2": "COMPLETING"}], {"2": "COMPLETING"}, 2),
+        # and then another one
+        (
+            [{"1": "COMPLETING", "2": "RUNNING"}, {"1": "PENDING", "2": "COMPLETING"},
+             {"1": "PENDING", "2": "PENDING"}],
+            {"1": "PENDING", "2": "PENDING"}, 3,
+        ),
+        # each of them may take so long
+        (
+            [{"1": "COMPLETING"}] * 50 + [{"2": "COMPLETING"}] * 60 + [{"2": "PENDING"}],
+            {"2": "PENDING"}, 111,
+        ),
         ([{"1": "COMPLETING"}], {"1": "COMPLETING"}, earlier_jobs.COMPLETING_S + 1),
     ],
-)
+)  # fmt: skip
 def test_a_job_that_is_completing_is_waited_for(
     queues: list[dict[str, str]], states: dict[str, str], looks: int
 ) -> None:
-    assert looked_at(*queues) == (states, looks)
+    assert looked_at(said := [], *queues) == (states, looks)
+    assert len(said) == (1 if looks > 1 else 0)
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -83,7 +97,20 @@ def test_a_job_that_has_just_ended_counts_if_its_output_came(
     taken = Taken(tmp_path, "COMPLETED")
     if there:
         taken.output.touch()
-    assert taken.take(was_missing) == ("1" if there and was_missing else None)
+        earlier.keep(taken.output)  # as another start may have done before it ended
+    is_taken = there and was_missing
+    assert taken.take(was_missing) == ("1" if is_taken else None)
+    assert earlier.beside(taken.output).exists() == (there and not is_taken)
+
+
+def test_a_job_that_has_just_ended_does_not_count_if_it_made_something_else(tmp_path: Path) -> None:
+    """Its configuration was changed while it ran."""
+    taken = Taken(tmp_path, "COMPLETED")
+    taken.output.touch()
+    (folder := attempts.path(tmp_path, 1)).mkdir()
+    (folder / attempts.SPEC).write_text('{"seed": 2}')
+    assert taken.take() is None
+    assert taken.earlier.after == {}
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,15 @@ def diverge(planned: Manifest, runs_dir: Path, *numbers: int) -> None:
             write_record(runs_dir, run, 1.0, "diverged: loss is NaN from epoch 2")
 
 
+def went_on(planned: Manifest, runs_dir: Path, *numbers: int) -> None:
+    """Let runs be interrupted and go on from a checkpoint: their times are not compared."""
+    resumed = {"epoch": 2, "step": 0, "steps_repeated": 3, "trained_before_s": 50.0, "attempts": []}
+    for run in planned.runs:
+        if run.spec.repeat in numbers:
+            file = runs_dir / run.spec.path / "run.json"
+            file.write_text(json.dumps({**json.loads(file.read_text()), "resumed": resumed}))
+
+
 def test_runs_that_diverged_are_done_but_have_no_part_in_the_interval(tmp_path: Path) -> None:
     planned = written(tmp_path, {2: NARROW})
     diverge(planned, tmp_path, 3)
@@ -126,6 +135,16 @@ def test_runs_that_diverged_are_done_but_have_no_part_in_the_interval(tmp_path: 
     assert (point.repeats, point.diverged, point.median_s) == (6, 1, 103.0)
     assert (point.relative_interval, point.verdict) == (None, extra_repeats.WIDE)
     assert made.runs == paths(planned, 2, 7)  # one more, and six are valid
+
+
+def test_runs_that_went_on_from_a_checkpoint_have_no_part_in_the_interval(tmp_path: Path) -> None:
+    planned = written(tmp_path, {2: NARROW})
+    went_on(planned, tmp_path, 3)
+    made = extra_repeats.next_round(planned, tmp_path, [], 1)
+    (point,) = made.points
+    assert (point.repeats, point.diverged, point.median_s) == (6, 0, 103.0)
+    assert (point.relative_interval, point.verdict) == (None, extra_repeats.WIDE)
+    assert made.runs == paths(planned, 2, 7)
 
 
 @pytest.mark.parametrize("numbers", [(1, 2, 3), (1, 2, 3, 4, 5, 6)])

@@ -138,17 +138,6 @@ def made_again(*runs: PlannedRun) -> None:
         record_path(run).unlink()  # as Snakemake does
 
 
-def test_records_that_are_not_replaced_are_kept_only_where_rounds_may_make_them_again(
-    runs: list[PlannedRun],
-) -> None:
-    one, extra, two, _ = runs
-    reruns().keep_earlier(set(), makes_others=True)
-    kept = [run for run in runs if earlier.beside(record_path(run)).exists()]
-    assert extra in kept and one not in kept and two not in kept
-    reruns().keep_earlier(set())
-    assert not any(earlier.beside(record_path(run)).exists() for run in runs)
-
-
 def row_of(runs: list[PlannedRun], run: PlannedRun) -> dict[str, Any]:
     staleness.now.cache_clear()
     table, _ = runs_table.run_tables(runs, Path("results/runs"))

@@ -15,15 +15,10 @@ RECORD = f"results/runs/{RUN.spec.path}/run.json"
 
 
 def job(
-    output: str,
-    is_checkpoint: bool = False,
-    attempt: int = 1,
-    restart_times: int = 0,
-    is_missing: bool = True,
+    output: str, is_checkpoint: bool = False, attempt: int = 1, restart_times: int = 0
 ) -> SimpleNamespace:
     return SimpleNamespace(
         output=[output],
-        missing={output} if is_missing else set(),
         log=["job.log"],
         is_checkpoint=is_checkpoint,
         attempt=attempt,
@@ -37,11 +32,7 @@ TABLE = job("results/main/tables/runs.csv")
 
 def sweep(*jobs: SimpleNamespace, is_main: bool = True) -> SweepJobs:
     """Of a run and of an extra repeat, which may have to be made."""
-    dag = SimpleNamespace(
-        needrun_jobs=lambda: iter(jobs),
-        jobs=jobs,
-        reason=lambda job: SimpleNamespace(missing_output=job.missing),
-    )
+    dag = SimpleNamespace(needrun_jobs=lambda: iter(jobs), jobs=jobs)
     workflow = SimpleNamespace(dag=dag, is_main_process=is_main)
     return SweepJobs(workflow, {r.spec.path: r for r in (RUN, EXTRA)}, {}, "results")
 
@@ -50,12 +41,6 @@ def test_rounds_to_do_may_ask_for_every_extra_repeat() -> None:
     assert sweep(TABLE).specs_to_do() == []
     assert sweep(job(RECORD), TABLE).specs_to_do() == [RUN.spec]
     assert sweep(ROUND, TABLE).specs_to_do() == [EXTRA.spec]
-
-
-def test_a_record_that_was_missing_when_jobs_were_planned_is_not_replaced() -> None:
-    """A job of an earlier start may have made it since."""
-    assert sweep(job(RECORD), TABLE).outputs_to_replace() == []
-    assert sweep(job(RECORD, is_missing=False), TABLE).outputs_to_replace() == [RECORD]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from rows import published_result, published_row
 from snakemake.utils import update_config
 from tfscaling.study import configuration
+from tfscaling.study.config import Recipe
 from tfscaling.study.configuration import ConfigError
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import published, published_results, runs_table
@@ -239,6 +240,39 @@ def test_runs_that_give_another_model_do_not_count(tmp_path: Path, axes: dict[st
     write_record(tmp_path, run, 40.0)
     (row,) = table(planned, tmp_path, published_result())
     assert (row["training_runs"], row["loss_verdict"]) == (0, "not measured")
+
+
+#: Keys of a recipe that leave the model as it is, or of which published results cannot tell.
+SAME_MODEL = {
+    *("loss", "accumulate_steps", "test_examples_max", "evaluation_interval_epochs"),
+    *("gradient_noise_scale", "attribution", "steps_per_execution", "communication"),
+    *("parameter_servers", "checkpoint_every_epochs", "checkpoint_every_s", "compare_resumed"),
+    *("quality", "program", "environment", "observe", "patterns", "log_folder", "train_examples"),
+}
+
+
+def test_every_key_of_a_recipe_tells_trainings_apart_or_leaves_the_model_as_it_is() -> None:
+    batch = {"per_replica_batch_size", "per_worker_batch_size", "global_batch_size"}
+    compared = {*published_results.Training._fields} - {"model"} | batch
+    assert compared.isdisjoint(SAME_MODEL)
+    assert compared | SAME_MODEL == {*Recipe.__struct_fields__}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gradient_exchange": "bfloat16"},
+        {"average_every": 2},
+        {"stop_after_steps": 20},
+        {"parameters": {"depth": 3}},
+        {"decay": "cosine"},
+    ],
+)
+def test_what_gives_another_model_is_another_training(change: dict[str, Any]) -> None:
+    spec = planned_of({}).runs[0].spec
+    changed = replace(spec, recipe=replace(spec.recipe, **change))
+    assert published.same_training(published_result(), spec, SYNCHRONOUS)
+    assert not published.same_training(published_result(), changed, SYNCHRONOUS)
 
 
 def test_a_published_strategy_that_nobody_here_knows_is_compared_with_itself_only() -> None:

@@ -18,6 +18,7 @@ from tfscaling.analysis.change import FASTER, OPEN, RUNS_MIN, SAME, SLOWER, judg
 from tfscaling.analysis.eligibility import why_not
 from tfscaling.analysis.evidence import Parameters, Study, Sweep
 from tfscaling.records.run_states import RunState
+from tfscaling.study import run_spec
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import NO_PARAMETERS, Point, RunSpec
 from tfscaling.tables import environments
@@ -190,14 +191,21 @@ def _other_work(here: Row, there: Row) -> str:
 
 
 def _other_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
-    """`key: there, now here`; a key that one version of the workflow lacks is not compared."""
+    """`key: there, now here`.
+
+    What an earlier version of the workflow had no key for it did as by default; a key that this
+    one lacks is not compared.
+    """
+    if not there:
+        return
+    before = {**run_spec.later_defaults(), **there}
     here: Parameters = {
         **msgspec.json.decode(msgspec.json.encode(spec.recipe)),  # as a file has them
         **msgspec.json.decode(msgspec.json.encode(spec.measured)),
     }
     for key, value in here.items():
-        if key in there and key not in NO_PARAMETERS and value != there[key]:
-            yield one_line(f"{key}: {there[key]}, now {value}")
+        if key in before and key not in NO_PARAMETERS and value != before[key]:
+            yield one_line(f"{key}: {before[key]}, now {value}")
 
 
 def _other_facts(pair: Pair) -> Iterator[str]:

@@ -33,19 +33,18 @@ def bring_back(
 ) -> int | None:
     """The attempt whose record is in its place again; None if the run is to be made.
 
-    It is the last one, it was finished, and then its job was started again or failed. A run that
+    It is the last one, it was finished, and then its job was started again, or failed. A run that
     somebody wants again, or that has other parameters, code or data now, is made again.
     """
     begun = attempts.numbers(path.parent)
-    if not begun or earlier.beside(path).exists():
+    if not begun:
         return None
     attempt = attempts.path(path.parent, begun[-1])
     try:
         record = run_record.read(attempt / attempts.RECORD)
     except RecordError:
         return None
-    failure = attempt / run_record.FAILURE
-    if record is None or not (failure.exists() or _is_of_this_job(record, environ)):
+    if record is None or not (_is_of_this_job(record, environ) or _has_failed_since(attempt, path)):
         return None
     if _is_stale(spec, record, dataset_file):
         return None
@@ -58,10 +57,18 @@ def bring_back(
 def _is_of_this_job(record: RunRecord, environ: Mapping[str, str]) -> bool:
     """Whether an earlier start of Slurm's job that we are in has made it.
 
+    It is then what this job was asked for, also if another start of the sweep has kept it since.
     By the job's own environment: the controller may be away, as after the fault that ended it.
     """
     made_by = record.environment.slurm_job
-    return made_by is not None and made_by.id == job_id(environ) and restarts(environ) > 0
+    if made_by is None or made_by.id != job_id(environ):
+        return False
+    return restarts(environ) > made_by.restarts
+
+
+def _has_failed_since(attempt: Path, path: Path) -> bool:
+    """Whether its job failed after it had finished the run; nobody wants the run again."""
+    return (attempt / run_record.FAILURE).exists() and not earlier.beside(path).exists()
 
 
 def _is_stale(spec: RunSpec, record: RunRecord, dataset_file: Path | None) -> bool:

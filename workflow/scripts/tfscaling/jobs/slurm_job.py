@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from tfscaling.cluster.slurm_environment import job_id
+from tfscaling.cluster.slurm_environment import job_id, restarts
 from tfscaling.records.run_record import SlurmJob
 
 _WANTED = {
@@ -59,8 +59,11 @@ def describe(environ: Mapping[str, str]) -> SlurmJob | None:
     bare id if neither answers: a run is not lost for that.
     """
     number = job_id(environ)
-    if number is None:
-        return None
+    return None if number is None else replace(_told(number), restarts=restarts(environ))
+
+
+def _told(number: str) -> SlurmJob:
+    """What controller or accounting tell of the job with this id."""
     if shown := _answer("scontrol", "show", "job", number):
         job = parse(shown)
         if job.boot_time_s and (_config() or {}).get("ResumeProgram") == "(null)":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +21,7 @@ from tfscaling.race.terms import (
     Decision,
     Goal,
     Left,
+    Run,
     Settings,
     Verdict,
     Why,
@@ -196,7 +197,7 @@ class _Search:
 
     def _values(self, goal: Goal) -> Array:
         found = self._metric(goal.metric)
-        if (found <= 0).any() or np.isnan(found).sum() > self._missing():
+        if (found <= 0).any() or any(goal.metric not in run for run in self._runs()):
             raise ValueError(f"{goal.metric}: a goal needs a value above zero of every run")
         factors = [goal.factors.get(name, 1.0) for name in self.names]
         return found * np.array(factors)[:, None]
@@ -210,9 +211,11 @@ class _Search:
                     found[n, block] = run.get(metric, math.nan)
         return found
 
-    def _missing(self) -> int:
-        """How many runs there are not, of those that the search may need."""
-        return sum(len(each.lacks(self.settings.looks[-1])) for each in self.candidates)
+    def _runs(self) -> Iterator[Run]:
+        """All that there are of those that the search may need."""
+        for each in self.candidates:
+            runs = each.runs[: self.settings.looks[-1]]
+            yield from (run for run in runs if run is not None)
 
     def _at_look(self, values: Array, runs: int) -> Array:
         """The values that a look goes by: of those that left, as many as they had."""
@@ -277,6 +280,8 @@ class _Search:
         race.best, race.bound = None, math.inf
         if any(n in race.alive and self.allowed[n] is Allowed.IN for n in rows):
             self._compare(race, rows, self.estimator(values[rows]), error)
+        if race.alive - set(rows):  # too few of their runs have a value
+            race.bound = math.inf
         race.is_decided = race.bound <= math.log1p(self.settings.indifference)
         is_last = runs == self.settings.looks[-1]
         race.has_ended = race.is_decided or is_last or not race.alive

@@ -160,6 +160,11 @@ def _candidate(name: str, rows: Sequence[Row], search: Search, cost: float | Non
 
 
 def _value(row: Row, goal: str) -> float:
-    """Infinite of a run that diverged, or did not reach its target."""
+    """Infinite of a run that diverged, or did not reach its target; NaN of one without times.
+
+    One that went on from a checkpoint has none: it says nothing of its point.
+    """
+    if row["status"] == RunState.OK and not is_known(row["execution_time_s"]):
+        return math.nan
     is_reached = row["status"] == RunState.OK and is_known(row[goal])
     return float(row[goal]) if is_reached else math.inf

@@ -22,7 +22,7 @@ CLAIM_RUNS = 4
 #: The constraint's share of the error; the goals divide the rest.
 CONSTRAINT_SHARE = 0.2
 
-#: Metric → value of a run; infinite: it diverged or did not reach the target.
+#: Metric → value of a run; infinite: it diverged or did not reach the target; NaN: not known.
 Run = Mapping[str, float]
 
 

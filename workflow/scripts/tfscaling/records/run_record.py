@@ -277,6 +277,7 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     boot_time_s: Annotated[
         float | None, Meta(description="From allocation to start, where Slurm boots nodes.")
     ] = None
+    restarts: Annotated[int, Meta(description="How often it had been started again by then.")] = 0
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):

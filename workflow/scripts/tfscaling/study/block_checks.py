@@ -83,7 +83,6 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
         return
     asked_for = {name: registries.strategies[name] for name in block.values("strategy")}
     coordinated = [name for name, strategy in asked_for.items() if strategy.coordinated]
-    in_16_bits = [name for name, strategy in asked_for.items() if not strategy.sums_in_32_bits]
     bases = dict.fromkeys(map(variants.base, names))
     for model, recipe in itertools.product(block.values("model"), bases):
         if user_code.is_reference(model) and config.recipes[recipe].dataset is None:
@@ -99,7 +98,6 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
             reason = f"optimizer {asked.optimizer} of model {model} of grid[{number}] needs one"
             raise ConfigError(problem(["recipes", recipe, "learning_rate"], None, reason, sources))
         recipe_checks.check_optimizer(recipe, asked, sources)
-        recipe_checks.check_exchange(recipe, asked, in_16_bits, sources)
         dataset = registries.dataset(model, config.recipes[recipe])
         recipe_checks.check_parameters(model, dataset, recipe, config.recipes[recipe], sources)
         data = recipe_checks.Data(dataset, registries.train_examples)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tfscaling.study import block_checks, recipe_checks, run_spec, variants
 from tfscaling.study.config import (
+    MPI_STRATEGY,
     POINT_AXES,
     Block,
     Config,
@@ -78,6 +79,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                 _check_excluded(point, block.exclude)
                 _check_geometry(number, point, platform, sources)
                 _check_devices(number, point, platform, recipe, sources)
+                _check_exchange(number, point, recipe, registries, sources)
                 _check_limits(point.geometry, platform)
                 sizes = _sizes(point, recipe, registries)
             except _ImpossibleError as error:
@@ -263,6 +265,21 @@ def _check_devices(
         rule = f"platform {point.platform} has logical devices, which no program gets; allowed: 0"
         where: list[str | int] = ["grid", number, "gpus_per_node"]
         raise ConfigError(problem(where, point.gpus_per_node, rule, sources))
+
+
+def _check_exchange(
+    number: int, point: Point, recipe: Recipe, registries: Registries, sources: Sources
+) -> None:
+    """Other strategies would also sum what they exchange in 16 bits."""
+    if recipe.gradient_exchange == "float32":
+        return
+    if not registries.strategies[point.strategy].sums_in_32_bits:
+        rule = (
+            f"strategy {point.strategy} of grid[{number}] exchanges no gradients in 16 bits that "
+            f"it sums in 32; allowed: float32, or strategy {MPI_STRATEGY} or single"
+        )
+        path: list[str | int] = ["recipes", variants.base(point.recipe), "gradient_exchange"]
+        raise ConfigError(problem(path, recipe.gradient_exchange, rule, sources))
 
 
 def _check_limits(geometry: Geometry, platform: Platform) -> None:

@@ -167,15 +167,6 @@ def check_optimizer(name: str, asked: Recipe, sources: Sources) -> None:
         raise ConfigError(problem(path, True, rule, sources))
 
 
-def check_exchange(name: str, recipe: Recipe, in_16_bits: Sequence[str], sources: Sources) -> None:
-    """`in_16_bits` are the strategies that would also sum what they exchange in 16 bits."""
-    if recipe.gradient_exchange != "float32" and in_16_bits:
-        path = ["recipes", name, "gradient_exchange"]
-        rule = f"with strategy {in_16_bits[0]} no gradient is exchanged in 16 and summed in 32 bits"
-        allowed = f"allowed: float32, or strategy {MPI_STRATEGY} or single"
-        raise ConfigError(problem(path, recipe.gradient_exchange, f"{rule}; {allowed}", sources))
-
-
 class Data(NamedTuple):
     """What a recipe's dataset is for a model, which may have its own."""
 

@@ -89,8 +89,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     #: The field with the version of the code that the ranks must have.
     VERSION: ClassVar[str]
-    #: Fields that came later, each with its default: with that they are left out, as keys are.
-    LATER: ClassVar[Mapping[str, str]] = {}
+    #: Fields that came later: with their defaults they are left out, as keys are.
+    LATER: ClassVar[tuple[str, ...]] = ()
 
     @property
     def version_here(self) -> int:
@@ -148,8 +148,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def later(self) -> dict[str, Value]:
         """Those of `LATER` that have another value than their default."""
+        defaults = _defaults(type(self))
         found = {name: getattr(self, name) for name in self.LATER}
-        return {name: value for name, value in found.items() if value != self.LATER[name]}
+        return {name: value for name, value in found.items() if value != defaults[name]}
 
     @functools.cached_property
     def parameters_hash(self) -> str:
@@ -255,7 +256,7 @@ class BenchmarkSpec(JobSpec, frozen=True, kw_only=True):
     benchmark_version: Annotated[int, Meta(description="Version of the benchmark's meaning.")]
 
     VERSION = "benchmark_version"
-    LATER: ClassVar[Mapping[str, str]] = {"gradient_exchange": "float32"}
+    LATER = ("gradient_exchange",)
 
     @property
     def version_here(self) -> int:
@@ -302,7 +303,7 @@ def encode(spec: JobSpec) -> str:
     the text either, by which Snakemake knows the run.
     Raises strict_json.NotFiniteError if a number is NaN or infinite.
     """
-    left_out = spec.LATER.keys() - spec.later
+    left_out = set(spec.LATER) - spec.later.keys()
     plain = {n: getattr(spec, n) for n in spec.__struct_fields__ if n not in left_out}
     plain |= {key: flat(keys) for key, keys in plain.items() if isinstance(keys, Recipe | Measured)}
     written = msgspec.json.encode(plain, order="deterministic")
@@ -343,22 +344,32 @@ def flat(keys: Recipe | Measured) -> dict[str, Value]:
     A key that is in neither table above came later: while it has its default it is left out, so
     that records which were made before, and have no such key, keep their hash.
     """
-    later = _later_defaults(type(keys))
+    defaults = _defaults(type(keys))
     values: dict[str, Value] = {}
     for key in keys.__struct_fields__:
         value = getattr(keys, key)
-        if key not in NO_PARAMETERS and not (key in later and value == later[key]):
+        if key not in NO_PARAMETERS and (key in _ALWAYS or value != defaults[key]):
             values[key] = list(value) if type(value) is tuple else value
     return values
 
 
 @functools.cache
-def _later_defaults(kind: type[Recipe | Measured]) -> dict[str, object]:
-    """Key that came later → its default; msgspec.NODEFAULT of keys that have none."""
+def _defaults(kind: type[Recipe | Measured | JobSpec]) -> dict[str, object]:
+    """Field → its default; msgspec.NODEFAULT of fields that have none."""
     return {
         field.name: field.default if field.default_factory is NODEFAULT else field.default_factory()
         for field in msgspec.structs.fields(kind)
-        if field.name not in _ALWAYS
+    }
+
+
+def later_defaults() -> dict[str, Value]:
+    """Key that came later → its default: what runs had that were made before there was the key."""
+    found = {**_defaults(Recipe), **_defaults(Measured)}
+    left_out = _ALWAYS | NO_PARAMETERS
+    return {
+        key: msgspec.to_builtins(default)
+        for key, default in found.items()
+        if key not in left_out and default is not NODEFAULT
     }
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfscaling.records import attempts
+from tfscaling.records import attempts, earlier
 from tfscaling.sweep import slurm_limits
 
 #: Slurm's words for a job that will run, or runs.
@@ -53,21 +53,31 @@ def in_queue(workdir: str, clusters: Iterable[str | None]) -> list[Queued]:
 
 
 def settled(
-    look: Callable[[], list[Queued]], sleep: Callable[[float], None] = time.sleep
+    look: Callable[[], list[Queued]],
+    say: Callable[[str], None],
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> list[Queued]:
-    """What `look` finds in the queue when no job that it found completing first is so any more.
+    """What `look` finds in the queue when no job in it is completing.
 
-    A job that Slurm is about to start again is completing, too, and only then pending. After
-    `COMPLETING_S` it counts as ended.
+    A job that Slurm is about to start again is completing, too, and only then pending. One that
+    has been completing for `COMPLETING_S` counts as ended. `say` prints a line if there is one to
+    wait for.
     """
-    found = look()
-    completing = {job.number for job in found if job.state == "COMPLETING"}
-    for _ in range(COMPLETING_S):
-        if not any(job.state == "COMPLETING" for job in found if job.number in completing):
-            break
+    since: dict[str, float] = {}
+    while True:
+        found, now = look(), clock()
+        completing = [job.number for job in found if job.state == "COMPLETING"]
+        has_news = not since and completing
+        since = {number: since.get(number, now) for number in completing}
+        if all(now - start >= COMPLETING_S for start in since.values()):
+            return found
+        if has_news:
+            say(
+                f"waiting for Slurm to end job {', '.join(completing)} of an earlier start, or to "
+                f"start it again, up to {COMPLETING_S} s"
+            )
         sleep(1.0)
-        found = look()
-    return found
 
 
 def _epoch(text: str) -> float | None:
@@ -108,15 +118,21 @@ class EarlierJobs:
     def take(self, comment: str, output: str, was_missing: bool) -> str | None:
         """The number of Slurm's job that makes this output; None if there is none to wait for.
 
-        `was_missing` says whether the output was missing when Snakemake planned its jobs. A job
-        that runs with another specification than the planned one makes something else: its number
-        is then in `after`.
+        `was_missing` says whether the output was missing when Snakemake planned its jobs: then a
+        job that has just ended has made it, and no earlier one is kept any more. A job with another
+        specification than the planned one makes something else; while it runs, its number is in
+        `after`.
         """
         job = self._left.pop(comment, None)
         if job is None:
             return None
         if job.state in _JUST_ENDED:
-            return job.number if was_missing and Path(output).exists() else None
+            if not was_missing or not Path(output).exists():
+                return None
+            if self._makes_something_else(job, output):
+                return None
+            earlier.drop(Path(output))
+            return job.number
         if job.state in _RUNS and self._makes_something_else(job, output):
             self.after[comment] = job.number
             self._say(
@@ -139,9 +155,9 @@ class EarlierJobs:
             return False
 
 
-def install(plugin: Any, earlier: EarlierJobs) -> None:
-    """Let the plugin's executor take `earlier` jobs instead of submitting theirs again."""
-    if not earlier.names:
+def install(plugin: Any, jobs: EarlierJobs) -> None:
+    """Let the plugin's executor take these `jobs` instead of submitting theirs again."""
+    if not jobs.names:
         return
     executor = plugin.Executor
     run_job, submit_command = executor.run_job, plugin.get_submit_command
@@ -151,7 +167,7 @@ def install(plugin: Any, earlier: EarlierJobs) -> None:
         comment = f"rule_{job.name}_wildcards_{wildcards}"
         output = str(next(iter(job.output), ""))
         was_missing = output in map(str, job.dag.reason(job).missing_output)
-        number = earlier.take(comment, output, was_missing)
+        number = jobs.take(comment, output, was_missing)
         if number is None:
             run_job(self, job)
             return
@@ -161,13 +177,13 @@ def install(plugin: Any, earlier: EarlierJobs) -> None:
         self._report_job_submission_threadsafe(taken)
 
     def after_earlier(job: Any, params: Any, *args: Any, **settings: Any) -> str:
-        number = earlier.after.get(params["comment_str"])
+        number = jobs.after.get(params["comment_str"])
         after = f" --dependency=afterany:{number}" if number else ""
         return str(submit_command(job, params, *args, **settings)) + after
 
     executor.run_job, plugin.get_submit_command = take_or_run, after_earlier
     for name in ("query_job_status_squeue", "query_job_status_sacct"):
-        setattr(plugin, name, _with_names(getattr(plugin, name), earlier.names))
+        setattr(plugin, name, _with_names(getattr(plugin, name), jobs.names))
 
 
 def _with_names(query: Callable[[str], str], names: Sequence[str]) -> Callable[[str], str]:

@@ -25,7 +25,7 @@ from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import runs_table
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL, median_interval, median_rank
-from tfscaling.tables.table_rows import Row, point_of, rows_of
+from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
 
 METRIC = "execution_time_s"
 NARROW, WIDE, EXHAUSTED = "narrow enough", "too wide", "too wide at repeats_max"
@@ -35,7 +35,7 @@ HALF_DIVERGED = "at least half of the runs diverged"
 class RepeatedPoint(Point, frozen=True, kw_only=True):
     """A point that has an interval to reach and whose runs are all there, none of them stale.
 
-    Runs that diverged are done, but have no part in the interval.
+    Runs that diverged are done, but have no part in the interval; nor have those without times.
     """
 
     repeats: int
@@ -89,8 +89,9 @@ def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], numbe
         made = [row for run in due if (row := done.get((point, run.spec.repeat))) is not None]
         if len(made) < len(due):
             continue  # some are failed, stale, or on another cluster than the chosen one
-        times = [row[METRIC] for row in made if row["status"] == RunState.OK]
-        width, diverged = relative_interval(times), len(made) - len(times)
+        valid = [row[METRIC] for row in made if row["status"] == RunState.OK]
+        times = list(filter(is_known, valid))  # runs that went on from a checkpoint have none
+        width, diverged = relative_interval(times), len(made) - len(valid)
         wide = width is None or width > (of_point[0].relative_interval or 0.0)
         more: list[PlannedRun] = []
         if wide and 2 * diverged < len(made):

@@ -47,22 +47,20 @@ class Reruns:
         run = self.runs.get(path)
         return run is not None and not staleness.to_make([run.spec], self.results / "runs")
 
-    def keep_earlier(self, to_replace: Collection[str], makes_others: bool = False) -> None:
-        """Keep these records, which jobs to do replace, and no others.
+    def keep_earlier(self, to_do: Collection[str]) -> None:
+        """Keep the records that the jobs to do, by these outputs, replace; and no others.
 
-        If the jobs to do also make others, with them those of extra repeats: whether these are to
-        do is known when the others are made.
+        With them those of extra repeats: whether they are to do is known when the others are made.
         """
-        may_be_to_do = bool(to_replace) or makes_others
         for path, run in self.runs.items():
-            record = self.results / "runs" / path / run_record.RECORD
-            self._keep(record, to_replace, run.extra_repeat and may_be_to_do)
+            may_be_to_do = run.extra_repeat and bool(to_do)
+            self._keep(self.results / "runs" / path / run_record.RECORD, to_do, may_be_to_do)
         for path in self.benchmarks:
-            self._keep(self._benchmark(path), to_replace)
+            self._keep(self._benchmark(path), to_do)
 
     @staticmethod
-    def _keep(record: Path, to_replace: Collection[str], may_be_to_do: bool = False) -> None:
-        if may_be_to_do or str(record) in to_replace:
+    def _keep(record: Path, to_do: Collection[str], may_be_to_do: bool = False) -> None:
+        if may_be_to_do or str(record) in to_do:
             earlier.keep(record)
         elif record.exists():
             earlier.drop(record)

@@ -63,20 +63,8 @@ class SweepJobs:
         return list(self.workflow.dag.needrun_jobs())
 
     def outputs_to_do(self) -> list[str]:
-        """The files that are to be made, or made anew, and are not there yet."""
+        """The files that are to be made, or made anew."""
         return [str(path) for job in self.to_do() for path in job.output]
-
-    def outputs_to_replace(self) -> list[str]:
-        """Those of them that were there when Snakemake planned its jobs.
-
-        One that has come since was made by a job of an earlier start, and is not to be replaced.
-        """
-        return [
-            str(path)
-            for job in self.to_do()
-            for path in job.output
-            if str(path) not in map(str, self.workflow.dag.reason(job).missing_output)
-        ]
 
     def specs_to_do(self) -> list[JobSpec]:
         """The runs and benchmarks to do, and the extra repeats that rounds to do may ask for."""

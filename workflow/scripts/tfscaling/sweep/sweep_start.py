@@ -83,9 +83,7 @@ class SweepStart:
 
     def keep_earlier(self) -> None:
         """Keep the records that jobs to do replace, which Snakemake is about to remove."""
-        records = self.jobs.specs.keys()
-        makes_some = not records.isdisjoint(self.jobs.outputs_to_do())
-        self.reruns.keep_earlier(records & set(self.jobs.outputs_to_replace()), makes_some)
+        self.reruns.keep_earlier(self.jobs.specs.keys() & set(self.jobs.outputs_to_do()))
 
     def beyond_budget(self) -> str:
         """Why the runs still to do exceed the budget, or a batch the prepared data, or ""."""
@@ -188,7 +186,9 @@ class SweepStart:
             return None if spec is None else run_spec.encode(spec)
 
         folder, clusters = str(self.jobs.workflow.workdir_init), self._clusters()
-        queue = earlier_jobs.settled(lambda: earlier_jobs.in_queue(folder, clusters))
+        queue = earlier_jobs.settled(
+            lambda: earlier_jobs.in_queue(folder, clusters), logger.warning
+        )
         earlier = earlier_jobs.EarlierJobs(queue, specification, logger.warning)
         earlier_jobs.install(plugin, earlier)
         if earlier.running:

@@ -15,6 +15,7 @@ from tfscaling.study.config import Platform
 from tfscaling.study.configuration import ConfigError, Sources, problem
 from tfscaling.study.run_spec import Point, RunSpec
 
+_BATCH = "global_batch_size"
 VALUES = ("execution_time_s", "loss", "accuracy")
 
 
@@ -43,7 +44,10 @@ class PublishedPoint:
 
 
 class Training(NamedTuple):
-    """What gives the same model, whatever the platform; the last fields are seldom published."""
+    """What gives the same model, whatever the platform; the last fields are seldom published.
+
+    But for the first two and the batch they are keys of the recipe.
+    """
 
     model: str
     dataset: str | None
@@ -51,10 +55,15 @@ class Training(NamedTuple):
     learning_rate: float | None
     epochs: int
     global_batch_size: int
+    parameters: tuple[tuple[str, object], ...] = ()
     train_examples_max: int | None = None
     momentum: float | None = 0.0
     learning_rate_scaling: str = "none"
     precision: str = "float32"
+    gradient_exchange: str = "float32"
+    average_every: int | None = None
+    stop_after_steps: int | None = None
+    steps_per_epoch: int | None = None
     nesterov: bool | None = None
     weight_decay: float | None = None
     warmup_epochs: float = 0.0
@@ -64,25 +73,9 @@ class Training(NamedTuple):
 
     @classmethod
     def of(cls, spec: RunSpec) -> Training:
-        recipe = spec.recipe
-        return cls(
-            spec.point.model,
-            spec.dataset,
-            recipe.optimizer,
-            recipe.learning_rate,
-            recipe.epochs,
-            spec.global_batch_size,
-            recipe.train_examples_max,
-            recipe.momentum,
-            recipe.learning_rate_scaling,
-            recipe.precision,
-            recipe.nesterov,
-            recipe.weight_decay,
-            recipe.warmup_epochs,
-            recipe.decay,
-            recipe.label_smoothing,
-            recipe.validation_examples,
-        )
+        keys = {name: getattr(spec.recipe, name) for name in cls._fields[2:] if name != _BATCH}
+        keys["parameters"] = tuple(sorted(spec.recipe.constants.items()))
+        return cls(spec.point.model, spec.dataset, global_batch_size=spec.global_batch_size, **keys)
 
 
 @dataclass(frozen=True)

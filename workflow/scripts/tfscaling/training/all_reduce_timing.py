@@ -26,8 +26,6 @@ WARM_UP = 2
 #: Small payloads are reduced so often in one call that its own overhead does not count: as often as
 #: these bytes have room for, at most CALL_MAX times.
 CALL_BYTES, CALL_MAX = 1 << 24, 10
-#: Right sums of 16 bits are off by less, also if each of ten is made from the one before.
-ROUNDED = 2**-6
 Payload = Literal["gradient", "sweep"]
 
 #: (shape, name of the dtype) of each tensor.
@@ -85,13 +83,6 @@ def gradient_shapes(model: str, parameters: Given = NOTHING) -> Shapes:
     return [(tuple(v.shape), str(v.dtype)) for v in variables]
 
 
-def tolerance_of(bytes_per_number: int, replicas: int) -> float:
-    """The fraction by which a sum may be off that lacks nobody."""
-    if bytes_per_number > 2:
-        return 0.0  # whole and half numbers: exact in float32 and beyond
-    return max(0.25 / replicas, ROUNDED)
-
-
 def exchanged_as(dtype: str, gradient_exchange: str) -> str:
     """The type in which replicas exchange a gradient, by the recipe's key."""
     return gradient_exchange if dtype == "float32" else dtype
@@ -100,8 +91,9 @@ def exchanged_as(dtype: str, gradient_exchange: str) -> str:
 class AllReduce:
     """Sums a list of tensors over all replicas, `per_call` times in one call.
 
-    Element j of replica r's tensors is r + 1 + j % 7 before the first sum. Each further all-reduce
-    takes the mean that the one before gave: it has to wait for it, and the sum stays the same.
+    Tensors are those of `contribution`. Each further all-reduce takes the mean that the one before
+    gave: it has to wait for it, and the sum stays the same. With numbers of 16 bits, of which a
+    mean is not exact, there is one all-reduce in a call.
     """
 
     def __init__(self, strategy: Any, shapes: Shapes) -> None:
@@ -112,6 +104,8 @@ class AllReduce:
         sizes = [int(np.prod(shape)) * tf.as_dtype(name).size for shape, name in shapes]
         self.bytes = sum(sizes)
         self.per_call = max(1, min(CALL_MAX, CALL_BYTES // self.bytes))
+        if any(tf.as_dtype(name).size <= 2 for _, name in shapes):
+            self.per_call = 1
         self.values = [self._resident(*shape) for shape in shapes]
         self._call = tf.function(self._all_reduces)
 
@@ -122,7 +116,8 @@ class AllReduce:
         def value(context: Any) -> Any:
             replica = context.replica_id_in_sync_group
             with self.tf.device(local_devices[replica % len(local_devices)]):
-                return self.tf.identity(self.tf.cast(pattern(shape) + replica + 1, dtype))
+                own = contribution(shape, self.tf.as_dtype(dtype).size, replica, self.replicas)
+                return self.tf.identity(self.tf.cast(own, dtype))
 
         return self.strategy.experimental_distribute_values_from_function(value)
 
@@ -168,11 +163,10 @@ class AllReduce:
     def check(self, sums: Sequence[Any]) -> None:
         """Raise WrongSumError unless every element on every local device is the sum."""
         for (shape, name), total in zip(self.shapes, sums, strict=True):
-            expected = self.replicas * pattern(shape) + self.replicas * (self.replicas + 1) / 2
-            tolerance = tolerance_of(self.tf.as_dtype(name).size, self.replicas)
+            expected = total_of(shape, self.tf.as_dtype(name).size, self.replicas)
             for value in self.strategy.experimental_local_results(total):
                 found = self.tf.cast(value, self.tf.float64).numpy()
-                wrong = ~np.isclose(found, expected, rtol=tolerance, atol=0.0)
+                wrong = found != expected
                 if wrong.any():
                     place = np.unravel_index(int(wrong.argmax()), wrong.shape)
                     raise WrongSumError(
@@ -182,6 +176,29 @@ class AllReduce:
                     )
 
 
+def contribution(
+    shape: tuple[int, ...], bytes_per_number: int, replica: int, replicas: int
+) -> np.ndarray:
+    """What a replica adds to a sum: element j is replica + 1 + j % 7.
+
+    Sums of many such numbers are exact in 32 bits, but not in 16. With these replica j % replicas
+    alone has 1 + j % 7 in element j, and the others 0.
+    """
+    numbers = pattern(shape) + 1
+    if bytes_per_number > 2:
+        return numbers + replica
+    owner = np.arange(numbers.size).reshape(shape) % replicas
+    return np.where(owner == replica, numbers, 0.0)
+
+
+def total_of(shape: tuple[int, ...], bytes_per_number: int, replicas: int) -> np.ndarray:
+    """The sum of what all replicas contribute."""
+    numbers = pattern(shape) + 1
+    if bytes_per_number > 2:
+        return replicas * numbers + replicas * (replicas - 1) / 2
+    return numbers
+
+
 def pattern(shape: tuple[int, ...]) -> np.ndarray:
-    """0 to 6 again and again: what is added to every replica's number."""
+    """0 to 6 again and again."""
     return np.asarray(np.arange(int(np.prod(shape))) % 7, np.float64).reshape(shape)

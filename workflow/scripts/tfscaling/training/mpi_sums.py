@@ -38,7 +38,7 @@ class RankSums:
     def __init__(self, world: Any, of_node: Any) -> None:
         from mpi4py import MPI
 
-        self._mpi, self._world = MPI, world
+        self._mpi = MPI
         self._has_nodes = world.size > of_node.size
         self._firsts = world.Split(0 if of_node.rank == 0 else MPI.UNDEFINED)
         # where a node has one rank only, it takes part as the others do

@@ -198,8 +198,8 @@ class OwnStep:
         own = [_times(g, self._replica.share) for g in gradients if g is not None]
         context = tf.distribute.get_replica_context()
 
-        def exchange(gradients: list[Any]) -> list[Any]:
-            return list(context.all_reduce(tf.distribute.ReduceOp.SUM, gradients))
+        def exchange(tensors: list[Any]) -> list[Any]:
+            return list(context.all_reduce(tf.distribute.ReduceOp.SUM, tensors))
 
         rounds = self._rounds_gradients
         summed = iter(rounded_gradients.summed(own, exchange) if rounds else exchange(own))

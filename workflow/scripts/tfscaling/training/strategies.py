@@ -18,7 +18,7 @@ class Exchange(NamedTuple):
     """How replicas exchange gradients: the recipe's `communication` and `gradient_exchange`."""
 
     communication: str = "auto"
-    gradients: str = "float32"
+    gradient_exchange: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,8 @@ def _local_devices(devices: Sequence[str]) -> Iterator[None]:
 def _mpi_all_reduce(devices: Sequence[str], exchange: Exchange) -> Any:
     own = resolver.resolve(os.environ, gpus=None)
     world = mpi.communicator(own.rank, own.num_tasks)
-    return mpi_strategy.make(devices[0], world, in_16_bits=exchange.gradients == "bfloat16")
+    in_16_bits = exchange.gradient_exchange == "bfloat16"
+    return mpi_strategy.make(devices[0], world, in_16_bits=in_16_bits)
 
 
 def _own(devices: Sequence[str], exchange: Exchange) -> Any:
