@@ -56,6 +56,7 @@ def main() -> None:
         parser.error("--dataset-file: missing")
     if number := finished_attempt.bring_back(args.record, spec, args.dataset_file, os.environ):
         print(f"the run was finished by attempt {number} before its job ended: its record is kept")
+        resumption.remove(args.record.parent)
         return
 
     def work(attempt: Attempt) -> Cause | None:

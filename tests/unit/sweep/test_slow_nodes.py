@@ -19,14 +19,20 @@ def failed(folder: Path, attempt: int, kind: Kind, host: str) -> None:
 
 
 def test_hosts_that_barred_an_attempt_are_excluded(tmp_path: Path) -> None:
-    plugin = SimpleNamespace(get_submit_command=lambda job, params, **_: f"sbatch {params}")
+    def command(job: Any, params: str, failed_nodes: set[str], settings: Any = None) -> str:
+        without = f" --exclude={','.join(sorted(failed_nodes))}" if failed_nodes else ""
+        return f"sbatch {params}{without}"
+
+    plugin = SimpleNamespace(get_submit_command=command)
     slow_nodes.install(plugin)
 
     def submitted(output: str, options: str = "-t 5 --exclusive") -> str:
         job: Any = SimpleNamespace(output=[str(tmp_path / output)])
-        command = str(plugin.get_submit_command(job, options, failed_nodes=None))
+        # nodes of a job that failed are those that the plugin would leave out
+        command = str(plugin.get_submit_command(job, options, failed_nodes={"n[1-9]"}, **user))
         return command.removeprefix(f"sbatch {options}")
 
+    user: dict[str, Any] = {}
     assert submitted("run.json") == ""
     failed(tmp_path, 1, "slow_node", "n7")
     failed(tmp_path, 2, "rank_died", "n8")
@@ -38,3 +44,5 @@ def test_hosts_that_barred_an_attempt_are_excluded(tmp_path: Path) -> None:
     nodes = tmp_path / "nodes"
     nodes.write_text("n1\nn2\n")
     assert submitted("run.json", f"--exclude={nodes}") == " --exclude=n1,n2,n3,n7"
+    user = {"settings": SimpleNamespace(exclude_failed_nodes="n5, n6")}
+    assert submitted("table.csv") == " --exclude=n5,n6"

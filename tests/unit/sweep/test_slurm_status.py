@@ -58,6 +58,26 @@ def test_what_squeue_shows_no_more_has_ended() -> None:
     assert looks[3] == {"1": "UNKNOWN", "2": "UNKNOWN"}
 
 
+def test_a_job_that_was_preempted_and_is_not_started_again_has_failed() -> None:
+    passed_s = [0.0, 10.0, 20.0, 59.0, 90.0]
+    states = [
+        {"1": "PREEMPTED", "2": "PREEMPTED"},
+        {"1": "PREEMPTED", "2": "PENDING"},
+        {"1": "PREEMPTED", "2": "PREEMPTED"},
+        {"1": "PREEMPTED"},
+        {"1": "PREEMPTED"},
+    ]
+    answers = iter(states)
+
+    async def query(command: str, logger: logging.Logger) -> Answer:
+        return next(answers), 0.5
+
+    look = slurm_status.Look(query, lambda: 300, print, iter(passed_s).__next__)
+    seen = [asyncio.run(look.query_job_status(SACCT, logging.getLogger()))[0] for _ in states]
+    assert seen[:4] == states[:4] and look.preempted == {"1"}
+    assert seen[4] == {"1": "FAILED"}
+
+
 def test_what_sacct_does_not_know_yet_is_waited_for() -> None:
     slurm = Slurm({"1": "RUNNING"}, {})
     assert [slurm.look(SACCT), slurm.look(SACCT)] == [{"1": "RUNNING"}, {}]

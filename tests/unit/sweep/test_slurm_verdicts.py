@@ -18,10 +18,10 @@ from tfscaling.sweep.slurm_verdicts import SlurmVerdicts
 SAID = "SLURM-job '17' failed{}, SLURM status is: '{}'. Consider this."
 
 
-def hear(folder: Path, said: str) -> FailureReport | None:
+def hear(folder: Path, said: str, *preempted: str) -> FailureReport | None:
     """The report of the run after Snakemake's log has said this."""
     output = str(folder / "run.json")
-    handler = SlurmVerdicts({output: RUN.spec}.get)
+    handler = SlurmVerdicts({output: RUN.spec}.get, preempted)
     handler.emit(
         logging.makeLogRecord({"event": "job_error", "rule_msg": said, "output": [output]})
     )
@@ -44,6 +44,12 @@ def test_a_job_without_a_report_has_slurms(why: str, state: str, kind: str, tmp_
     assert (failure.cause.kind, failure.attempt, failure.axes) == (kind, 2, RUN.spec.axes)
     assert "job 17" in failure.cause.message and state in failure.cause.message
     assert failure_report.read(attempts.path(tmp_path, 2)) == failure
+
+
+def test_a_job_that_was_preempted_is_said_to_have_failed(tmp_path: Path) -> None:
+    failure = hear(tmp_path, SAID.format("", "FAILED"), "17")
+    assert failure is not None and failure.cause.kind == "preempted"
+    assert "PREEMPTED" in failure.cause.message
 
 
 def test_a_job_that_did_not_begin_has_it_too(tmp_path: Path) -> None:

@@ -51,7 +51,9 @@ def found() -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize(("name", "size", "per_call"), [("small", 20, 10), ("large", 1 << 24, 1)])
+@pytest.mark.parametrize(
+    ("name", "size", "per_call"), [("small", 20, 10), ("large", 1 << 24, 1), ("rounded", 2000, 10)]
+)
 def test_small_payloads_are_reduced_many_times_in_a_call(
     name: str, size: int, per_call: int, found: dict[str, Any]
 ) -> None:

@@ -11,10 +11,16 @@ from tfscaling.records import attempts, failure_report, run_record
 
 
 def install(plugin: Any) -> None:
-    """Let the plugin's submissions exclude such nodes, beside those that they exclude anyway."""
+    """Let the plugin's submissions exclude such nodes, beside those that its user excludes.
+
+    The plugin (2.8.0) excludes all nodes of a job of which one has failed, for the whole sweep:
+    Slurm starts nothing on a node that is down anyway, and the others are needed.
+    """
     submit_command = plugin.get_submit_command
 
     def without_slow_nodes(job: Any, *args: Any, **settings: Any) -> str:
+        given = getattr(settings.get("settings"), "exclude_failed_nodes", None) or ""
+        settings["failed_nodes"] = {node.strip() for node in given.split(",") if node.strip()}
         command = str(submit_command(job, *args, **settings))
         hosts = barred(Path(str(next(iter(job.output), ""))))
         if not hosts:

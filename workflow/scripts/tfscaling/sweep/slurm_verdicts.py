@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,15 @@ _KINDS: dict[str, Kind] = {
 class SlurmVerdicts(logging.Handler):
     """Hears of failed jobs in Snakemake's log, and reports those that have no report.
 
-    `spec_of` gives the specification of a run or a benchmark by the file of its record.
+    `spec_of` gives the specification of a run or a benchmark by the file of its record; `preempted`
+    has the numbers of jobs that did not fail but were preempted.
     """
 
-    def __init__(self, spec_of: Callable[[str], JobSpec | None]) -> None:
+    def __init__(
+        self, spec_of: Callable[[str], JobSpec | None], preempted: Collection[str] = ()
+    ) -> None:
         super().__init__()
-        self._spec_of = spec_of
+        self._spec_of, self._preempted = spec_of, preempted
 
     def emit(self, record: logging.LogRecord) -> None:
         """A record of Snakemake's log."""
@@ -46,7 +49,8 @@ class SlurmVerdicts(logging.Handler):
         for output in getattr(record, "output", ()) if said else ():
             spec = self._spec_of(str(output))
             if said and spec is not None:
-                report(Path(output).parent, spec, said[1], said[2])
+                state = "PREEMPTED" if said[1] in self._preempted else said[2]
+                report(Path(output).parent, spec, said[1], state)
 
 
 def keep_finished(executor: type[Any]) -> None:

@@ -61,25 +61,33 @@ class SweepStart:
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
         refusal = self.beyond_budget() or self._missing_data() or self._missing_libraries()
-        refusal = refusal or self._unseen_jobs() or self._refused_by_slurm() or self._unbuildable()
+        refusal = refusal or self._unseen_jobs() or self._in_arrays() or self._refused_by_slurm()
+        refusal = refusal or self._unbuildable()
         if refusal:
             raise SystemExit(refusal)
         if self._is_on_slurm:
-            from tfscaling.sweep import slow_nodes, slurm_status, slurm_verdicts, submission_order
+            from tfscaling.sweep import (
+                cancelled_submissions,
+                slow_nodes,
+                slurm_status,
+                slurm_verdicts,
+                submission_order,
+            )
 
             plugin = importlib.import_module("snakemake_executor_plugin_slurm")
-            slurm_status.install(plugin, logger.warning)
+            preempted = slurm_status.install(plugin, logger.warning)
             submission_order.install(plugin.Executor)
             slurm_verdicts.keep_finished(plugin.Executor)
             slow_nodes.install(plugin)
             self._take_earlier_jobs(plugin, logger)
+            cancelled_submissions.install(plugin.Executor)
             self._watch_queue(logger)
         # a run that failed for what another attempt would not change is not tried again; first,
         # so that other handlers know
         logger.handlers.insert(0, lasting_failures.NoRetries(self.jobs.to_do))
         if self._is_on_slurm:
             # before that: a launcher that was killed with its job has left no reason
-            logger.handlers.insert(0, slurm_verdicts.SlurmVerdicts(self.jobs.specs.get))
+            logger.handlers.insert(0, slurm_verdicts.SlurmVerdicts(self.jobs.specs.get, preempted))
 
     def keep_earlier(self) -> None:
         """Keep the records that jobs to do replace, which Snakemake is about to remove."""
@@ -141,6 +149,16 @@ class SweepStart:
             "because squeue shows no jobs of other clusters"
         )
 
+    def _in_arrays(self) -> str:
+        """Why jobs that Slurm would start as an array have the wrong nodes, or ""."""
+        rules = self.jobs.workflow.executor_settings.array_jobs if self._is_on_slurm else None
+        if not rules:
+            return ""
+        return (
+            f"--slurm-array-jobs {rules}: not allowed, because all jobs of an array have the nodes "
+            "of the first one; leave it out"
+        )
+
     def _refused_by_slurm(self) -> str:
         """Why Slurm can never start what a job to do asks for, or "" and it is told when it would.
 
@@ -186,9 +204,12 @@ class SweepStart:
             return None if spec is None else run_spec.encode(spec)
 
         folder, clusters = str(self.jobs.workflow.workdir_init), self._clusters()
-        queue = earlier_jobs.settled(
-            lambda: earlier_jobs.in_queue(folder, clusters), logger.warning
-        )
+        try:
+            queue = earlier_jobs.settled(
+                lambda: earlier_jobs.in_queue(folder, clusters), logger.warning
+            )
+        except earlier_jobs.SilentQueueError as error:
+            raise SystemExit(str(error)) from error
         earlier = earlier_jobs.EarlierJobs(queue, specification, logger.warning)
         earlier_jobs.install(plugin, earlier)
         if earlier.running:

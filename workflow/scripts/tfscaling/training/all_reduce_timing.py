@@ -91,9 +91,8 @@ def exchanged_as(dtype: str, gradient_exchange: str) -> str:
 class AllReduce:
     """Sums a list of tensors over all replicas, `per_call` times in one call.
 
-    Tensors are those of `contribution`. Each further all-reduce takes the mean that the one before
-    gave: it has to wait for it, and the sum stays the same. With numbers of 16 bits, of which a
-    mean is not exact, there is one all-reduce in a call.
+    Tensors are those of `contribution`. Each further all-reduce takes numbers from what the one
+    before gave: it has to wait for it, and the sum stays the same.
     """
 
     def __init__(self, strategy: Any, shapes: Shapes) -> None:
@@ -104,8 +103,6 @@ class AllReduce:
         sizes = [int(np.prod(shape)) * tf.as_dtype(name).size for shape, name in shapes]
         self.bytes = sum(sizes)
         self.per_call = max(1, min(CALL_MAX, CALL_BYTES // self.bytes))
-        if any(tf.as_dtype(name).size <= 2 for _, name in shapes):
-            self.per_call = 1
         self.values = [self._resident(*shape) for shape in shapes]
         self._call = tf.function(self._all_reduces)
 
@@ -127,8 +124,14 @@ class AllReduce:
         context = self.tf.distribute.get_replica_context()
         return list(context.all_reduce(self.tf.distribute.ReduceOp.SUM, values))
 
-    def _sum_of_means(self, sums: list[Any]) -> list[Any]:
-        return self._sum([total / self.tf.cast(self.replicas, total.dtype) for total in sums])
+    def _sum_again(self, values: list[Any], sums: list[Any]) -> list[Any]:
+        return self._sum([self._next(*pair) for pair in zip(values, sums, strict=True)])
+
+    def _next(self, own: Any, total: Any) -> Any:
+        """What gives the same sum: the mean, or in 16 bits what this replica alone had in it."""
+        if total.dtype.size > 2:
+            return total / self.tf.cast(self.replicas, total.dtype)
+        return self.tf.where(own == 0, own, total)
 
     def _witness(self, sums: list[Any]) -> Any:
         """A number that is known once all tensors are summed."""
@@ -139,7 +142,7 @@ class AllReduce:
         sums = self.strategy.run(self._sum, args=(values,))
         if self.per_call > 1:
             for _ in self.tf.range(self.per_call - 1):
-                sums = self.strategy.run(self._sum_of_means, args=(sums,))
+                sums = self.strategy.run(self._sum_again, args=(values, sums))
         return sums, self.strategy.run(self._witness, args=(sums,))
 
     def call(self) -> list[Any]:
