@@ -238,6 +238,24 @@ def test_settings_that_place_and_trace_tasks_are_kept(
     }
 
 
+@pytest.mark.parametrize(
+    ("tracked", "alone"),
+    [
+        ("ProctrackType           = proctrack/linuxproc", False),
+        ("ProctrackType           = proctrack/cgroup", True),
+        ("ProctrackType = proctrack/cgroup\nSignalChildrenProcesses = no", True),
+        ("ProctrackType = proctrack/cgroup\nSignalChildrenProcesses = yes", False),
+        ("", False),
+    ],
+)
+def test_whom_slurm_signals_is_read_from_its_configuration(
+    tracked: str, alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shown").write_text(f"Configuration data\n{tracked}\n")
+    scontrol(tmp_path, f'while read -r line; do echo "$line"; done <{tmp_path}/shown', monkeypatch)
+    assert slurm_job.signals_children_alone() is alone
+
+
 def test_settings_that_cannot_be_read_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, SCRIPTS, raw_config
-from tfscaling.jobs import heartbeat
+from tfscaling.jobs import heartbeat, user_program
 from tfscaling.records import run_record
 from tfscaling.study import configuration, grid, run_spec
 
@@ -100,6 +100,45 @@ def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None
             "CUDA_VISIBLE_DEVICES": "", "TF_CONFIG": said["TF_CONFIG"],
             "words": [str(own), "2"], "tensorflow": False,
         }  # fmt: skip
+
+
+SIGNALLED = """
+import signal, sys, threading
+got, done = [], threading.Event()
+def note(number, _):
+    got.append(signal.Signals(number).name)
+    if number == signal.SIGTERM:
+        done.set()
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(number, note)
+open(sys.argv[1] + "/ready", "w").close()
+done.wait(float(sys.argv[2]))
+open(sys.argv[1] + "/got", "w").write(" ".join(got))
+"""
+
+
+@pytest.mark.parametrize(
+    ("passes_on", "wait_s", "got"), [("1", 120, "SIGUSR1 SIGTERM"), ("", 2, "")]
+)
+def test_a_rank_passes_on_what_slurm_sends_to_it_alone(
+    passes_on: str, wait_s: int, got: str, tmp_path: Path
+) -> None:
+    """Where the program gets the signals of the rank's group, it does not get them twice."""
+    env = {user_program.PASSES_ON: passes_on}
+    process = start(tmp_path, SIGNALLED, "{folder}", str(wait_s), env=env)
+    attempt = tmp_path / "run/attempt=1"
+    own = attempt / "rank-0.files"
+    assert process.stdout is not None
+    while not (own / "ready").exists():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.05)
+    (first, *_) = (attempt / "rank-0.events.jsonl").read_text().splitlines()
+    for number in (signal.SIGUSR1, signal.SIGTERM):
+        os.kill(json.loads(first)["pid"], number)
+        time.sleep(0.2)  # two signals may come in any order
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert (own / "got").read_text() == got
 
 
 @pytest.fixture

@@ -21,14 +21,21 @@ from tfscaling.cluster.gpu_allocation import gpus_here
 from tfscaling.cluster.slurm_environment import restarts
 from tfscaling.cluster.task_layout import ClusterError
 from tfscaling.files import atomic
-from tfscaling.jobs import failures, process_management, rank_files, supervisor
+from tfscaling.jobs import (
+    failures,
+    process_management,
+    rank_files,
+    slurm_job,
+    supervisor,
+    user_program,
+)
 from tfscaling.jobs.launchers import LAUNCHERS, LaunchError, Request, trainer_command
 from tfscaling.jobs.ports import ReservedPorts
 from tfscaling.records import attempts, clock, failure_report, run_record
 from tfscaling.records.failure_report import Cause, FailureReport
 from tfscaling.records.prepared_data import PreparedDataError
 from tfscaling.study import run_spec
-from tfscaling.study.run_spec import JobSpec
+from tfscaling.study.run_spec import JobSpec, RunSpec
 
 #: The launcher's own output, as the rules have it.
 LOG = "launch.log"
@@ -108,6 +115,9 @@ class Attempt:
             own: dict[str, str] = {}
             if spec.loads_tensorflow and _TUNABLES not in os.environ:
                 own[_TUNABLES] = _MEMORY
+            is_of_program = isinstance(spec, RunSpec) and bool(spec.recipe.program)
+            if is_of_program and not is_local and slurm_job.signals_children_alone():
+                own[user_program.PASSES_ON] = "1"
             pmi = None
             if is_local and spec.by_mpi:
                 pmi = stack.enter_context(process_management.served(geometry.tasks))

@@ -85,6 +85,16 @@ def settings(environ: Mapping[str, str]) -> dict[str, str] | None:
     return {name: found[name] for name in SETTINGS if name in found}
 
 
+def signals_children_alone() -> bool:
+    """Whether Slurm signals the processes that it has started, and none that these start.
+
+    So does proctrack/cgroup, unless cgroup.conf says otherwise (Slurm 26.11).
+    """
+    found = _config() or {}
+    signals_all = found.get("SignalChildrenProcesses", "no").lower() == "yes"
+    return found.get("ProctrackType") == "proctrack/cgroup" and not signals_all
+
+
 def parse(text: str) -> SlurmJob:
     """The wanted fields of one `scontrol show job`, and the times that follow.
 

@@ -1,8 +1,9 @@
 """A user's program on one rank: its environment, its start and end, its output, why it failed.
 
 It is a child of the rank's process, in the same process group: whoever signals a rank signals the
-group (the local launcher) or all processes of the step (Slurm), so the program gets each signal
-once. If the rank's process ends, the kernel ends the program.
+group (the local launcher) or all processes of the step, so the program gets each signal once. Where
+Slurm signals the rank's process alone, the program has a group of its own, and the rank passes
+signals on to it. If the rank's process ends, the kernel ends the program.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ from tfscaling.study.run_spec import RunSpec
 
 #: The file to which the program says what it does, if it is asked to.
 EVENTS_VARIABLE = "TFSCALING_EVENTS"
+#: Set where the rank passes signals on to the program.
+PASSES_ON = "TFSCALING_PASSES_SIGNALS_ON"
 #: The folder in which the program finds what an earlier attempt has written into it.
 CHECKPOINTS_VARIABLE = "TFSCALING_CHECKPOINTS"
 #: Files for programs: the first on their Python path.
@@ -97,10 +100,11 @@ class UserProgram:
         os.environ.update(environment(context, self._spec))
         self._report = _report_path(context.folder, rank, self._spec.recipe.observe)
         print("$", subprocess.list2cmdline(words), flush=True)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _left_to_the_program)
+        passes_on = bool(os.environ.get(PASSES_ON))
+        for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGUSR1] if passes_on else [])):
+            signal.signal(number, self._pass_on if passes_on else _left_to_the_program)
         started_s = events.add(program_results.STARTED)
-        child = self._child = _start(words, context.host)
+        child = self._child = _start(words, context.host, own_group=passes_on)
         done = threading.Event()
         assert child.stdout is not None
         reader = threading.Thread(target=self._copy, args=(child.stdout,), daemon=True)
@@ -125,6 +129,10 @@ class UserProgram:
             program_time_s=ended_s - started_s,
             observed=observed,
         )
+
+    def _pass_on(self, number: int, _: object) -> None:
+        if self._child is not None and self._child.poll() is None:
+            os.killpg(self._child.pid, number)
 
     def _place(self, context: RankContext) -> Rank:
         """What the rank got, with the versions of the program's environment if it names one."""
@@ -271,13 +279,14 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
     return variables
 
 
-def _start(words: list[str], host: str) -> subprocess.Popen[bytes]:
+def _start(words: list[str], host: str, own_group: bool) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            process_group=0 if own_group else None,
             preexec_fn=ending_with_parent(signal.SIGKILL),
         )
     except OSError as error:
