@@ -2,11 +2,12 @@
 """How many times as fast as its peers a training is, on each number of workers.
 
 ratios.py RUNS [--page FILE]: the runs.csv of a sweep of config/peers.yaml. Prints as Markdown when
-and where it ran, the targets and whether they are reached, and a table for each number of workers:
-the time of a step in the steady state and the execution time, medians with 95 % intervals, and
-ratios of medians with bootstrap intervals: how many times as long the published script and PyTorch
-take, and how many times as long as the floor and the peak this training takes. With --page it
-writes all this between the markers of that page instead.
+and where it ran, the targets and whether they are reached (open where the interval of the ratio
+does not tell), and a table for each number of workers: the time of a step in the steady state and
+the execution time, medians with 95 % intervals, and ratios of medians with bootstrap intervals: how
+many times as long the published script and PyTorch take, and how many times as long as the floor
+and the peak this training takes. With --page it writes all this between the markers of that page
+instead.
 
 The time of a step is that of all examples after the first step: the global batch over the
 throughput. It is what more epochs cost. The execution time has import, start and tracing, too: it
@@ -16,6 +17,7 @@ is what these few epochs cost. Which of the two counts depends on how long the t
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -134,7 +136,7 @@ def rows(found: Trainings) -> Iterator[tuple[str, ...]]:
 
 
 def reached(target: Target, found: Trainings) -> tuple[str, ...]:
-    """Workers, training, what it is beside, target, ratio with interval, and whether it holds."""
+    """Workers, training, what it is beside, target, ratio with interval, and the verdict."""
     own = found.get((target.strategy, target.recipe))
     peer = found.get((_STRATEGY, target.beside))
     name = f"{target.strategy}, {target.recipe}"
@@ -146,10 +148,20 @@ def reached(target: Target, found: Trainings) -> tuple[str, ...]:
         above, below = peer, own
     if above is None or below is None:
         return (str(target.workers), name, target.beside, asked, "", "not measured")
-    ratio = median(above.step_ms) / median(below.step_ms)
-    holds = ratio <= (target.at_most or ratio) and ratio >= (target.at_least or ratio)
     shown = times(above.step_ms, below.step_ms)
-    return (str(target.workers), name, target.beside, asked, shown, "yes" if holds else "no")
+    interval = intervals.ratio_interval(above.step_ms, below.step_ms)
+    return (str(target.workers), name, target.beside, asked, shown, verdict(target, interval))
+
+
+def verdict(target: Target, interval: intervals.Interval | None) -> str:
+    """Whether a ratio reaches the target: open unless its whole interval is on one side."""
+    if interval is None:
+        return "open"
+    low, high = interval
+    at_least, at_most = target.at_least or 0.0, target.at_most or math.inf
+    if at_least <= low and high <= at_most:
+        return "yes"
+    return "no" if high < at_least or low > at_most else "open"
 
 
 def measured(values: Sequence[float], digits: int) -> str:

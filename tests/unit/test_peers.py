@@ -61,15 +61,29 @@ def test_runs_that_failed_take_no_part() -> None:
     assert cells(runs(6, status="failed")) == {}
 
 
-def test_a_target_holds_or_not_by_the_ratio_of_medians() -> None:
-    found = ratios.trainings(runs(1), 1)
-    target = ratios.Target(1, "single", "float32", ratios.PUBLISHED, at_least=2.0)
-    assert ratios.reached(target, found)[-2:] == ("2.00", "yes")
-    assert ratios.reached(target._replace(at_least=2.1), found)[-1] == "no"
-    floor = target._replace(beside=ratios.FLOOR.format("float32"), at_least=None, at_most=1.6)
-    assert ratios.reached(floor, found)[-2:] == ("1.60", "yes")
-    assert ratios.reached(floor._replace(at_most=1.5), found)[-1] == "no"
+def test_a_target_is_reached_or_missed_by_the_whole_interval() -> None:
+    found = ratios.trainings(runs(6), 1)
+    target = ratios.Target(1, "single", "float32", ratios.PUBLISHED, at_least=1.8)
+    assert ratios.reached(target, found)[-1] == "yes"
+    assert ratios.reached(target._replace(at_least=2.2), found)[-1] == "no"
+    floor = target._replace(beside=ratios.FLOOR.format("float32"), at_least=None, at_most=1.8)
+    assert ratios.reached(floor, found)[-1] == "yes"
+    assert ratios.reached(floor._replace(at_most=1.4), found)[-1] == "no"
     assert ratios.reached(floor._replace(recipe="absent"), found)[-1] == "not measured"
+
+
+def test_a_target_within_the_interval_is_open() -> None:
+    found = ratios.trainings(runs(6), 1)
+    target = ratios.Target(1, "single", "float32", ratios.PUBLISHED, at_least=1.99)
+    *_, shown, verdict = ratios.reached(target, found)
+    assert shown.startswith("2.00 (") and verdict == "open"
+    floor = target._replace(beside=ratios.FLOOR.format("float32"), at_least=None, at_most=1.61)
+    assert ratios.reached(floor, found)[-1] == "open"
+
+
+def test_a_target_is_open_without_an_interval() -> None:
+    target = ratios.Target(1, "single", "float32", ratios.PUBLISHED, at_least=1.0)
+    assert ratios.reached(target, ratios.trainings(runs(5), 1))[-2:] == ("2.00", "open")
 
 
 def test_the_page_has_a_line_for_each_target_and_each_training(

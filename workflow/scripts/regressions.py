@@ -2,7 +2,7 @@
 """Print what is slower than in another study, for continuous integration.
 
 INPUTS   regressions.csv (--table)
-OUTPUTS  none; exit status 1 if a point is slower or lost, or if no point could be compared
+OUTPUTS  none; exit status 1 if a point is slower, lost or failing, or if no point could be compared
 """
 
 import argparse
@@ -31,7 +31,7 @@ def refusal(found: pd.DataFrame) -> str:
     """Why a change should not be taken, or an empty text."""
     bad = int(found["verdict"].isin(two_sweeps.REGRESSIONS).sum())
     if bad:
-        return f"{text_lines.count(bad, 'point')} slower or lost"
+        return f"{text_lines.count(bad, 'point')} slower, lost or failing"
     compared = found["verdict"].isin(two_sweeps.COMPARED).any()
     return "" if compared else "no point could be compared: this shows nothing"
 

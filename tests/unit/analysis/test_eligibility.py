@@ -10,6 +10,7 @@ import pytest
 from measured import NOTHING_PLANNED, around, measured
 from tfscaling.analysis import eligibility
 from tfscaling.analysis.evidence import Study
+from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import point_of
 
@@ -62,6 +63,17 @@ def test_tables_without_these_columns_bar_nothing() -> None:
     assert Study(old, runs, NOTHING_PLANNED).ineligible == []
     fit, unfit = eligibility.split(old.to_dict("records"), samples)
     assert (len(fit), unfit) == (2, [])
+
+
+def test_the_counts_of_the_rows_tell_the_same_as_the_runs() -> None:
+    times = {("east", nodes): around(1.0) for nodes in (1, 2, 4)}
+    _, runs, planned = measured(times)
+    runs.loc[(runs["nodes"] == 2) & (runs["repeat"] <= 3), "status"] = "diverged"
+    runs.loc[(runs["nodes"] == 4) & (runs["repeat"] <= 2), "status"] = "diverged"
+    rows = comparison_table(runs, planned).to_dict("records")
+    fit, _ = eligibility.split(rows, Samples(runs))
+    assert [row["nodes"] for row in fit] == [1, 4]
+    assert eligibility.taking_part(rows) == fit
 
 
 def test_runs_that_diverged_or_failed_are_told() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from tfscaling.analysis.change import judge
 from tfscaling.analysis.evidence import Reference, Study
 from tfscaling.study.configuration import ConfigError
 from tfscaling.tables import runs_table
+from tfscaling.tables.comparison import comparison_table
 
 USUAL: Times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 4)}
 
@@ -99,6 +102,96 @@ def test_a_point_that_was_not_run_is_not_lost(tmp_path: Path) -> None:
     assert verdicts(against(now, study_of(USUAL), tmp_path))[2] == "not compared"
 
 
+def test_a_point_of_which_most_runs_fail_now_is_failing(tmp_path: Path) -> None:
+    now = {**USUAL, ("east", 1): around(40.0)[:1], ("east", 2): around(20.0)[:2]}
+    rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["failing", "failing", "same"]
+    assert "5 of 6 runs" in rows[0]["reason"] and "0 of 6 there" in rows[0]["reason"]
+    assert regressions.refusal(pd.DataFrame(rows))
+
+
+def test_a_point_of_which_most_runs_diverge_or_fail_now_is_failing(tmp_path: Path) -> None:
+    now = study_of({**USUAL, ("east", 4): around(10.0)[:2]}, day=2)
+    of_point = now.runs[(now.runs["status"] == "failed")].index
+    now.runs.loc[of_point[:1], "status"] = "diverged"
+    assert verdicts(against(now, study_of(USUAL), tmp_path))[2] == "failing"
+
+
+def test_a_point_that_failed_as_often_before_is_not_failing(tmp_path: Path) -> None:
+    now, before = ({**USUAL, ("east", 1): around(40.0)[:ok]} for ok in (2, 4))
+    rows = against(study_of(now, day=2), study_of(before), tmp_path)
+    assert verdicts(rows) == ["cannot be told", "same", "same"]
+    assert "4 of 6 runs" in rows[0]["reason"] and "2 of 6 there" in rows[0]["reason"]
+
+
+def test_times_are_compared_where_few_runs_fail_and_the_reason_says_how_many(
+    tmp_path: Path,
+) -> None:
+    now = {**USUAL, ("east", 1): around(40.0, runs=6)[1:5]}
+    rows = against(study_of(now, day=2), study_of(USUAL), tmp_path)
+    assert rows[0]["verdict"] in ("same", "cannot be told")
+    assert rows[0]["time_ratio"] == pytest.approx(1.0, abs=0.01)
+    assert "2 of 6 runs" in rows[0]["reason"] and not rows[1]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "runs", "bad_there", "runs_there", "is_failing"),
+    [
+        (5, 6, 0, 6, True), (4, 6, 1, 6, True), (3, 6, 0, 6, False), (4, 6, 2, 6, False),
+        (3, 4, 0, 4, True), (3, 4, 1, 4, True), (2, 4, 0, 4, False), (0, 6, 0, 6, False),
+    ],
+)  # fmt: skip
+def test_failing_is_most_runs_here_and_a_quarter_there(
+    bad: int, runs: int, bad_there: int, runs_there: int, is_failing: bool
+) -> None:
+    ends = two_sweeps.Ends(bad, runs), two_sweeps.Ends(bad_there, runs_there)
+    assert two_sweeps.is_failing(*ends) is is_failing
+
+
+@pytest.mark.parametrize(
+    ("runs", "share", "one_in"), [(6, 0.1, 890), (4, 0.1, 285), (6, 0.2, 90), (4, 0.2, 45)]
+)
+def test_points_seldom_are_failing_by_chance(runs: int, share: float, one_in: int) -> None:
+    chances = [
+        comb(runs, bad) * share**bad * (1 - share) ** (runs - bad) for bad in range(runs + 1)
+    ]
+    false = sum(
+        here * there
+        for (bad, here), (bad_there, there) in itertools.product(enumerate(chances), repeat=2)
+        if two_sweeps.is_failing(two_sweeps.Ends(bad, runs), two_sweeps.Ends(bad_there, runs))
+    )
+    assert 1 / false == pytest.approx(one_in, rel=0.01)
+
+
+def without_times(study: Study, nodes: int, timed: int) -> Study:
+    """The same with so many timed runs of a point: the others went on from a checkpoint."""
+    resumed = (study.runs["nodes"] == nodes) & (study.runs["repeat"] > timed)
+    runs = study.runs.assign(execution_time_s=study.runs["execution_time_s"].mask(resumed))
+    return replace(study, runs=runs, comparison=comparison_table(runs, study.manifest))
+
+
+@pytest.mark.parametrize("timed", [1, 2, 3])
+def test_runs_without_a_time_are_not_counted(timed: int, tmp_path: Path) -> None:
+    now = without_times(study_of(USUAL, day=2), nodes=2, timed=timed)
+    rows = against(now, study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["same", "cannot be told", "same"]
+    assert rows[1]["runs"] == timed and f"{timed} here, 6 there" in rows[1]["reason"]
+    assert [row["comparisons"] for row in (rows[0], rows[2])] == [2, 2]
+
+
+def test_a_point_without_any_time_is_not_compared(tmp_path: Path) -> None:
+    before = without_times(study_of(USUAL), nodes=2, timed=0)
+    rows = against(study_of(USUAL, day=2), before, tmp_path)
+    assert verdicts(rows) == ["same", "not compared", "same"]
+    assert "6 here, 0 there" in rows[1]["reason"]
+
+
+def test_enough_runs_with_times_are_judged_beside_those_without(tmp_path: Path) -> None:
+    now = {**USUAL, ("east", 2): around(30.0)}
+    rows = against(without_times(study_of(now, day=2), 2, 4), study_of(USUAL), tmp_path)
+    assert verdicts(rows) == ["same", "slower", "same"] and rows[1]["runs"] == 4
+
+
 def test_the_same_runs_are_no_second_sweep(tmp_path: Path) -> None:
     rows = against(study_of(USUAL), study_of(USUAL), tmp_path)
     assert verdicts(rows) == ["not compared"] * 3
@@ -169,6 +262,7 @@ def test_a_reference_without_its_files_is_one_error(name: str, tmp_path: Path) -
     ("found", "is_refused"),
     [
         (["slower", "same"], True), (["lost", "faster"], True), (["not compared"], True),
+        (["failing", "same"], True),
         (["faster", "same", "cannot be told", "not compared"], False), (["same"], False),
     ],
 )  # fmt: skip

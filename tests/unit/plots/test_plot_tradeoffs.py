@@ -102,9 +102,47 @@ def test_labels_of_crowded_points_do_not_hide_each_other() -> None:
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
 
+def pareto_lines(figure: Any) -> list[list[float]]:
+    """The times of each line through a Pareto set."""
+    return [
+        line.get_xdata()
+        for line in figure.axes[0].lines
+        if str(line.get_label()).startswith("none has less time")
+    ]
+
+
 def test_a_point_of_other_work_is_shown_but_in_no_pareto_set() -> None:
-    rows = [point(1, same_work=True), point(2, same_work=False, test_accuracy=0.99)]
+    less = {"same_work": False, "examples_trained": 30_000, "test_accuracy": 0.99}
+    rows = [point(1, same_work=True, examples_trained=60_000), point(2, **less)]
     figure = plot_tradeoffs.quality_time(tables_of(*rows), "T")
-    (pareto,) = [line for text, line in points_of(figure).items() if text.startswith("none has")]
-    assert [x for x, _ in pareto] == [60.0]
-    assert sum(len(found) for found in points_of(figure).values()) >= 2
+    assert [list(times) for times in pareto_lines(figure)] == [[60.0]]
+    assert points_of(figure)["cluster"] == [(60.0, 0.98), (30.0, 0.99)]
+
+
+@pytest.mark.parametrize("axis", ["model", "recipe"])
+def test_each_work_has_a_pareto_set_of_its_own(axis: str) -> None:
+    other: dict[str, Any] = {axis: "long"}
+    long = [
+        point(1, execution_time_s=400.0, test_accuracy=0.95, **other),
+        point(2, execution_time_s=300.0, test_accuracy=0.94, **other),
+    ]
+    figure = plot_tradeoffs.quality_time(tables_of(*POINTS, *long), "T")
+    assert [list(times) for times in pareto_lines(figure)] == [[40.0, 60.0], [300.0, 400.0]]
+    (pareto,) = [text for text in legend_of(figure) if text.startswith("none has less time")]
+    assert "recipe" in pareto
+
+
+def test_a_point_that_diverged_in_most_runs_is_shown_but_in_no_pareto_set() -> None:
+    unsure = point(8, execution_time_s=20.0, test_accuracy=0.999, runs=2, runs_diverged=4)
+    figure = plot_tradeoffs.quality_time(tables_of(*POINTS, unsure), "T")
+    assert [list(times) for times in pareto_lines(figure)] == [[40.0, 60.0]]
+    assert (20.0, 0.999) in points_of(figure)["cluster"]
+
+
+def test_a_point_that_did_the_whole_work_is_in_the_pareto_set_though_its_baseline_did_not() -> None:
+    rows = [
+        point(1, same_work=True, examples_trained=30_000),
+        point(2, same_work=False, examples_trained=60_000),
+    ]
+    figure = plot_tradeoffs.quality_time(tables_of(*rows), "T")
+    assert [list(times) for times in pareto_lines(figure)] == [[30.0]]

@@ -7,6 +7,7 @@
 __all__ = [
     "communication",
     "conclusions",
+    "eligibility",
     "evidence",
     "two_sweeps",
 ]

@@ -27,11 +27,22 @@ WORK_AXES = ("model", "recipe")
 
 def split(rows: Sequence[Row], samples: Samples) -> tuple[list[Row], list[tuple[Row, str]]]:
     """(points that take part, those that do not, with the reason), of points of one work."""
+    return _split(rows, [samples.statuses(point_of(row)) for row in rows])
+
+
+def taking_part(rows: Sequence[Row]) -> list[Row]:
+    """The points that take part, of points of one work, by what their own rows count of runs."""
+    return _split(rows, [_counted(row) for row in rows])[0]
+
+
+def _split(
+    rows: Sequence[Row], statuses: Sequence[Counter[str]]
+) -> tuple[list[Row], list[tuple[Row, str]]]:
     most = examples_of_work(rows)
     eligible: list[Row] = []
     ineligible: list[tuple[Row, str]] = []
-    for row in rows:
-        reason = why_not(row, samples.statuses(point_of(row)), most)
+    for row, of_runs in zip(rows, statuses, strict=True):
+        reason = why_not(row, of_runs, most)
         if reason:
             ineligible.append((row, reason))
         elif row["runs"] > 0:
@@ -93,6 +104,12 @@ def works_of(rows: Iterable[Row]) -> dict[str, list[Row]]:
     for row in rows:
         works.setdefault(", ".join(str(row[axis]) for axis in WORK_AXES), []).append(row)
     return works
+
+
+def _counted(row: Row) -> Counter[str]:
+    """How many runs of a point count and diverged."""
+    names = {RunState.OK: "runs", RunState.DIVERGED: "runs_diverged"}
+    return Counter({status: row[name] for status, name in names.items() if _is_known(row, name)})
 
 
 def _is_known(row: Row, name: str) -> bool:

@@ -1,7 +1,8 @@
 """This study against another (`compare_with`): point by point slower, faster or the same.
 
-The verdicts are those of `change`. Points are compared where they do the same work in both
-studies, and each row says in what their runs were made otherwise.
+The verdicts on times are those of `change`; a point of which most runs fail is one that fails,
+whatever the times of the others. Points are compared where they do the same work in both studies,
+and each row says in what their runs were made otherwise.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -32,13 +34,15 @@ TITLE = "Against another sweep"
 TIME, REFERENCE_TIME = "execution_time_s", "reference_execution_time_s"
 #: Of a point that has runs that count there, and whose runs here failed or diverged.
 LOST = "lost"
+#: Of a point of which some runs count here, but most failed or diverged: `is_failing`.
+FAILING = "failing"
 NOT_COMPARED = "not compared"
 #: In the order in which they are counted.
-VERDICTS = (SLOWER, LOST, FASTER, SAME, OPEN, NOT_COMPARED)
+VERDICTS = (SLOWER, LOST, FAILING, FASTER, SAME, OPEN, NOT_COMPARED)
 #: What ends `snakemake regressions` with status 1.
-REGRESSIONS = (SLOWER, LOST)
+REGRESSIONS = (SLOWER, LOST, FAILING)
 #: Those of points of which anything is known.
-COMPARED = (SLOWER, LOST, FASTER, SAME, OPEN)
+COMPARED = (SLOWER, LOST, FAILING, FASTER, SAME, OPEN)
 COLUMNS = (
     *("reference", *POINT_AXES, "devices", "verdict"),
     *("reference_recipe", "reference_runs", "runs", REFERENCE_TIME, TIME),
@@ -53,6 +57,13 @@ _HASH_WIDTH, _WIDTH = 10, 60
 _ENDED_BADLY = (RunState.FAILED, RunState.DIVERGED)
 
 
+class Ends(NamedTuple):
+    """How many runs failed or diverged, of all that ended."""
+
+    bad: int
+    runs: int
+
+
 @dataclass(frozen=True)
 class Side:
     """A point in one of the two studies: its row of the comparison, and the rows of its runs."""
@@ -65,8 +76,18 @@ class Side:
         return [run for run in self.runs if run["status"] == RunState.OK]
 
     @property
+    def timed(self) -> list[Row]:
+        """The valid runs that have a time: not those that went on from a checkpoint."""
+        return [run for run in self.valid if is_known(run[TIME])]
+
+    @property
     def statuses(self) -> Counter[str]:
         return Counter(run["status"] for run in self.runs)
+
+    @property
+    def ends(self) -> Ends:
+        bad = sum(self.statuses[status] for status in _ENDED_BADLY)
+        return Ends(bad, bad + len(self.valid))
 
 
 @dataclass(frozen=True)
@@ -80,9 +101,10 @@ class Pair:
 def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per point of either study; no rows without a reference.
 
-    `time_ratio` is the time here over that of the reference, above 1 where it is slower here, with
-    its interval for all `comparisons` together. `differs` says in what parameters and facts the
-    runs of the two were made otherwise.
+    `runs` and `reference_runs` are the valid runs that have a time. `time_ratio` is the time here
+    over that of the reference, above 1 where it is slower here, with its interval for all
+    `comparisons` together. `differs` says in what parameters and facts the runs of the two were
+    made otherwise.
     """
     reference = study.reference
     if reference is None:
@@ -98,8 +120,8 @@ def table(study: Study) -> pd.DataFrame:
         pair = Pair(here[point], there[counterpart])
         row = _row(pair.here.row) | {
             "reference_recipe": counterpart.recipe,
-            "reference_runs": pair.there.row["runs"],
-            "runs": pair.here.row["runs"],
+            "reference_runs": len(pair.there.timed),
+            "runs": len(pair.here.timed),
             REFERENCE_TIME: pair.there.row[TIME],
             TIME: pair.here.row[TIME],
         }
@@ -153,28 +175,49 @@ def _counterparts(
 
 
 def _without_times(pair: Pair) -> tuple[str, str]:
-    """(verdict, reason) of points whose times are not compared; the verdict is empty for others."""
+    """(verdict, reason) of points whose times are not compared.
+
+    Of others the verdict is empty, and the reason says how many runs failed or diverged.
+    """
     here, there = pair.here, pair.there
     not_there = why_not(there.row, there.statuses) if there.valid else "no run counts"
     if not_there:
         return NOT_COMPARED, f"in the reference: {not_there}"
     not_here = why_not(here.row, here.statuses) if here.valid else "no run counts"
     if not_here:
-        ended_badly = any(here.statuses[status] for status in _ENDED_BADLY)
         counts = ", ".join(f"{count} {status}" for status, count in here.statuses.items())
-        return LOST if ended_badly else NOT_COMPARED, f"{not_here}: {counts}"
+        return LOST if here.ends.bad else NOT_COMPARED, f"{not_here}: {counts}"
     if reason := _other_work(here.row, there.row):
         return NOT_COMPARED, reason
+    ended_badly = _ended_badly(here.ends, there.ends)
+    if is_failing(here.ends, there.ends):
+        return FAILING, ended_badly
     keys = [
-        {(run["started"], run["hosts"]) for run in side.valid if is_known(run["started"])}
+        {(run["started"], run["hosts"]) for run in side.timed if is_known(run["started"])}
         for side in (here, there)
     ]
     if shared := len(keys[0] & keys[1]):
         return NOT_COMPARED, f"{shared} of its runs are in both studies"
-    runs = len(here.valid), len(there.valid)
+    runs = len(here.timed), len(there.timed)
     if min(runs) < RUNS_MIN:
-        return OPEN, f"{RUNS_MIN} runs of each are needed: {runs[0]} here, {runs[1]} there"
-    return "", ""
+        needed = f"{RUNS_MIN} runs of each with a time are needed"
+        reason = f"{needed}: {runs[0]} here, {runs[1]} there"
+        return OPEN if min(runs) else NOT_COMPARED, "; ".join(filter(None, (reason, ended_badly)))
+    return "", ended_badly
+
+
+def is_failing(here: Ends, there: Ends) -> bool:
+    """Whether most runs fail or diverge here, and at most a quarter of those there did."""
+    return 2 * here.bad > here.runs and 4 * there.bad <= there.runs
+
+
+def _ended_badly(here: Ends, there: Ends) -> str:
+    """How many runs failed or diverged, or an empty text if none did."""
+    if not here.bad + there.bad:
+        return ""
+    return (
+        f"{here.bad} of {here.runs} runs failed or diverged here, {there.bad} of {there.runs} there"
+    )
 
 
 def _other_work(here: Row, there: Row) -> str:
@@ -239,11 +282,11 @@ def _judge(compared: Sequence[tuple[Row, Pair]], indifference: float) -> None:
 
 
 def _times(sides: Sequence[Side]) -> Array:
-    """Seconds of the valid runs: (points, repeats), NaN where there is none."""
-    repeats = max(run["repeat"] for side in sides for run in side.valid)
+    """Seconds of the timed runs: (points, repeats), NaN where there is none."""
+    repeats = max(run["repeat"] for side in sides for run in side.timed)
     times = np.full((len(sides), repeats), np.nan)
     for place, side in enumerate(sides):
-        for run in side.valid:
+        for run in side.timed:
             times[place, run["repeat"] - 1] = run[TIME]
     return times
 
@@ -300,7 +343,8 @@ def _notes(found: pd.DataFrame) -> Iterator[str]:
         f"slower, faster: the interval leaves out 1, and the ratio is beyond the indifference of "
         f"{indifference:.0%}. same: the whole interval is within it. cannot be told: neither; more "
         "runs of both narrow the interval. lost: runs here failed or diverged, and those of the "
-        "reference count."
+        "reference count. failing: most runs here failed or diverged, and at most a quarter of "
+        "those of the reference did."
     )
     if is_known(comparisons):
         yield (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from tfscaling.analysis.eligibility import taking_part, works_of
 from tfscaling.plots import plot_axes, plot_figure, plot_series
 from tfscaling.plots.plot_axes import FONT_SIZE
 from tfscaling.plots.plot_series import Tables, values
@@ -16,7 +17,7 @@ from tfscaling.records.metrics import METRICS, QUALITY, Metric, of_quality
 from tfscaling.study.config import LINE_AXES, Quality
 from tfscaling.study.platforms import GPU, LOGICAL
 from tfscaling.tables.pareto import pareto_set
-from tfscaling.tables.table_rows import rows_of
+from tfscaling.tables.table_rows import Row, point_of, points_of, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,7 +47,7 @@ class _Panel:
 
 
 def quality_time(tables: Tables, title: str) -> Figure:
-    """The quality over execution time, with the Pareto set: a panel for each metric."""
+    """The quality over execution time, with the Pareto sets: a panel for each metric."""
     table = tables.comparison
     panels = []
     for quality in plot_series.qualities(table) or [Quality()]:
@@ -58,7 +59,7 @@ def quality_time(tables: Tables, title: str) -> Figure:
 
 
 def cost_time(tables: Tables, title: str) -> Figure:
-    """Cost of a run over execution time, with the Pareto set."""
+    """Cost of a run over execution time, with the Pareto sets."""
     table, metric = tables.comparison, METRICS["cost_usd"]
     panel = _Panel("cost_usd", metric, "cost of one run (US dollars)", table, table)
     return _against_time(tables, title, [panel])
@@ -85,9 +86,9 @@ def _against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> Figur
 
 
 def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
-    """Draw the points of a panel and its Pareto set; returns those that have both values.
+    """Draw the points of a panel and its Pareto sets; returns those that have both values.
 
-    `named`: the Pareto set is called by the metric, as there are several.
+    `named`: the Pareto sets are called by the metric, as there are several.
     """
     table, name = panel.table, panel.name
     known = np.isfinite(values(table, _TIME)) & np.isfinite(values(table, name))
@@ -106,7 +107,7 @@ def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
             )
             tips = plot_series.tips(rows, line.label, _TIME, name)
             plot_figure.tip_points(axes, values(rows, _TIME), values(rows, name), tips)
-    _pareto_line(axes, panel, shown[~plot_series.of_other_work(shown)], named)
+    _pareto_lines(axes, panel, shown, named)
     if not len(shown):
         nothing = not len(plot_series.measured(table))
         missing = NO_PRICES if panel.is_cost else f"no {panel.metric.title} measured"
@@ -143,17 +144,27 @@ def _short(row: pd.Series, gpus: bool) -> str:
     return f"{row['nodes']}×{row['gpus_per_node']}" if more else str(row["nodes"])
 
 
-def _pareto_line(axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric: bool) -> None:
-    """A line through the Pareto set."""
-    if not len(shown):
-        return
-    metric = panel.metric
-    times, others = values(shown, _TIME), values(shown, panel.name)
-    best = pareto_set(rows_of(shown), [_TIME, panel.name])
+def _pareto_lines(axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric: bool) -> None:
+    """A line through the Pareto set of each work."""
+    metric, sets = panel.metric, _pareto_sets(panel, shown)
     noun = metric.title if named_by_metric else metric.title.removeprefix("test ")
     what = f"{'more' if metric.is_higher_better else 'less'} {noun}"
+    label = f"none has less time and {what}" + ", of the same model and recipe" * (len(sets) > 1)
     style = {"color": "0.35", "linewidth": 1.2, "zorder": 1}
-    axes.plot(times[best], others[best], label=f"none has less time and {what}", **style)
+    for best in sets:
+        times, others = ([row[name] for row in best] for name in (_TIME, panel.name))
+        axes.plot(times, others, label=label, **style)
+
+
+def _pareto_sets(panel: _Panel, shown: pd.DataFrame) -> list[list[Row]]:
+    """Of each work the points that no other beats, among those that may be compared."""
+    drawn = set(points_of(shown))
+    works = [
+        [row for row in taking_part(rows) if point_of(row) in drawn]
+        for rows in works_of(rows_of(panel.table)).values()
+    ]
+    names = [_TIME, panel.name]
+    return [[rows[place] for place in pareto_set(rows, names)] for rows in works if rows]
 
 
 def _label_points(figure: Figure, axes: Any, panel: _Panel, shown: pd.DataFrame) -> None:
