@@ -49,7 +49,7 @@ large-batch: setup ## accuracy of large batches on MNIST and CIFAR-10; hours
 		--choice results/large-batch-choice/tables/runs.csv
 
 # the published script, Keras, PyTorch and JAX beside the workflow's own trainer
-peers: setup .venv-tf_keras .venv-jax .venv-torch ## the same training on other frameworks; 25 minutes
+peers: setup .venv-tf_keras .venv-jax .venv-torch ## the same training on other frameworks; 25 to 50 minutes
 	@$(SNAKEMAKE) --configfile config/peers.yaml -- results/datasets/mnist.npz
 	@$(SNAKEMAKE) --configfile config/peers.yaml
 	@benchmarks/peers/ratios.py results/peers/tables/runs.csv | tee results/peers/ratios.md
