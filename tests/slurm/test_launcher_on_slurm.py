@@ -21,14 +21,14 @@ from virtual_cluster import Cluster
 NODES = 2
 
 
-def specified(path: Path, strategy: str) -> None:
+def specified(path: Path, strategy: str, **recipe: Any) -> None:
     """Write the specification of a training on two nodes that takes minutes."""
     block = {"platform": "cluster", "model": "mnist_cnn", "recipe": "long", "nodes": NODES}
     block |= {"strategy": strategy}
     platform = {"launcher": "srun", "nodes_max": NODES, "cpus_per_node": 2}
     raw = {
         "grid": [{**block, "repeats": 1}],
-        "recipes": {"long": {**TINY, "epochs": 2000}},
+        "recipes": {"long": {**TINY, "epochs": 2000, **recipe}},
         "platforms": {"cluster": platform},
     }
     config = configuration.validate(raw)
@@ -39,12 +39,12 @@ def specified(path: Path, strategy: str) -> None:
 class Launch:
     """A job whose script starts train.py and goes on after it, as in an interactive allocation."""
 
-    def __init__(self, project: Project, cluster: Cluster, strategy: str) -> None:
+    def __init__(self, project: Project, cluster: Cluster, strategy: str, **recipe: Any) -> None:
         self.cluster, self.folder = cluster, project.folder / "run"
         launch = str(REPOSITORY / "workflow/scripts/train.py")
         dataset = project.folder / "results/datasets/mnist.npz"
         specification = project.folder / "spec.json"
-        specified(specification, strategy)
+        specified(specification, strategy, **recipe)
         words = [sys.executable, launch, "--spec", str(specification)]
         words += ["--dataset-file", str(dataset), "--record", str(self.folder / "run.json")]
         script = f"{shlex.join(words)} & echo $! >{project.folder}/pid; wait; sleep 600"
@@ -72,8 +72,8 @@ def launched(project: Project, cluster: Cluster) -> Iterator[Callable[..., Launc
     """Starts a launch; its job is cancelled afterwards."""
     started: list[Launch] = []
 
-    def start(strategy: str = "multi_worker_mirrored") -> Launch:
-        started.append(Launch(project, cluster, strategy))
+    def start(strategy: str = "multi_worker_mirrored", **recipe: Any) -> Launch:
+        started.append(Launch(project, cluster, strategy, **recipe))
         return started[-1]
 
     yield start
@@ -94,6 +94,19 @@ def test_ranks_end_with_a_launcher_that_is_killed(launched: Callable[..., Launch
     wait_for(launch.is_idle, "the nodes to be free")
     # the job itself has not ended
     assert launch.cluster.run("squeue", "--noheader", f"--jobs={launch.job}").strip()
+
+
+def test_ranks_write_a_checkpoint_when_their_launcher_is_asked_to_end(
+    launched: Callable[..., Launch],
+) -> None:
+    """As on Ctrl-C in an allocation: no signal of Slurm's reaches the ranks by itself."""
+    launch = launched(checkpoint_every_epochs=100_000)
+    launch.signal("TERM", launch.ranks[0]["host"], launch.pid)
+    failure = launch.folder / "failure.json"
+    wait_for(failure.exists, "the failure's report")
+    assert json.loads(failure.read_text())["cause"]["kind"] == "cancelled"
+    assert list((launch.folder / "checkpoints").glob("steps=*"))
+    wait_for(launch.is_idle, "the nodes to be free")
 
 
 def test_a_killed_rank_of_an_mpi_job_is_named(launched: Callable[..., Launch]) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,10 @@ import msgspec
 import psutil
 import pytest
 from builders import SCRIPTS, python_rank
-from tfscaling.jobs import heartbeat, supervisor
+from tfscaling.jobs import heartbeat, rank_files, supervisor
 from tfscaling.jobs.launchers import Command
 from tfscaling.jobs.supervisor import Supervisor
+from tfscaling.records.events import EventLog
 from tfscaling.records.failure_report import Cause
 
 pytestmark = pytest.mark.timeout(60)  # a rank that is not ended must not hold up the tests
@@ -296,6 +298,36 @@ def test_a_signal_to_the_launcher_ends_ranks_and_grandchildren(
     assert number.name in cause.message
     wait_until(lambda: is_gone(int(pid_file.read_text())))
     assert of_this_test(tmp_path) == []
+
+
+@pytest.mark.parametrize("answer", ["kill -TERM $(cat pid)", "exit 1"])
+def test_ranks_of_srun_are_asked_by_their_step(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """srun kills them when it is asked; where Slurm does not answer, it is."""
+    (scancel := tmp_path / "scancel").write_text(
+        f'#!/bin/sh\ncd {tmp_path}\necho "$@" >asked\n{answer}\n'
+    )
+    scancel.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    srun = f"""
+        cd {tmp_path}; trap 'echo killed >ended; exit 1' INT
+        sh -c 'trap "echo saved >ended; exit 1" TERM; echo $$ >pid; while :; do sleep 0.1; done' &
+        trap 'kill -KILL $(cat pid); echo killed >ended; exit 1' TERM; wait
+    """
+    command = Command(("sh", "-c", srun), {}, tmp_path / "srun.log", None)
+    EventLog(rank_files.events_path(tmp_path, 0), 0).add("start", host="here", step="7.1")
+
+    def ask() -> None:
+        wait_until((tmp_path / "pid").exists)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=ask).start()
+    cause = Supervisor([command], tmp_path, 60, 1).run()
+    assert cause is not None and cause.kind == "cancelled"
+    assert (tmp_path / "asked").read_text() == "--signal=TERM 7.1\n"
+    ended = (tmp_path / "ended").read_text()
+    assert ended == ("killed\n" if answer == "exit 1" else "saved\n")
 
 
 @pytest.mark.parametrize("doing", ["time.sleep(600)", "os.kill(os.getpid(), signal.SIGSTOP)"])

@@ -36,6 +36,12 @@ def job_id(environ: Mapping[str, str]) -> str | None:
     return environ.get("SLURM_JOB_ID") or None
 
 
+def step_id(environ: Mapping[str, str]) -> str | None:
+    """Return the id of the step that this task is of, such as 12.0; None outside a step."""
+    job, step = job_id(environ), environ.get("SLURM_STEP_ID")
+    return f"{job}.{step}" if job and step else None
+
+
 def restarts(environ: Mapping[str, str]) -> int:
     """Return how often Slurm has started this job again; 0 outside a job.
 

@@ -19,7 +19,7 @@ import msgspec
 from tfscaling.cluster import resolver
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, GpuRequest
 from tfscaling.cluster.resolver import Cluster
-from tfscaling.cluster.slurm_environment import gpus_given
+from tfscaling.cluster.slurm_environment import gpus_given, step_id
 from tfscaling.jobs import heartbeat, host_facts, rank_files
 from tfscaling.jobs.heartbeat import Usage
 from tfscaling.records import clock, tracebacks
@@ -115,6 +115,8 @@ def process(
     offset = clock.measure(os.environ)
     off = {} if offset is None else dataclasses.asdict(offset)
     details = {"host": context.host, "pid": os.getpid(), "job": cluster.job}
+    if step := step_id(os.environ):
+        details["step"] = step
     # a warning before a time limit: whoever writes checkpoints takes it in another way
     signal.signal(signal.SIGUSR1, lambda *_: None)
     events.add("start", context.start_s, **details, source=cluster.source, **off)

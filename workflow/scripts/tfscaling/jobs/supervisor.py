@@ -130,24 +130,47 @@ class Supervisor:
 
     def _wait_for_the_others(self) -> None:
         """Peers of a dead rank end by themselves within seconds and say why; let them."""
-        deadline = time.monotonic() + GRACE_S
-        while any(p.poll() is None for p in self._processes) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+        self._wait_for_all(GRACE_S)
 
     def _end_all(self) -> None:
+        grace_s = GRACE_S if self._signal is None else self.grace_s or GRACE_S
+        if self._ask_step():
+            self._wait_for_all(grace_s)
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in self._processes:
                 if process.poll() is None:
                     _signal_group(process, number)
-            grace_s = GRACE_S if self._signal is None else self.grace_s or GRACE_S
-            deadline = time.monotonic() + grace_s
-            while any(p.poll() is None for p in self._processes) and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
+            self._wait_for_all(grace_s)
         for process in self._processes:
             process.wait()
             _signal_group(process, signal.SIGKILL)  # children that a dead rank left behind
         if self._forking is not None:
             self._forking.end()
+
+    def _wait_for_all(self, at_most_s: float) -> None:
+        deadline = time.monotonic() + at_most_s
+        while any(p.poll() is None for p in self._processes) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def _ask_step(self) -> bool:
+        """Whether Slurm asks the ranks of a step to end, as somebody has asked the launcher.
+
+        They may write a checkpoint then; srun, when it is asked itself, has them killed at once.
+        """
+        if self._signal is None or self._slurms_log is None:
+            return False
+        if all(process.poll() is not None for process in self._processes):
+            return False
+        seen = failures.rank_events(self.folder).values()
+        steps = {lines[0]["step"] for lines in seen if "step" in lines[0]}
+        if len(steps) != 1:  # none has started
+            return False
+        command = ["scancel", "--signal=TERM", *steps]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=GRACE_S, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
 
     def _why(self, silent: set[int]) -> Cause:
         exits = {
