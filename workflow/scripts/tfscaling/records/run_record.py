@@ -193,13 +193,14 @@ class Metrics(Computation, frozen=True, kw_only=True):
         Annotated[float, Meta(ge=0)] | None,
         Meta(
             description="Global batch beyond which larger ones hardly help (McCandlish et al. "
-            "2018, simple noise scale), from the gradients after all evaluated epochs; null unless "
-            "the recipe asks for it, or if noise hides the gradient.",
+            "2018, simple noise scale), from the gradients at the last evaluation; null unless the "
+            "recipe asks for it, or if noise hides the gradient.",
             extra_json_schema={"unit": "examples"},
         ),
     ] = None
     gradient_norms: Annotated[
-        tuple[GradientNorms, ...], Meta(description="What that follows from.")
+        tuple[GradientNorms, ...],
+        Meta(description="What that follows from, of all evaluations."),
     ] = ()
     throughput_examples_per_s: Annotated[
         float | None,
