@@ -302,6 +302,13 @@ def test_a_target_reached_without_a_price_has_no_cost() -> None:
     assert choice(tables, "cost_to_target_usd").text == "No point has a price."
 
 
+@pytest.mark.parametrize("goal", ["time_to_target_s", "cost_to_target_usd"])
+def test_a_target_reached_at_an_unknown_time_is_told(goal: str) -> None:
+    comparison, runs = to_target({("east", 1): around(30.0)}, {("east", 1): [None] * 6})
+    comparison["runs_at_target"] = comparison["runs"]
+    assert choice((comparison, runs), goal).text == "No point has a known time to the target."
+
+
 def test_other_work_is_no_rival() -> None:
     comparison, runs = tables_of({("east", 1): around(30.0), ("east", 2): around(10.0)})
     for table in (comparison, runs):

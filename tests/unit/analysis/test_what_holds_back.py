@@ -94,6 +94,26 @@ def test_a_part_that_leads_by_chance_is_not_named(tmp_path: Path) -> None:
     assert row["computation_largest"] == 2
 
 
+#: Parts of each round in turns → whether computation is all that holds the point back.
+@pytest.mark.parametrize(
+    ("turns", "alone"),
+    [
+        ([COMPUTATION], True),
+        ([(10, 16, 0, 14)], False),
+        ([(9, 19.9, 0, 11.1)], False),
+        # two rounds of five have less than half: so has the interval
+        ([(4, 24, 0, 12)] * 3 + [(11, 18, 0, 11)] * 2, False),
+    ],
+    ids=["most", "a plurality", "nearly half", "most of the rounds"],
+)
+def test_nothing_but_computation_is_said_of_more_than_half_of_a_step(
+    turns: list[Parts], alone: bool, tmp_path: Path
+) -> None:
+    (row,) = what_holds_back.table(study_of(tmp_path, {2: turns})).to_dict("records")
+    assert row["held_back_by"] == "computation"
+    assert ("nothing but" in row["text"]) is alone
+
+
 def test_the_page_has_a_row_for_each_point(tmp_path: Path) -> None:
     table = what_holds_back.table(study_of(tmp_path, {1: [COMPUTATION], 2: [INPUT]}))
     shown = what_holds_back.as_text(table)

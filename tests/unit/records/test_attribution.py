@@ -54,6 +54,16 @@ def test_the_slowest_rank_is_waited_for() -> None:
     )
 
 
+@pytest.mark.parametrize("fast", [1, 3])
+def test_an_even_number_of_ranks_waits_as_long_for_the_slowest(fast: int) -> None:
+    """Ranks of 10 ms wait 10 ms for one of 20 ms, whether they are one or three."""
+    found = attribution.attribution(reports(*[(30, 30, 10, 10)] * fast, (30, 30, 20, 20)))
+    third = 1 / 3
+    assert shares(found) == pytest.approx(
+        {"input": 0.0, "computation": third, "stragglers": third, "communication": third}
+    )
+
+
 def test_waiting_for_the_input_of_another_rank_is_input_and_no_communication() -> None:
     """Alone each rank has its own input; together all wait for the slowest one's."""
     found = attribution.attribution(reports((40, 10, 5, 5), (40, 10, 35, 5)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tfscaling.records import gradient_noise
 from tfscaling.records.rank_report import GradientNorms
 
@@ -47,6 +48,12 @@ def test_the_noise_scale_is_that_of_the_problem() -> None:
 def test_parts_of_other_sizes_give_the_same() -> None:
     norms = [measured(seed, part=4, parts=2) for seed in range(300)]
     assert gradient_noise.scale(norms) == pytest.approx(true_scale(), rel=0.06)
+
+
+def test_a_run_has_the_scale_of_its_last_evaluation() -> None:
+    early = replace(measured(0), epoch=1, whole=(1e6,) * 40, parts=(2e6,) * 40)
+    last = replace(measured(1), epoch=8)
+    assert gradient_noise.scale([last, early]) == gradient_noise.scale([last])
 
 
 def test_where_noise_hides_the_gradient_there_is_no_scale() -> None:

@@ -7,6 +7,7 @@ import pytest
 from builders import a_record
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.phases import PHASES, Phases
+from tfscaling.records.rank_report import GradientNorms
 from tfscaling.records.run_record import Metrics, RunRecord
 from tfscaling.study.config import Comparison
 
@@ -46,6 +47,20 @@ def test_results_of_training_are_metrics(name: str, value: float, direction: str
     assert metric.value is not None
     assert metric.value(RECORD) == pytest.approx(value)
     assert metric.direction == direction
+
+
+def test_the_noise_scale_of_a_record_of_before_is_that_of_the_last_evaluation() -> None:
+    norms = [
+        GradientNorms(epoch=n, part_examples=8, whole_examples=16, parts=(part,), whole=(whole,))
+        for n, part, whole in ((1, 101.0, 100.5), (2, 2.0, 1.5))
+    ]
+    metrics = msgspec.structs.replace(
+        RECORD.metrics, gradient_norms=tuple(norms), gradient_noise_scale=0.1
+    )
+    value = METRICS["gradient_noise_scale"].value
+    assert value is not None
+    assert value(RECORD) is None
+    assert value(msgspec.structs.replace(RECORD, metrics=metrics)) == pytest.approx(8.0)
 
 
 def test_metrics_that_need_other_points_or_prices_are_left_to_the_tables() -> None:

@@ -105,6 +105,38 @@ def test_evaluations_may_be_all_that_is_told() -> None:
     assert (found.loss, found.test_accuracy) == (None, 0.75)
 
 
+def test_what_is_printed_has_no_times() -> None:
+    epochs = tuple(msgspec.structs.replace(epoch, time_s=None) for epoch in OBSERVED.epochs)
+    evaluations = tuple(
+        msgspec.structs.replace(each, begin_s=None, time_s=None) for each in OBSERVED.evaluations
+    )
+    seen = changed(epochs=epochs, evaluations=evaluations, first_step_s=None, windows=())
+    found = program_results.metrics(reports(seen))
+    assert [(epoch.duration_s, epoch.evaluation_time_s) for epoch in found.epochs] == [
+        (None, None)
+    ] * 2
+
+
+@pytest.mark.parametrize("end_s", [48.0, 45.0], ids=["after the epoch", "with the epoch"])
+def test_an_evaluation_whose_beginning_nobody_saw_is_part_of_its_epoch(end_s: float) -> None:
+    """As TensorBoard's scalars tell it: the durations are all from one value to the next."""
+    unseen = tuple(msgspec.structs.replace(each, begin_s=None) for each in OBSERVED.evaluations)
+    unseen = (unseen[0], msgspec.structs.replace(unseen[1], time_s=end_s))
+    found = program_results.metrics(reports(changed(evaluations=unseen, first_step_s=None)))
+    durations_s = [(epoch.duration_s, epoch.evaluation_time_s) for epoch in found.epochs]
+    assert durations_s == [(None, None), (end_s - 35.0, None)]
+
+
+def test_what_a_program_does_before_an_evaluation_is_part_of_its_epoch() -> None:
+    first, last = OBSERVED.evaluations
+    later = msgspec.structs.replace(last, begin_s=46.0)
+    found = program_results.metrics(reports(changed(evaluations=(first, later))))
+    assert [(epoch.duration_s, epoch.evaluation_time_s) for epoch in found.epochs] == [
+        (10.0, 5.0),
+        (11.0, 2.0),
+    ]
+
+
 def test_a_program_that_says_nothing_has_no_metrics() -> None:
     found = program_results.metrics(reports(None, None))
     known = {name for name, value in msgspec.structs.asdict(found).items() if value}

@@ -79,8 +79,35 @@ def test_without_a_value_the_reason_is_told(metric: str, reason: str) -> None:
 def test_a_target_is_reached_from_the_worse_side(
     metric: str, direction: str, target: float, seconds: float | None
 ) -> None:
-    found = quality.time_to_s(record(), compared(metric, direction=direction), target)
-    assert found == (None if seconds is None else pytest.approx(seconds))
+    found = quality.reached(record(), compared(metric, direction=direction), target)
+    assert found.is_reached == (seconds is not None)
+    assert found.time_s == (None if seconds is None else pytest.approx(seconds))
+    assert found.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("durations_s", "target", "seconds"),
+    [
+        ((None, None, None), 0.5, None),
+        ((None, None, None), 0.3, None),
+        ((None, None, None), 0.2, 20.0 + 1.0),  # the last epoch: the whole time
+        ((None, 4.0, 3.0), 0.5, 20.0 - 7.0),
+        ((5.0, 4.0, None), 0.5, None),
+        ((5.0, None, 3.0), 0.3, 20.0 - 3.0 + 1.0),
+    ],
+)
+def test_the_time_to_a_target_needs_the_times_of_all_later_epochs(
+    durations_s: tuple[float | None, ...], target: float, seconds: float | None
+) -> None:
+    epochs = tuple(map(with_duration, EPOCHS, durations_s))
+    found = quality.reached(record(epochs), compared("loss"), target)
+    assert found.is_reached
+    assert found.time_s == (None if seconds is None else pytest.approx(seconds))
+    assert ("tells no times" in found.reason) == (seconds is None)
+
+
+def with_duration(epoch: Epoch, duration_s: float | None) -> Epoch:
+    return msgspec.structs.replace(epoch, duration_s=duration_s)
 
 
 @pytest.mark.parametrize(

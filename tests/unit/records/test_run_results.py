@@ -244,6 +244,15 @@ def test_the_slowest_rank_is_named_with_its_host() -> None:
     assert found.straggler_ratio == pytest.approx(4.0)
 
 
+@pytest.mark.parametrize("fast", [1, 3])
+def test_a_rank_twice_as_slow_as_the_others_has_the_ratio_two(fast: int) -> None:
+    found = run_results.computation(computing(*[0.02] * fast, 0.04), fed_step_time_s=0.1)
+    assert found.straggler_ratio == pytest.approx(2.0)
+    assert found.compute_time_s == pytest.approx(0.02)
+    # the fast ones wait for the slow one, which is no computation of theirs
+    assert found.synchronisation_time_s == pytest.approx(0.08)
+
+
 def test_computation_is_never_more_than_the_step() -> None:
     found = run_results.computation(computing(0.02), fed_step_time_s=0.019)
     assert found.synchronisation_time_s == 0.0

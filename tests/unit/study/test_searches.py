@@ -81,6 +81,36 @@ def test_what_cannot_be_searched_is_one_clear_error(
     assert key in line and words in line
 
 
+PROGRAM = {"per_replica_batch_size": 8, "epochs": 2, "program": ["x"]}
+
+
+def of_program(goal: str, **recipe: Any) -> Manifest:
+    """A search among points of a program, which has a target."""
+    return planned_of(
+        {"recipe": "script", "strategy": "own"},
+        search={"goal": goal},
+        recipes={"script": {**PROGRAM, **recipe}},
+        comparison={"targets": {"test_accuracy": 0.9}},
+        priced={"usd_per_node_hour": 1.0, **PRICE},
+    )
+
+
+@pytest.mark.parametrize("goal", ["time_to_target_s", "cost_to_target_usd"])
+@pytest.mark.parametrize(
+    "recipe", [{}, {"observe": "output", "patterns": {"test_accuracy": "acc (.+)"}}]
+)
+def test_a_program_without_times_of_epochs_has_no_time_to_a_target(
+    goal: str, recipe: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        of_program(goal, **recipe)
+    (line,) = str(raised.value).splitlines()
+    assert "search.goal" in line and goal in line
+    assert "allowed: execution_time_s, cost_usd" in line
+    assert of_program(goal, observe="events").searches
+    assert of_program("execution_time_s", **recipe).searches
+
+
 def test_a_screen_makes_one_run_of_each_point_first() -> None:
     planned = planned_of(search={"screen": True})
     assert [run.spec.repeat for run in planned.runs if not run.extra_repeat] == [1, 1]

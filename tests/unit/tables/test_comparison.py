@@ -161,7 +161,10 @@ def test_every_metric_is_a_column_whatever_is_shown_of_it(tmp_path: Path) -> Non
 
 
 def at_target(
-    folder: Path, accuracies: Sequence[Sequence[float]], target: float | None = 0.9
+    folder: Path,
+    accuracies: Sequence[Sequence[float]],
+    target: float | None = 0.9,
+    duration_s: float | None = 5.0,
 ) -> pd.DataFrame:
     """A point of two nodes; each run takes 20 s, its epochs 5 s each with these accuracies."""
     planned = planned_of({"nodes": 2, "repeats": len(accuracies)}, usd_per_node_hour=3.6)
@@ -170,7 +173,7 @@ def at_target(
         path = write_record(folder, run, 20.0)
         record = json.loads(path.read_text())
         record["metrics"]["epochs"] = [
-            {"epoch": number, "loss": 1.0, "accuracy": 0.99, "duration_s": 5.0,
+            {"epoch": number, "loss": 1.0, "accuracy": 0.99, "duration_s": duration_s,
              "test_accuracy": value, "evaluation_time_s": 0.25}
             for number, value in enumerate(of_epochs, 1)
         ]  # fmt: skip
@@ -207,6 +210,18 @@ def test_a_point_of_which_only_some_runs_reached_the_target_has_no_time_to_it(
     assert len(names) == 10
     assert all(pd.isna(row[name]) for name in names)
     assert row["execution_time_s"] == 20.0
+
+
+def test_a_point_that_reached_the_target_at_unknown_times_has_no_time_to_it(
+    tmp_path: Path,
+) -> None:
+    table = at_target(tmp_path, [[0.9, 0.9]] * 2, duration_s=None)
+    row = point(table, nodes=2)
+    assert (row["runs"], row["runs_at_target"]) == (2, 2)
+    assert comparison.all_at_target(row)
+    assert pd.isna(row["time_to_target_s"]) and pd.isna(row["cost_to_target_usd"])
+    notes = display.comparison(table, "Title", ["time_to_target_s"]).notes
+    assert not any("not reached" in note for note in notes)
 
 
 def test_without_a_target_nothing_is_said_of_it(tmp_path: Path) -> None:

@@ -79,7 +79,11 @@ ACCURACIES = (0.5, 0.7, 0.9, 0.88, 0.91, 0.92, 0.93, 0.94)
 
 
 def to_target(
-    folder: Path, target: float | None, unevaluated: Sequence[int] = (), **platform: Any
+    folder: Path,
+    target: float | None,
+    unevaluated: Sequence[int] = (),
+    durations_s: Sequence[float | None] = range(1, 9),
+    **platform: Any,
 ) -> dict[str, Any]:
     """The row of a run of 100 s on two nodes, whose epoch k has taken k seconds.
 
@@ -89,9 +93,11 @@ def to_target(
     path = write_record(folder, planned.runs[0], 100.0)
     record = json.loads(path.read_text())
     record["metrics"]["epochs"] = [
-        {"epoch": number, "loss": 1.0, "accuracy": 0.99, "duration_s": number,
+        {"epoch": number, "loss": 1.0, "accuracy": 0.99, "duration_s": duration_s,
          **({} if number in unevaluated else {"test_accuracy": accuracy, "evaluation_time_s": 0.5})}
-        for number, accuracy in enumerate(ACCURACIES, 1)
+        for number, (accuracy, duration_s) in enumerate(
+            zip(ACCURACIES, durations_s, strict=True), 1
+        )
     ]  # fmt: skip
     path.write_text(json.dumps(record))
     return point(runs_of(planned, folder), nodes=2)
@@ -121,6 +127,18 @@ def test_a_run_that_never_reached_the_target_has_no_time_to_it(
     row = to_target(tmp_path, target, usd_per_node_hour=3.6)
     assert (row["status"], row["execution_time_s"]) == ("ok", 100.0)
     assert pd.isna(row["time_to_target_s"]) and pd.isna(row["cost_to_target_usd"])
+
+
+def test_a_target_reached_at_an_unknown_time_is_told_and_has_none(tmp_path: Path) -> None:
+    """Of a program that prints its accuracy nobody knows when an epoch ended."""
+    row = to_target(tmp_path / "a", 0.9, durations_s=[None] * 8, usd_per_node_hour=3.6)
+    assert row["target_reached"] is True
+    assert pd.isna(row["time_to_target_s"]) and pd.isna(row["cost_to_target_usd"])
+    assert row["warnings"].startswith("its time to the target is not known")
+    last = to_target(tmp_path / "b", 0.94, durations_s=[None] * 8)
+    assert (last["target_reached"], last["time_to_target_s"], last["warnings"]) == (True, 104.0, "")
+    never = to_target(tmp_path / "c", 0.95, durations_s=[None] * 8)
+    assert (never["target_reached"], never["warnings"]) == (False, "")
 
 
 def test_a_target_counts_as_reached_when_an_evaluation_found_it(tmp_path: Path) -> None:

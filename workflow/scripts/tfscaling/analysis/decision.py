@@ -275,6 +275,8 @@ def _without(goal: str, rows: Sequence[Row], known: int, vary: Sequence[str]) ->
     short = [row for row in rows if goal in OF_ALL_RUNS and not all_at_target(row)]
     others = [row for row in rows if goal not in OF_ALL_RUNS or all_at_target(row)]
     lack = {QUALITY: "quality", WITH_QUEUE: "measured wait in a queue"}.get(goal, "price")
+    if goal in OF_ALL_RUNS and not any(is_known(row["time_to_target_s"]) for row in others):
+        lack = "known time to the target"
     if goal == QUALITY and rows:
         lack = metric_of(goal, rows[0]).title
     if not known and not others:

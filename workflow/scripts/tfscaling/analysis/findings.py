@@ -84,9 +84,9 @@ def find(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
     for point, text, support, comparisons in stragglers.find(study.runs, fit_points):
         subject = point_name(by_point[point], varying(rows))
         found.append(Finding("stragglers", subject, text, support, comparisons))
-    for point, text, support in noise_scale.find(study):
+    for point, text, support, comparisons in noise_scale.find(study):
         subject = point_name(by_point[point], varying(rows))
-        found.append(Finding("batch", subject, text, support))
+        found.append(Finding("batch", subject, text, support, comparisons))
     if clouds is not None:
         found += _clouds(clouds)
     return pd.DataFrame([asdict(finding) for finding in found], columns=list(COLUMNS))

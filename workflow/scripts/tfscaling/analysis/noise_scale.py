@@ -17,6 +17,9 @@ from tfscaling.tables.intervals import CONFIDENCE, RESAMPLES
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED
 from tfscaling.tables.table_rows import points_of
 
+#: The bootstrap makes so many draws that this many of them lie beyond each end of an interval.
+BEYOND_END = 5
+
 
 class NoiseScale(NamedTuple):
     """A noise scale in examples with its interval; infinite where noise hides the gradient."""
@@ -25,19 +28,49 @@ class NoiseScale(NamedTuple):
     low: float
     high: float
 
+    @property
+    def text(self) -> str:
+        """It in words."""
+        if math.isfinite(self.high):
+            return f"{self.examples:,.0f} examples ({self.low:,.0f} to {self.high:,.0f})"
+        least = f"{self.low:,.0f} examples" if math.isfinite(self.low) else "what was measured"
+        return f"at least {least}"
 
-def noise_scale(norms: Sequence[GradientNorms]) -> NoiseScale:
-    """From the steps of all epochs and runs: the ratio of means, with a bootstrap interval.
 
-    Steps are drawn anew within their epoch and run, because gradients change from one to the next.
+class Evaluations(NamedTuple):
+    """The norms of all runs of a point after the first and the last evaluated epoch.
+
+    `first` is empty if there is no other epoch than the last.
     """
+
+    first: Sequence[GradientNorms]
+    last: Sequence[GradientNorms]
+
+    @classmethod
+    def of(cls, norms: Sequence[GradientNorms]) -> Evaluations:
+        first, *others = gradient_noise.by_evaluation(norms).values()
+        return cls(first, others[-1]) if others else cls((), first)
+
+    @property
+    def intervals(self) -> int:
+        """How many scales they give."""
+        return 1 + bool(self.first)
+
+
+def noise_scale(norms: Sequence[GradientNorms], comparisons: int = 1) -> NoiseScale:
+    """From the steps of all runs after one epoch: the ratio of means, with a bootstrap interval.
+
+    Steps are drawn anew within their run. The intervals of so many `comparisons` hold together.
+    """
+    tail = (1 - CONFIDENCE) / 2 / comparisons
+    resamples = max(RESAMPLES, math.ceil(BEYOND_END / tail))
     random = np.random.default_rng(0)
-    signal, noise, steps = np.zeros(RESAMPLES + 1), np.zeros(RESAMPLES + 1), 0
+    signal, noise, steps = np.zeros(resamples + 1), np.zeros(resamples + 1), 0
     for each in norms:
         values = np.array(list(gradient_noise.estimates([each])))
         if not len(values):
             continue
-        draws = random.integers(0, len(values), (RESAMPLES, len(values)))
+        draws = random.integers(0, len(values), (resamples, len(values)))
         # the first is what was measured
         rows = np.concatenate([np.arange(len(values))[None], draws])
         sums = values[rows].sum(axis=1)
@@ -46,24 +79,24 @@ def noise_scale(norms: Sequence[GradientNorms]) -> NoiseScale:
         return NoiseScale(math.inf, 0.0, math.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(signal > 0, np.maximum(noise, 0.0) / signal, np.inf)
-    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(ratios[1:], [tail, 1 - tail], method="inverted_cdf")
     return NoiseScale(float(ratios[0]), float(low), float(high))
 
 
-def find(study: Study) -> Iterator[tuple[Point, str, str]]:
-    """(point, sentence, support) of each point that was measured so."""
+def find(study: Study) -> Iterator[tuple[Point, str, str, int]]:
+    """(point, sentence, support, comparisons) of each point that was measured so."""
     asked = {r.spec.point for r in study.manifest.runs if r.spec.recipe.gradient_noise_scale}
     if not asked:
         return
-    found: dict[Point, list[GradientNorms]] = {}
+    norms: dict[Point, list[GradientNorms]] = {}
     valid = study.runs[study.runs["status"] == "ok"]
     for point, path in zip(points_of(valid), valid["record"], strict=True):
         if point in asked:
-            found.setdefault(point, []).extend(_measured(Path(path)))
-    for point, norms in found.items():
-        if norms:
-            yield point, *_said(noise_scale(norms), norms)
+            norms.setdefault(point, []).extend(_measured(Path(path)))
+    found = {point: Evaluations.of(own) for point, own in norms.items() if own}
+    comparisons = sum(each.intervals for each in found.values())
+    for point, evaluations in found.items():
+        yield point, *_said(evaluations, comparisons), comparisons
 
 
 def _measured(path: Path) -> tuple[GradientNorms, ...]:
@@ -75,17 +108,28 @@ def _measured(path: Path) -> tuple[GradientNorms, ...]:
     return record.metrics.gradient_norms if record else ()
 
 
-def _said(scale: NoiseScale, norms: Sequence[GradientNorms]) -> tuple[str, str]:
-    epochs = sorted({each.epoch for each in norms})
-    when = f"gradients after epoch {', '.join(map(str, epochs))}"
-    batch = norms[0].whole_examples
+def _said(evaluations: Evaluations, comparisons: int) -> tuple[str, str]:
+    """(sentence, support) by the last evaluation; the first one where the scale was another."""
+    last = evaluations.last
+    scale = noise_scale(last, comparisons)
+    when = f"gradients after epoch {last[0].epoch}, global batch {last[0].whole_examples}"
+    change = _change(evaluations.first, scale, comparisons)
     if not math.isfinite(scale.high):
-        least = f"{scale.low:,.0f} examples" if math.isfinite(scale.low) else "what was measured"
-        text = f"more nodes help up to a global batch of at least {least}"
-        return f"{text}; noise hides where that ends ({when}, global batch {batch})", INCONCLUSIVE
+        text = f"more nodes help up to a global batch of {scale.text}"
+        return f"{text}; noise hides where that ends ({when}){change}", INCONCLUSIVE
     text = (
-        f"beyond a global batch of about {scale.examples:,.0f} examples ({scale.low:,.0f} to "
-        f"{scale.high:,.0f}) more nodes no longer help: the gradient noise scale ({when}, global "
-        f"batch {batch})"
+        f"beyond a global batch of about {scale.text} more nodes no longer help: the gradient "
+        f"noise scale ({when}){change}"
     )
     return text, SUPPORTED
+
+
+def _change(first: Sequence[GradientNorms], last: NoiseScale, comparisons: int) -> str:
+    """How the scale at the last evaluation came from the first one; nothing if none is shown."""
+    if not first:
+        return ""
+    before = noise_scale(first, comparisons)
+    if before.high < last.low or last.high < before.low:
+        verb = "grew" if before.high < last.low else "fell"
+        return f"; it {verb} to that from {before.text} after epoch {first[0].epoch}"
+    return ""

@@ -46,15 +46,15 @@ _WORDS = {
 NOTES = (
     "Measured after the training, by blocks of steps on the same ranks in random order: with real "
     "input and on a batch that is there already, with all-reduce and update and without. "
-    "Computation is forward and backward pass of the median rank, stragglers what the slowest rank "
-    "takes above that. Input is what real input adds to a step, communication what all-reduce and "
-    "update add, each the mean of with and without the other: what goes on at the same time is "
-    "shared by both.",
+    "Computation is forward and backward pass of the median rank (of an even number the faster of "
+    "the two in the middle), stragglers what the slowest rank takes above that. Input is what real "
+    "input adds to a step, communication what all-reduce and update add, each the mean of with and "
+    "without the other: what goes on at the same time is shared by both.",
     "Shares are medians over the rounds of all runs of a point, in brackets with their "
     f"{CONFIDENCE:.0%} interval. A part holds a step back if it is the largest of so many rounds "
-    f"that this is no chance ({CONFIDENCE:.0%}); a step that computes most of its time is held "
-    "back by nothing else. Rounds of one run share its machines: whether other runs differ only "
-    "other runs show.",
+    f"that this is no chance ({CONFIDENCE:.0%}). Nothing but computation holds it back where that "
+    "is more than half of a step by the whole interval. Rounds of one run share its machines: "
+    "whether other runs differ only other runs show.",
     "A pipeline that has more than twenty batches of its own ready (prefetch) looks better here "
     "than in the training: `input_wait_s` is measured there.",
 )
@@ -99,7 +99,7 @@ def _row(point: Point, measured: Sequence[Attribution], dataset: str) -> Row:
     row |= {"input_rank": longest.input_rank, "input_host": longest.input_host}
     largest = _largest(leads)
     text = " or ".join(f"{_WORDS[part]} ({_percent(shares[part])})" for part in largest)
-    if largest == ["computation"]:
+    if largest == ["computation"] and _is_most(shares["computation"]):
         text = f"nothing but {text}"
     if "input" in largest:
         rank = f"rank {longest.input_rank} on {longest.input_host}"
@@ -128,6 +128,12 @@ def _largest(leads: Counter[str]) -> list[str]:
     if leads.total() - led < rank and leads.total() >= RUNS_FOR_INTERVAL:
         return [first]
     return [first, *(part for n, (part, of) in enumerate(others) if n == 0 or of >= rank)]
+
+
+def _is_most(share: tuple[float, float | None, float | None]) -> bool:
+    """Whether a part is more than half of a step by its whole interval."""
+    _, low, _ = share
+    return low is not None and low > 0.5
 
 
 def _percent(share: tuple[float, float | None, float | None]) -> str:

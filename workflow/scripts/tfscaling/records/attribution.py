@@ -1,8 +1,9 @@
 """What holds a step back: its parts, from steps with and without input and synchronisation.
 
 After the training each rank makes blocks of steps in four ways, in a random order that is the same
-on all ranks, several rounds of them. Forward and backward pass of the median rank are computation;
-what the slowest rank takes above that is waiting for it. Real input and synchronisation are left
+on all ranks, several rounds of them. Forward and backward pass of the median rank are computation,
+of an even number of ranks that of the faster one in the middle; what the slowest rank takes above
+that is waiting for it. Real input and synchronisation are left
 out one after the other, in both orders: each part is the mean of what it adds in the two. Batches
 are made while the ranks communicate, so what goes on at the same time is shared by both, and the
 longer of the two has the larger part.
@@ -50,7 +51,8 @@ def _parts(of_ranks: Sequence[AttributionRound]) -> StepParts:
         return statistics.fmean(map(seconds, of_ranks))
 
     alone_s = [each.kept_alone_s for each in of_ranks]
-    middle_s, slowest_s = statistics.median(alone_s), max(alone_s)
+    # a rank's own time: between two ranks lies a part of the wait for the slower one
+    middle_s, slowest_s = statistics.median_low(alone_s), max(alone_s)
     fed_s = max(each.real_alone_s for each in of_ranks)
     real_s, kept_s = mean(lambda each: each.real_s), mean(lambda each: each.kept_s)
     return StepParts(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import operator
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tfscaling.records import run_record
+from tfscaling.records import gradient_noise, run_record
 from tfscaling.records.phases import PHASES
 from tfscaling.records.run_record import RunRecord
 from tfscaling.study.config import Quality
@@ -91,8 +91,10 @@ METRICS: dict[str, Metric] = {
     ),
     "straggler_ratio": _measured("straggler_ratio", "straggler ratio", "", "lower", 2),
     "input_wait_s": _measured("input_wait_s", "input wait", "s", "lower", 5),
-    "gradient_noise_scale": _measured(
-        "gradient_noise_scale", "gradient noise scale", "examples", "higher", 0
+    "gradient_noise_scale": replace(
+        _measured("gradient_noise_scale", "gradient noise scale", "examples", "higher", 0),
+        # from the norms: records of before have a scale of all evaluations together
+        value=lambda record: gradient_noise.scale(record.metrics.gradient_norms),
     ),
     "throughput_examples_per_s": _measured(
         "throughput_examples_per_s", "throughput", "examples/s", "higher", 0
@@ -152,7 +154,8 @@ METRICS: dict[str, Metric] = {
         "lower",
         1,
         "From the trainer's first line to the end of the first evaluation whose quality is as good "
-        "as its target in comparison.targets, evaluations so far included. "
+        "as its target in comparison.targets, evaluations so far included; null where a program "
+        "tells no times of the epochs after that. "
         "Without evaluation_interval_epochs in the recipe, the only evaluation is that after "
         "the last epoch. MLPerf's clock is the same, but lets initialisation of up to 30 "
         "minutes out.",

@@ -216,12 +216,24 @@ def _epochs(seen: Observed) -> Iterator[Epoch]:
     )
     before_s = seen.first_step_s
     for epoch in trained:
-        duration_s = None
-        if epoch.time_s is not None and before_s is not None:
-            duration_s = max(0.0, epoch.time_s - before_s)
         evaluation = evaluated.get(epoch.epoch)
+        duration_s, ended_s = None, _ended_s(epoch, evaluation)
+        if ended_s is not None and before_s is not None:
+            duration_s = max(0.0, ended_s - before_s)
         yield _epoch(epoch, duration_s, evaluation)
-        before_s = epoch.time_s if evaluation is None else evaluation.time_s
+        before_s = ended_s if evaluation is None else evaluation.time_s
+
+
+def _ended_s(epoch: ObservedEpoch, evaluation: ObservedEvaluation | None) -> float | None:
+    """When an epoch had ended, with all until its evaluation began; if nobody saw that, with it.
+
+    So the durations of epochs and evaluations leave no time out between the first and the last.
+    """
+    known = [] if epoch.time_s is None else [epoch.time_s]
+    if evaluation is not None:
+        times_s = (evaluation.begin_s, evaluation.time_s)
+        known += [time_s for time_s in times_s if time_s is not None][:1]
+    return max(known, default=None)
 
 
 def _epoch(

@@ -10,6 +10,9 @@ from tfscaling.records.rank_report import Epoch
 from tfscaling.records.run_record import RunRecord
 from tfscaling.study.config import HELD_OUT, OF_CLASSIFIERS, Quality
 
+#: Why the time to a target is not known that a run reached.
+_NO_TIMES = "its time to the target is not known: the program tells no times of all later epochs"
+
 
 class Found(NamedTuple):
     """The value, or None and the reason."""
@@ -57,13 +60,22 @@ def _names(epoch: Epoch) -> list[str]:
     return list(dict.fromkeys([*of_classifiers, *own]))
 
 
-def time_to_s(record: RunRecord, quality: Quality, target: float) -> float | None:
-    """Seconds from the trainer's first line to the end of the first epoch or evaluation at target.
+class Reached(NamedTuple):
+    """Whether a run reached a target, and after how many seconds; if that is not known, why."""
 
-    None if none found it. The clock begins with execution_time_s, initialisation included; the
+    is_reached: bool
+    time_s: float | None = None
+    reason: str = ""
+
+
+def reached(record: RunRecord, quality: Quality, target: float) -> Reached:
+    """Whether an epoch or evaluation found the target, and when the first one that did ended.
+
+    The clock begins with execution_time_s, the trainer's first line, initialisation included; the
     epochs after the one that reached the target are taken off, and the evaluations so far, which
-    are no part of that time, are added, as MLPerf's clock has them. A duration that a program does
-    not tell is neither taken off nor added.
+    are no part of that time, are added, as MLPerf's clock has them. If a program does not tell how
+    long one of these epochs took, the time is not known. Evaluations without a duration are part of
+    execution_time_s, and of the durations of their epochs.
     """
     sign = 1.0 if quality.better == "higher" else -1.0
     evaluations_s, epochs = 0.0, record.metrics.epochs
@@ -71,6 +83,9 @@ def time_to_s(record: RunRecord, quality: Quality, target: float) -> float | Non
         evaluations_s += epoch.evaluation_time_s or 0.0
         value = of_epoch(epoch, quality.metric)
         if value is not None and sign * value >= sign * target:
-            later_s = sum(after.duration_s or 0.0 for after in epochs[number:])
-            return record.phases.execution_time_s - later_s + evaluations_s
-    return None
+            later = epochs[number:]
+            later_s = [after.duration_s for after in later if after.duration_s is not None]
+            if len(later_s) < len(later):
+                return Reached(True, None, _NO_TIMES)
+            return Reached(True, record.phases.execution_time_s - sum(later_s) + evaluations_s)
+    return Reached(False)

@@ -164,7 +164,11 @@ class Epoch(
     ]
     duration_s: Annotated[
         float | None,
-        Meta(description="The training of the epoch; null if a user's program tells no times."),
+        Meta(
+            description="The training of the epoch; of a user's program all from the epoch or "
+            "evaluation before it to the evaluation after it, with that where its beginning is not "
+            "told; null if the program tells no times."
+        ),
     ]
     metrics: Annotated[
         dict[str, float | None],

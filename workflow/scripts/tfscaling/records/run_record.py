@@ -90,9 +90,9 @@ class Computation(Part, frozen=True, kw_only=True):
     compute_time_s: Annotated[
         float | None,
         Meta(
-            description="Median time of forward and backward pass alone of the median rank - "
-            "measured without all-reduce and update on the same ranks at the same time; null with "
-            "parameter servers."
+            description="Median time of forward and backward pass alone of the median rank, of an "
+            "even number of ranks the faster one in the middle - measured without all-reduce and "
+            "update on the same ranks at the same time; null with parameter servers."
         ),
     ]
     synchronisation_time_s: Annotated[
@@ -115,7 +115,11 @@ class StepParts(Part, frozen=True, kw_only=True):
 
     input_s: Annotated[float, Meta(description="What real input adds, with and without the rest.")]
     computation_s: Annotated[
-        float, Meta(description="Forward and backward pass alone of the median rank.")
+        float,
+        Meta(
+            description="Forward and backward pass alone of the median rank, of an even number of "
+            "ranks the faster one in the middle."
+        ),
     ]
     stragglers_s: Annotated[
         float, Meta(description="What they take on the slowest rank above the median one.")
@@ -189,13 +193,14 @@ class Metrics(Computation, frozen=True, kw_only=True):
         Annotated[float, Meta(ge=0)] | None,
         Meta(
             description="Global batch beyond which larger ones hardly help (McCandlish et al. "
-            "2018, simple noise scale), from the gradients after all evaluated epochs; null unless "
-            "the recipe asks for it, or if noise hides the gradient.",
+            "2018, simple noise scale), from the gradients at the last evaluation; null unless the "
+            "recipe asks for it, or if noise hides the gradient.",
             extra_json_schema={"unit": "examples"},
         ),
     ] = None
     gradient_norms: Annotated[
-        tuple[GradientNorms, ...], Meta(description="What that follows from.")
+        tuple[GradientNorms, ...],
+        Meta(description="What that follows from, of all evaluations."),
     ] = ()
     throughput_examples_per_s: Annotated[
         float | None,

@@ -160,9 +160,9 @@ def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) ->
     """A step's computation and the rest of it, and the slowest rank, from the ranks' own steps.
 
     `fed_step_time_s` is the duration of a step without the wait for input. `compute_time_s` is that
-    of the median rank; the rest of a step is `synchronisation_time_s`: communication, waiting for
-    slower ranks, the update. `straggler_ratio` is the slowest rank's
-    computation over the median rank's.
+    of the median rank, of an even number of ranks the faster one in the middle; the rest of a step
+    is `synchronisation_time_s`: communication, waiting for slower ranks, the update.
+    `straggler_ratio` is the slowest rank's computation over the median rank's.
     """
     medians = {
         (report.rank, report.host): statistics.median(report.compute_steps)
@@ -177,7 +177,9 @@ def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) ->
             slowest_rank=None,
             slowest_host=None,
         )
-    middle_s, slowest = statistics.median(medians.values()), max(medians, key=lambda k: medians[k])
+    # a rank's own time: between two ranks lies a part of the wait for the slower one
+    middle_s = statistics.median_low(medians.values())
+    slowest = max(medians, key=lambda rank: medians[rank])
     # the medians come from different samples, so the difference may be slightly negative
     rest_s = None if fed_step_time_s is None else max(0.0, fed_step_time_s - middle_s)
     return Computation(

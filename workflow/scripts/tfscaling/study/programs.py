@@ -31,6 +31,8 @@ TRAINER_KEYS = (
 )
 #: Keys that only mean something with a program.
 PROGRAM_KEYS = ("environment", "observe", "train_examples", "patterns", "log_folder")
+#: Ways to observe that tell no times of epochs.
+WITHOUT_TIMES = ("nothing", "output")
 _DEFAULTS = Recipe(epochs=1)
 #: Key → the ways to observe that read it.
 _READ_BY = {"patterns": ("output",), "log_folder": ("tensorboard", "mllog")}

@@ -9,12 +9,14 @@ import msgspec
 from tfscaling.study.config import LINE_AXES, Config, Recipe, Search
 from tfscaling.study.configuration import ConfigError, Sources, problem
 from tfscaling.study.manifest import PlannedRun, PlannedSearch, SearchedPoint
+from tfscaling.study.programs import WITHOUT_TIMES
 from tfscaling.study.run_spec import Point
 
 #: Model and recipe: points that share these do the same work.
 Work = tuple[str, str]
 
-
+#: Goals that need no quality.
+_OF_WHOLE = "execution_time_s, cost_usd"
 _NO_QUALITY = "the recipe has stop_after_steps, and the quality of the whole is not projected"
 
 
@@ -72,8 +74,12 @@ class Searches:
                 self._fail(number, "goal", goal, rule)
             metric = recipe.quality.metric
             if "_to_target" in goal and recipe.stop_after_steps is not None:
-                rule = f"{_NO_QUALITY}; allowed: execution_time_s, cost_usd"
+                rule = f"{_NO_QUALITY}; allowed: {_OF_WHOLE}"
                 self._fail(number, "goal", goal, rule)
+            if "_to_target" in goal and recipe.program and recipe.observe in WITHOUT_TIMES:
+                rule = f"the recipe's `observe: {recipe.observe}` tells no times of epochs; allowed"
+                ways = "with observe: fit, events, mllog or tensorboard this one, too"
+                self._fail(number, "goal", goal, f"{rule}: {_OF_WHOLE}; {ways}")
             if "_to_target" in goal and metric not in self._config.comparison.targets:
                 rule = f"needs a target of {metric} in comparison.targets"
                 self._fail(number, "goal", goal, rule)

@@ -66,7 +66,8 @@ OTHER_WORK = "does not do the same work"
 SEPARATOR = "; "
 #: What the comparison reads of a run.
 _OF_RUNS = (
-    *("repeat", "status", "reason", "examples_trained", "cost_usd", *OF_ALL_RUNS),
+    *("repeat", "status", "reason", "examples_trained", "cost_usd"),
+    *("target_reached", *OF_ALL_RUNS),
     *(*SIZES, *RUN_METRICS, QUALITY, *QUALITY_COLUMNS, *PROJECTED),
 )
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
@@ -108,7 +109,8 @@ def comparison_table(
     """One row per point, in the order of the grid; excluded points at the end.
 
     Every metric is the median over the point's valid runs; time and cost to the target of its
-    quality only if all of them reached it, and `runs_at_target` counts those that did. Speed-up is
+    quality only if all of them reached it and tell when; `runs_at_target` counts those that reached
+    it. Speed-up is
     relative to the point that `baseline` names by values of axes; axes that it leaves open are the
     point's own (platform, model, strategy, recipe) or those of the fewest replicas (the others), on
     the same kind of device; `baseline` names it for a reader, `baseline_point` is its path. Points
@@ -159,7 +161,7 @@ def _point_row(point: Point, group: Sequence[Row], targets: Mapping[str, float])
         row[name] = max((int(run[name]) for run in valid if is_known(run.get(name))), default=None)
     target = targets.get(row["quality_metric"])
     if target is not None and not is_projected(row):
-        reached = sum(is_known(run["time_to_target_s"]) for run in valid)
+        reached = sum(map(_is_at_target, valid))
         row |= {"target": target, "runs_at_target": reached}
     for name in (*RUN_METRICS, QUALITY, "cost_usd", *OF_ALL_RUNS):
         values = [run[name] for run in valid if is_known(run[name])]
@@ -181,6 +183,12 @@ def _point_row(point: Point, group: Sequence[Row], targets: Mapping[str, float])
         row["straggler_ratio"] = median(slowest) / row["compute_time_s"]
     row["reason"] = "; ".join(reasons)
     return row
+
+
+def _is_at_target(run: Row) -> bool:
+    """Whether a run reached its target, also where it is not known when."""
+    told = run["target_reached"]
+    return is_known(run["time_to_target_s"]) or (is_known(told) and bool(told))
 
 
 def _reasons(group: Sequence[Row], diverged: Sequence[Row]) -> Iterator[str]:

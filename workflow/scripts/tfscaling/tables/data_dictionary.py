@@ -59,6 +59,12 @@ _OF_RUN: dict[str, Column] = {
     "examples_trained": Column(
         f"Examples trained over all epochs; {_NO_RECORD}.", "examples", COUNT
     ),
+    "target_reached": Column(
+        "Whether an epoch or evaluation reached the target of its quality in comparison.targets; "
+        "null without a target, and unless the run counts.",
+        "",
+        or_null({"type": "boolean"}),
+    ),
     "usd_per_node_hour": Column(
         "Price of a node and hour with its GPUs; null without one.", "US dollars", NUMBER
     ),

@@ -272,7 +272,7 @@ def _target_notes(
         yield (
             "time_to_target_s is the trainer's first line to the end of the first evaluation whose "
             f"{target.name} is at {bound} {target.value}; it has a value only where all runs "
-            "reached it."
+            "reached it and tell when."
         )
         short = [
             f"{', '.join(axis_text(_axis(name), row) for name in axes)}: reached by "

@@ -75,6 +75,7 @@ RUN_COLUMNS = (
     *QUALITY_COLUMNS,
     "examples_trained",
     "cost_usd",
+    "target_reached",
     "time_to_target_s",
     "cost_to_target_usd",
     "usd_per_node_hour",
@@ -126,7 +127,8 @@ def run_tables(
     missing; extra repeats (`repeat_until`) have a row once they were started. A stale run has the
     `record` of its parameters if there is one: it is made again only where that is asked for.
     `quality` is the metric that the run's recipe names, with QUALITY_COLUMNS; a valid run that has
-    none says why in `warnings`. `targets`: metric of a quality → value that is to be reached.
+    none says why in `warnings`. `targets`: metric of a quality → value that is to be reached; a
+    run that reached it at an unknown time says so there as well.
     Epochs have EPOCH_COLUMNS, with the `status` of their run, ok or diverged; the last epoch of a
     run that diverged has no loss. What is of held-out examples is known where the model was
     evaluated after the epoch. A metric that is a recipe's quality and none of EPOCH_COLUMNS has a
@@ -154,10 +156,10 @@ def run_tables(
     for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
         row["shared_with"] = sharing
     # "2+1" is a value of this axis too: text here as in the file
-    text = {"tasks_per_node": str}
+    text, truth = {"tasks_per_node": str}, {"target_reached": "boolean"}
     whole = dict.fromkeys(("examples_trained", *PROJECTED), "Int64")
     return (
-        pd.DataFrame(runs, columns=list(RUN_COLUMNS)).astype({**text, **whole}),
+        pd.DataFrame(runs, columns=list(RUN_COLUMNS)).astype({**text, **truth, **whole}),
         pd.DataFrame(epochs, columns=[*EPOCH_COLUMNS, *own_metrics]).astype(text),
     )
 
@@ -239,26 +241,30 @@ def _with_record(
     row = _planned_row(run)
     row |= {"status": record.validity.status, "reason": record.validity.reason}
     warnings = [*notes, *record.warnings]
-    if not _is_timed(run, record):
+    if not (is_timed := _is_timed(run, record)):
         warnings.append("its times take no part in comparisons: see compare_resumed")
     row |= {"attempt": record.attempt, **environments.of(record), "record": str(path)}
     row["wall_time_s"] = record.phases.wall_time_s
     if record.resumed is None or not record.is_of_program:  # which tells of its last attempt
         row["examples_trained"] = record.metrics.examples_trained
     if record.is_valid:  # the time and the loss of half a training are none of the point's
-        row |= _measured(run, record, targets)
+        row |= _measured(run, record)
         compared_by = run.spec.recipe.quality
         # a program that tells nothing of its training was not asked for anything either, and the
         # quality of a whole training is not projected
         is_told = record.short_run is None
         if is_told and row[QUALITY] is None and (record.metrics.epochs or compared_by != Quality()):
             warnings.append(quality.of_run(record, compared_by).reason)
+        if is_told and (target := targets.get(compared_by.metric)) is not None:
+            reached = quality.reached(_with_training_before(record), compared_by, target)
+            row |= _to_target(run, reached, is_timed)
+            warnings += [reached.reason] * bool(reached.reason and is_timed)
     row["warnings"] = environments.SEPARATOR.join(warnings)
     of_whole = record.metrics.epochs if record.short_run is None else ()
     return _Run(row, of_whole, record.environment.dataset)
 
 
-def _measured(run: PlannedRun, record: RunRecord, targets: Mapping[str, float]) -> Row:
+def _measured(run: PlannedRun, record: RunRecord) -> Row:
     """Metrics and costs of a valid run; of a short run those of the whole, without quality."""
     compared_by = run.spec.recipe.quality
     if record.short_run is not None:
@@ -273,12 +279,16 @@ def _measured(run: PlannedRun, record: RunRecord, targets: Mapping[str, float]) 
     price, nodes = run.usd_per_node_hour, run.spec.point.nodes
     row["cost_usd"] = costs.run_cost_usd(price, nodes, row["execution_time_s"])
     row[QUALITY] = quality.of_run(record, compared_by).value
-    target = targets.get(compared_by.metric)
-    if target is not None:
-        reached_s = quality.time_to_s(record, compared_by, target)
-        if reached_s is not None:
-            row["time_to_target_s"] = reached_s
-            row["cost_to_target_usd"] = costs.run_cost_usd(price, nodes, reached_s)
+    return row
+
+
+def _to_target(run: PlannedRun, reached: quality.Reached, is_timed: bool) -> Row:
+    """Whether a run reached its target; time and cost to it, if they are known."""
+    row: Row = {"target_reached": reached.is_reached}
+    if is_timed and reached.time_s is not None:
+        price, nodes = run.usd_per_node_hour, run.spec.point.nodes
+        row["time_to_target_s"] = reached.time_s
+        row["cost_to_target_usd"] = costs.run_cost_usd(price, nodes, reached.time_s)
     return row
 
 
