@@ -30,6 +30,8 @@ NOTHING_PLANNED = Manifest(
     excluded=(),
     all_reduce_benchmarks=(),
 )
+#: What a run without times has not, beside its times.
+OF_TIME = ("cost_usd", "time_to_target_s", "cost_to_target_usd", "examples_trained")
 #: Point (platform, nodes) → execution times of its runs in seconds, with accuracies if they matter.
 Times = Mapping[tuple[str, int], Sequence[float]]
 
@@ -73,6 +75,20 @@ def measured(
         rows.append(row)
     runs = pd.DataFrame(rows, columns=list(runs_table.RUN_COLUMNS))
     return comparison_table(runs, planned), runs, planned
+
+
+def went_on(
+    made: tuple[pd.DataFrame, pd.DataFrame, Manifest], *nodes: int, runs: int = 99
+) -> tuple[pd.DataFrame, pd.DataFrame, Manifest]:
+    """The same, where the first `runs` on so many nodes went on from a checkpoint: without times.
+
+    As by a program, which tells of its last attempt, without the number of examples.
+    """
+    _, table, planned = made
+    gone = table["nodes"].isin(nodes) & (table["repeat"] <= runs) & (table["status"] == "ok")
+    of_time = [name for name in table if name in (*runs_table.TIMES_OF_RUNS, *OF_TIME)]
+    table = table.assign(**{name: table[name].mask(gone) for name in of_time})
+    return comparison_table(table, planned), table, planned
 
 
 def around(value: float, spread: float = 0.01, runs: int = 6) -> list[float]:

@@ -140,7 +140,7 @@ def test_every_column_has_a_description_and_a_unit() -> None:
 GOOD: dict[str, Any] = dict.fromkeys(comparison.COLUMNS) | {
     "platform": "cluster", "model": "mnist_cnn", "strategy": "single", "recipe": "weak",
     "nodes": 1, "gpus_per_node": 0, "tasks_per_node": "1", "devices": "CPU",
-    "platform_title": "A cluster", "status": "ok", "runs": 1, "reason": "",
+    "platform_title": "A cluster", "status": "ok", "runs": 1, "runs_timed": 1, "reason": "",
 }  # fmt: skip
 
 
@@ -150,7 +150,8 @@ GOOD: dict[str, Any] = dict.fromkeys(comparison.COLUMNS) | {
         ("nodes", 0), ("nodes", 1.5), ("nodes", None), ("gpus_per_node", -1), ("platform", None),
         ("tasks_per_node", "2+"), ("tasks_per_node", 2), ("devices", "gpu"), ("devices", None),
         ("status", "done"), ("status", None),
-        ("runs", None), ("runs_asked", 0), ("batch_scaling", "linear"), ("accuracy", 1.01),
+        ("runs", None), ("runs_timed", None), ("runs_asked", 0),
+        ("batch_scaling", "linear"), ("accuracy", 1.01),
         ("execution_time_s", 0), ("execution_time_s_low", "60"), ("speedup", -1.0),
         ("cost_usd", -0.1), ("target", "all"), ("runs_at_target", 1.5),
         ("time_to_target_s", "never"), ("cost_to_target_usd_low", -1),

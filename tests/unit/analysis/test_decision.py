@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from measured import NOTHING_PLANNED, around, measured, nothing_measured
+from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from msgspec.structs import replace
 from tfscaling.analysis import decision
 from tfscaling.analysis.decision import Choice
@@ -256,6 +256,35 @@ def test_points_without_a_price_are_named_beside_the_cheapest() -> None:
     found = choice((comparison, runs), "cost_usd")
     assert taken(found) == ("east", 1)
     assert found.text.endswith("1 point (1 node on west) has no price.")
+
+
+def test_points_without_times_have_a_price_all_the_same() -> None:
+    """Runs that went on from a checkpoint have no times; their quality is compared."""
+    tables = went_on(measured({("east", 1): around(30.0), ("east", 2): around(20.0)}), 1)[:2]
+    for goal in ("execution_time_s", "cost_usd"):
+        found = choice(tables, goal)
+        assert taken(found) == ("east", 2)
+        assert found.text.endswith("1 point (1 node) has no time that counts.")
+    assert "time" not in choice(tables, "quality").text
+    found = choice(went_on(measured({("east", 1): around(30.0)}), 1)[:2], "cost_usd")
+    assert (found.text, found.support) == ("No point has a time that counts.", NOT_MEASURED)
+
+
+def test_runs_without_times_are_not_said_to_be_short_of_the_target() -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(20.0)}
+    comparison, runs = to_target(times, {("east", 1): around(25.0), ("east", 2): around(10.0)})
+    targets = {"test_accuracy": 0.97}
+    planned = replace(measured(times)[2], targets=targets)
+    tables = went_on((comparison, runs, planned), 1, runs=1)[:2]
+    found = choice(tables, "time_to_target_s")
+    assert taken(found) == ("east", 2)
+    assert found.text.endswith("1 point (1 node) has no time that counts of every run.")
+
+
+def test_only_runs_with_the_value_are_counted_where_there_are_too_few() -> None:
+    tables = went_on(measured({("east", 1): around(30.0)}), 1, runs=4)[:2]
+    assert choice(tables).text.endswith(", of 2 runs.")
+    assert choice(tables, "quality").support == NOT_COMPARED  # its six runs count
 
 
 def test_the_sooner_at_the_target_is_chosen_though_it_trains_longer() -> None:

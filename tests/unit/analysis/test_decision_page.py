@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 from builders import SCRIPTS, run_python
-from measured import NOTHING_PLANNED, around, measured, nothing_measured
+from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from tfscaling.analysis import decision, decision_page
 from tfscaling.analysis.evidence import Study
 from tfscaling.tables import data_warnings, runs_table
@@ -74,6 +74,18 @@ def test_without_prices_time_and_accuracy_decide() -> None:
             Study(*points((1, 40.0, cost, 0.90), (2, 20.0, None, 0.95)), NOTHING_PLANNED)
         )
         assert best["nodes"].tolist() == [2]
+
+
+def test_cost_takes_part_though_a_point_has_no_times() -> None:
+    """It has a price: 2 nodes are the dearer ones, and neither faster nor better."""
+    times = {("east", 1): around(20.0), ("east", 2): around(20.0), ("east", 4): around(5.0)}
+    comparison, runs, _ = went_on(measured(times), 4)
+    best = decision_page.pareto(Study(comparison, runs, NOTHING_PLANNED))
+    assert best["nodes"].tolist() == [1]
+    text = markdown(comparison, runs)
+    assert "no other beats in time, cost and test accuracy together" in text
+    assert "no price" not in text
+    assert "1 point has fewer than 6 runs with times that count: 4 nodes, 0 of 6." in text
 
 
 def test_points_that_were_not_measured_are_in_no_pareto_set() -> None:

@@ -7,14 +7,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from measured import NOTHING_PLANNED, around, measured, nothing_measured
+from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from simulated import Sweeps
 from tfscaling.analysis import clouds, findings
 from tfscaling.analysis.evidence import Study
+from tfscaling.study.manifest import Manifest
 
 
 def find(*arguments: Any, **settings: Any) -> pd.DataFrame:
-    comparison, runs, planned = measured(*arguments, **settings)
+    return find_in(measured(*arguments, **settings))
+
+
+def find_in(made: tuple[pd.DataFrame, pd.DataFrame, Manifest]) -> pd.DataFrame:
+    comparison, runs, planned = made
     study = Study(comparison, runs, planned)
     return findings.find(study, clouds.table(study))
 
@@ -96,6 +101,29 @@ def test_with_too_few_runs_the_medians_alone_are_told() -> None:
     found = find({("east", 1): [40.0], ("east", 2): [20.0], ("east", 4): [21.0]})
     text, support = one(found, "scaling", "By the medians alone")
     assert support == "too few runs" and "least at 2 (20.0 s" in text
+
+
+def test_a_point_without_times_is_not_the_fastest() -> None:
+    times = {("east", 1): [90.0] * 3, ("east", 2): [100.0] * 3, ("east", 4): [60.0] * 3}
+    text, _ = one(find_in(went_on(measured(times), 1)), "scaling", "By the medians alone")
+    assert "up to the largest number measured, 4 (60.0 (" in text and "times as fast as 2)" in text
+    text, _ = one(find_in(went_on(measured(times), 4)), "scaling", "By the medians alone")
+    assert "least at 1 (90.0 (" in text  # 4 nodes were measured, but nobody knows how fast
+    assert find_in(went_on(measured(times), 1, 2, 4)).empty
+    one_known = find_in(went_on(measured(times), 1, 2))
+    assert "scaling" not in set(one_known["topic"])
+
+
+def test_what_the_fastest_point_loses_is_found_beside_a_point_without_times() -> None:
+    times = {("east", 1): around(40.0), ("east", 2): around(30.0), ("east", 4): around(20.0)}
+    good, bad = around(0.99, 0.0001), around(0.95, 0.0001)
+    accuracies = {("east", 1): good, ("east", 2): good, ("east", 4): bad}
+    for nodes in (1, 2):
+        found = find_in(went_on(measured(times, accuracies), nodes))
+        text, support = one(found, "quality", "The fastest, 4 nodes,")
+        assert support == "supported" and "on 1: " in text
+        text, support = one(found, "scaling", "More nodes pay up to the largest")
+        assert support == "too few runs" and f"Too few runs to be compared: {nodes} nodes." in text
 
 
 def test_a_larger_indifference_is_sooner_satisfied() -> None:

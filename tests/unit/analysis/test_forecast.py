@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import REPOSITORY
-from measured import around, measured
+from measured import around, measured, went_on
 from tfscaling.analysis import forecast, forecast_models
 from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.forecast_models import AMDAHL, MODELS, RING, TREE, USL, Line, Parts
+from tfscaling.study.manifest import Manifest
 
 N = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
 
@@ -86,6 +87,44 @@ def test_measured_parts_are_used_and_make_the_whole() -> None:
     assert ring["fitted_to"] == "parts" and ring["startup_s"] == pytest.approx(10, rel=0.05)
     whole = ring[["startup_s", "computation_s", "communication_s"]].sum()
     assert ring["forecast_time_s"] == pytest.approx(whole)
+
+
+def made_of(seconds: dict[int, float]) -> tuple[pd.DataFrame, pd.DataFrame, Manifest]:
+    return measured({("east", nodes): around(each) for nodes, each in seconds.items()})
+
+
+def of_ring(nodes: int) -> float:
+    return 10 + 90 / nodes + 0.5 * (nodes - 1) / nodes
+
+
+SIX = {nodes: of_ring(nodes) for nodes in (1, 2, 3, 4, 8, 16)}
+
+
+def test_a_point_without_times_takes_no_part() -> None:
+    found = forecast.table(Study(*went_on(made_of(SIX), 16), forecast_nodes=(16, 32)))
+    assert set(found["nodes_measured_max"]) == {8} and set(found["points"]) == {5}
+    assert set(found["nodes"]) == {16, 32} and (found["status"] == "forecast").any()
+    for out in ({1, 2, 3, 4, 8, 16}, {2, 4, 8, 16}):
+        less = forecast.table(Study(*went_on(made_of(SIX), *out), forecast_nodes=(32,)))
+        assert set(less["status"]) <= {"refused"}
+
+
+def test_a_point_that_tells_no_examples_takes_no_part_beside_others_that_do() -> None:
+    """One run of a program that went on tells them of its last attempt only."""
+    whole = forecast.table(Study(*made_of(SIX), forecast_nodes=(32,)))
+    found = forecast.table(Study(*went_on(made_of(SIX), 16, runs=1), forecast_nodes=(32,)))
+    assert set(found["nodes_measured_max"]) == {8}
+    columns = ["model_of_time", "forecast_time_s", "communication_s"]
+    for row, other in zip(
+        found[columns].to_dict("records"), whole[columns].to_dict("records"), strict=True
+    ):
+        assert row["forecast_time_s"] == pytest.approx(other["forecast_time_s"], rel=0.1)
+        if row["model_of_time"] == RING:
+            assert row["communication_s"] == pytest.approx(other["communication_s"], rel=0.2)
+    comparison, runs, planned = made_of(SIX)
+    none = comparison.assign(examples_trained=None)
+    untold = forecast.table(Study(none, runs, planned, forecast_nodes=(32,)))
+    assert set(untold["nodes_measured_max"]) == {16} and set(untold["status"]) == {"forecast"}
 
 
 def test_a_refused_line_has_rows_with_the_reason() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from measured import NOTHING_PLANNED, around, measured, nothing_measured
+from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from tfscaling.analysis import decision, headline
 from tfscaling.analysis.evidence import Study
 from tfscaling.tables.comparison import comparison_table
@@ -56,6 +56,29 @@ def test_points_that_differ_little_are_not_told_apart() -> None:
     badge, text = said(study(times))
     assert badge == INCONCLUSIVE
     assert text.startswith("Fastest so far: 1 node.") and "1 other point may be as fast" in text
+
+
+def test_a_point_that_no_other_is_shown_to_beat_may_have_its_like() -> None:
+    """That it is the best takes one comparison more: the headline says what the decision does."""
+    near = study({("east", 1): around(10.48, 0.05), ("east", 2): around(10.0, 0.05)})
+    far = study({("east", 1): around(11.0, 0.05), ("east", 2): around(10.0, 0.05)})
+    for made, is_best in ((near, False), (far, True)):
+        time = decision.table(decision.decide(made)).iloc[0]
+        assert (time["support"], time["bound"], time["is_best"]) == (SUPPORTED, 0, is_best)
+        assert ("Every other point is shown to be worse" in time["text"]) is is_best
+        _, text = said(made)
+        assert text.startswith("Fastest: 2 nodes.")
+        assert ("No other point is as fast" in text) is is_best
+        assert ("No point is faster" in text) is not is_best
+
+
+def test_runs_without_times_are_not_counted_as_runs() -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(10.0)}
+    badge, text = said(Study(*went_on(measured(times), 1, 2, runs=4)))
+    assert badge == TOO_FEW and "2 runs each with times: too few" in text
+    times["east", 4] = around(20.0)
+    badge, text = said(Study(*went_on(measured(times), 1, runs=4)))
+    assert badge == TOO_FEW and "1 other point has too few runs" in text
 
 
 def test_the_cheapest_within_the_indifference_is_said_to_be_within_it() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import manifest_of, raw_config
-from measured import around, measured
+from measured import around, measured, went_on
 from msgspec.structs import replace
 from report_inputs import study
 from tfscaling.analysis import methodology
@@ -133,11 +133,12 @@ BROKEN: list[tuple[str, Change, str]] = [
     ("time", in_runs(first, clock_uncertainty_max_s=30.0), "± 30000.0 ms"),
     ("time", in_runs(first, queue_time_s=None), "23 of 24 queue times are known"),
     ("time", in_runs(first, import_time_s=99.0), "23 of 24 times are the sum of their phases"),
+    ("time", in_runs(first, checkpoint_time_s=20.0), "23 of 24 times are the sum of their phases"),
     ("bounds", in_points(scaling_efficiency=None), "3 of 4 points have their ideal"),
     ("clock", in_runs(first, data_time_s=9999.0), "23 of 24 runs have reading the data"),
     ("clock", in_runs(first, rendezvous_time_s=None), "do not tell rendezvous_time_s"),
     ("target", worse, "2 of 3 points are not shown to be worse in test accuracy"),
-    ("seeds", in_points(runs=4), "3 of 4 points have 5 or more runs; 1 have fewer: cluster (1)"),
+    ("seeds", in_points(runs_timed=4), "3 of 4 points have 5 or more runs with times; 1 have"),
     ("seeds", in_points(runs=5), "3 of 4 points count all planned runs"),
     ("stated", in_runs(first, parameters_hash="0" * 16), "23 of 24 runs were made"),
     ("held_out", in_runs(first, quality=None), "23 of 24 runs have a test accuracy"),
@@ -201,6 +202,34 @@ def test_other_seeds_and_parts_of_the_data_are_found_in_the_parameters(copy: Tab
     verdict, evidence = judged((runs, comparison, other), "subsets")
     assert verdict == FAIL and "23 of 24 runs train on all examples; 1 do not" in evidence
     assert judged((runs, comparison, other), "stated")[0] == FAIL
+    short = replace(first.spec.recipe, stop_after_steps=100)
+    other = with_first(replace(first.spec, recipe=short))
+    verdict, evidence = judged((runs, comparison, other), "subsets")
+    assert verdict == FAIL and "23 of 24 runs train on all examples; 1 do not" in evidence
+
+
+def test_the_time_for_checkpoints_is_a_part_of_the_time(copy: Tables) -> None:
+    runs, comparison, planned = copy
+    written = runs["launch_time_s"] + 20.0
+    taken_off = runs["train_time_s"] - written
+    of_checkpoints = runs.assign(checkpoint_time_s=written, train_time_s=taken_off)
+    for name in ("time", "clock"):
+        verdict, evidence = judged((of_checkpoints, comparison, planned), name)
+        assert verdict == PASS, evidence
+
+
+def test_runs_without_times_are_not_judged_by_their_times(copy: Tables) -> None:
+    runs, comparison, planned = copy
+    untimed = dict.fromkeys(runs_table.TIMES_OF_RUNS)
+    in_runs(first, **untimed)(runs, comparison)
+    for name, said in (("time", "23 of 23 runs have clock offsets"), ("clock", "23 of 23 runs")):
+        verdict, evidence = judged((runs, comparison, planned), name)
+        assert verdict == PASS and said in evidence
+        assert "1 of 24 runs have no times that count" in evidence
+    none = made_of(runs.assign(**untimed), planned)
+    for name in ("time", "clock", "intervals", "seeds"):
+        verdict = FAIL if name in ("intervals", "seeds") else NOT_APPLICABLE
+        assert judged(none, name)[0] == verdict
 
 
 def test_a_line_over_a_point_without_runs_is_no_interpolation() -> None:
@@ -209,7 +238,13 @@ def test_a_line_over_a_point_without_runs_is_no_interpolation() -> None:
     comparison, runs, planned = measured(times)
     verdict, evidence = judged((runs, comparison, planned), "lines")
     assert verdict == FAIL
-    assert evidence.endswith("1 pass over points without a run: east (1).")
+    assert evidence.endswith("1 pass over points without a time: east (1).")
+    times |= {("east", 2): around(20.0)}
+    comparison, runs, planned = went_on(measured(times), 2, runs=5)
+    assert judged((runs, comparison, planned), "lines")[0] == PASS
+    comparison, runs, planned = went_on(measured(times), 2)
+    verdict, evidence = judged((runs, comparison, planned), "lines")
+    assert verdict == FAIL and "1 pass over points without a time: east (1)" in evidence
 
 
 def test_platforms_that_break_a_rule_are_named_with_how_often() -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from measured import around, measured
+from measured import around, measured, went_on
 from tfscaling.analysis import decision, next_steps
 from tfscaling.analysis.evidence import Study
+from tfscaling.study.manifest import Manifest
 
 
 def steps(times: Any, statuses: tuple[str, ...] = (), **platforms: Any) -> pd.DataFrame:
@@ -16,7 +17,11 @@ def steps(times: Any, statuses: tuple[str, ...] = (), **platforms: Any) -> pd.Da
     runs["wall_time_s"] = runs["execution_time_s"] * 2
     for number, status in enumerate(statuses):
         runs.loc[number, "status"] = status
-    study = Study(comparison, runs, planned)
+    return steps_in((comparison, runs, planned))
+
+
+def steps_in(made: tuple[pd.DataFrame, pd.DataFrame, Manifest]) -> pd.DataFrame:
+    study = Study(*made)
     return next_steps.table(study, decision.table(decision.decide(study)))
 
 
@@ -45,6 +50,15 @@ def test_a_platform_without_a_price_is_named() -> None:
     times = {("east", 1): around(10.0), ("east", 2): around(20.0)}
     (text,) = steps(times, usd_per_node_hour=None)["text"]
     assert "`east` a `usd_per_node_hour`" in text
+
+
+def test_runs_without_times_do_not_say_that_there_is_no_price_nor_how_long_a_run_takes() -> None:
+    """The last attempt of a run that went on from a checkpoint did a part only."""
+    made = measured({("east", 1): [60.0, 60.0], ("east", 2): [30.0, 30.0]})
+    made[1]["wall_time_s"] = 2 * made[1]["execution_time_s"]
+    made[1].loc[made[1]["repeat"] == 1, "wall_time_s"] = 1.0
+    assert steps_in(went_on(made, 1, 2, runs=1))["duration_s"].tolist() == [4 * (120 + 60)]
+    assert not steps_in(went_on(made, 1, 2))["text"].str.contains("usd_per_node_hour").any()
 
 
 def test_where_all_is_decided_nothing_is_to_be_done() -> None:

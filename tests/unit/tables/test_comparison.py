@@ -65,6 +65,24 @@ def test_invalid_repeats_take_no_part_and_are_told(tmp_path: Path) -> None:
     )
 
 
+def test_runs_that_went_on_from_a_checkpoint_are_valid_without_times(tmp_path: Path) -> None:
+    planned = planned_of({"nodes": [1, 2], "repeats": 3})
+    write_all(planned, tmp_path, 60.0, 70.0, 80.0, 20.0, 30.0, 40.0)
+    resumed = {"epoch": 2, "step": 0, "steps_repeated": 0, "trained_before_s": 9, "attempts": []}
+    for run in planned.runs:
+        if run.spec.point.nodes == 1 or run.spec.repeat == 2:
+            path = tmp_path / run.spec.path / "run.json"
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"resumed": resumed}))
+    table = compare(planned, tmp_path)
+    none, some = (point(table, nodes=nodes) for nodes in (1, 2))
+    assert [(row["runs"], row["runs_timed"], row["status"]) for row in (none, some)] == [
+        (3, 0, "ok"), (3, 2, "ok")
+    ]  # fmt: skip
+    assert math.isnan(none["execution_time_s"]) and none["accuracy"] == 0.9
+    assert "execution_time_s is known of 0 of 3 runs" in none["reason"]
+    assert "execution_time_s is known of 2 of 3 runs" in some["reason"]
+
+
 @pytest.mark.parametrize("nodes", [[1, 2, 4], [4, 2, 1]])
 def test_speedup_is_relative_to_the_point_with_the_fewest_replicas(
     tmp_path: Path, nodes: list[int]

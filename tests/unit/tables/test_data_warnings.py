@@ -163,6 +163,14 @@ def test_points_with_few_runs_are_counted_once_for_all(tmp_path: Path) -> None:
     assert "all 4 measured points" in only.text
 
 
+def test_runs_without_times_are_too_few_for_an_interval_of_them(tmp_path: Path) -> None:
+    comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
+    comparison.loc[comparison["nodes"] == 2, "runs_timed"] = 5
+    (only,) = data_warnings.find(comparison, runs)
+    assert (only.kind, nodes_of(only)) == ("few_runs", [2])
+    assert "6 valid runs with times" in only.text and "with times" in only.short
+
+
 def test_what_runs_warn_of_themselves_is_said_once_for_all_of_them(tmp_path: Path) -> None:
     comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
     runs["warnings"] = ["one thing; another"] * 6 + [None] * 6

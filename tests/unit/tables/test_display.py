@@ -230,6 +230,21 @@ def test_what_stands_in_brackets_is_noted(tmp_path: Path, repeats: int, few: boo
     assert ("95% interval of the median" in notes) is not few
 
 
+def test_a_single_time_has_no_range_though_more_runs_count() -> None:
+    ends = {"execution_time_s_min": 10.0, "execution_time_s_max": 10.0, "loss_min": 0.1}
+    row = {"runs": 3, "runs_timed": 1, "execution_time_s": 10.0, "loss": 0.2, "loss_max": 0.3}
+    assert display.cell("execution_time_s", row | ends) == "10.0"
+    assert display.cell("loss", row | ends) == "0.2000 (0.1000–0.3000)"
+    assert display.cell("execution_time_s", row | ends | {"runs_timed": 2}) == "10.0 (10.0–10.0)"
+
+
+def test_six_runs_of_which_few_have_times_have_both_kinds_of_brackets(tmp_path: Path) -> None:
+    table = table_of(tmp_path, ALL, repeats=6)
+    table.loc[table["nodes"] == 2, "runs_timed"] = 2
+    notes = " ".join(comparison(table).notes)
+    assert "too few for a confidence interval" in notes and "95% interval" in notes
+
+
 def test_both_kinds_of_brackets_are_noted_where_there_are_both(tmp_path: Path) -> None:
     table = table_of(tmp_path, {1: 60.0, 2: 40.0}, repeats=6)
     table.loc[table["nodes"] == 2, "runs"] = 5
@@ -245,6 +260,23 @@ def test_the_published_form_has_four_columns(tmp_path: Path) -> None:
         ["1", "60.000 seconds", "0.2500", "0.9000"],
         ["2", "40.000 seconds", "0.2500", "0.9000"],
         ["4", "20.000 seconds", "0.2500", "0.9000"],
+    ]
+
+
+@pytest.mark.parametrize("through_a_file", [False, True])
+def test_the_published_form_has_a_dash_for_what_is_not_known(
+    tmp_path: Path, through_a_file: bool
+) -> None:
+    table = table_of(tmp_path, ALL)
+    table.loc[table["nodes"] == 1, ["runs_timed", "execution_time_s"]] = 0, None
+    table.loc[table["nodes"] == 2, "loss"] = None
+    if through_a_file:
+        table.to_csv(tmp_path / "comparison.csv", index=False)
+        table = runs_table.read_table(tmp_path / "comparison.csv")
+    (shown,) = display.platform(table, "cluster")
+    assert shown.cells.to_numpy().tolist()[:2] == [
+        ["1", "–", "0.2500", "0.9000"],
+        ["2", "40.000 seconds", "–", "0.9000"],
     ]
 
 

@@ -43,7 +43,7 @@ from tfscaling.tables.table_rows import (
 from tfscaling.tables.wording import counted, listed, point_name, value, varying, within
 
 #: Columns that say how sure a choice is.
-_SURE = ("bound", "indifference", "comparisons")
+_SURE = ("bound", "is_best", "indifference", "comparisons")
 COLUMNS = ("work", "goal", "title", "text", "support", *POINT_AXES, "alike", *_SURE)
 #: A goal where the configuration asks for it.
 WITH_QUEUE = "time_with_queue_s"
@@ -63,8 +63,9 @@ class Choice:
     """What to take for a goal, a metric; `point` is None where there are too few runs.
 
     `bound`: by what fraction the point may be worse than the best, with CONFIDENCE for that many
-    `comparisons`; supported if it is no more than the `indifference`. `alike` are the points that
-    are not shown to be worse than the best estimate.
+    `comparisons`; supported if it is no more than the `indifference`. `is_best`: every other point
+    is shown to be worse, which takes more than a bound of 0: two points may be equally good.
+    `alike` are the points that are not shown to be worse than the best estimate.
     """
 
     work: str
@@ -76,6 +77,7 @@ class Choice:
     point: Point | None = None
     alike: tuple[Point, ...] = ()
     bound: float | None = None
+    is_best: bool = False
     comparisons: int = 0
 
 
@@ -178,7 +180,8 @@ def _chosen(
         (enough if samples.has_enough(goal, point_of(row)) else few).append(row)
     best = known[0]
     if few and few[0] is best:
-        made = f"{best['runs']} run{'s' if best['runs'] > 1 else ''}"
+        number = len(samples.values(point_of(best), goal))
+        made = f"{number} run{'s' * (number != 1)}"
         extreme = "greatest" if is_higher_better else "smallest"
         text = (
             f"Too few runs to decide; the {extreme} median has {point_name(best, vary)}: "
@@ -205,6 +208,7 @@ def _chosen(
         point=point_of(contest.taken),
         alike=tuple(point_of(row) for row in contest.alike),
         bound=contest.bound,
+        is_best=contest.is_best and contest.comparisons > 0,
         comparisons=contest.comparisons,
     )
 
@@ -272,23 +276,40 @@ def _rivals_text(
 
 def _without(goal: str, rows: Sequence[Row], known: int, vary: Sequence[str]) -> str:
     """Why measured points take no part in the choice; nothing if all do."""
-    short = [row for row in rows if goal in OF_ALL_RUNS and not all_at_target(row)]
-    others = [row for row in rows if goal not in OF_ALL_RUNS or all_at_target(row)]
+    untimed, short, others = _by_reason(goal, rows)
     lack = {QUALITY: "quality", WITH_QUEUE: "measured wait in a queue"}.get(goal, "price")
     if goal in OF_ALL_RUNS and not any(is_known(row["time_to_target_s"]) for row in others):
         lack = "known time to the target"
     if goal == QUALITY and rows:
         lack = metric_of(goal, rows[0]).title
-    if not known and not others:
+    time = "time that counts of every run" if goal in OF_ALL_RUNS else "time that counts"
+    if not known and not others and not untimed:
         return "No point reached the target in all its runs."
     if goal == QUALITY and not known and others and all(map(is_projected, others)):
         return f"No point has a {lack}: that of the whole is not projected from short runs."
-    if not known and not short:
-        return f"No point has a {lack}."
+    if not known and not short and not (others and untimed):
+        return f"No point has a {lack if others else time}."
     return _joined(
         f"{_points(short, vary, 'did', 'did')} not reach the target in all runs." * bool(short),
+        f"{_points(untimed, vary, 'has', 'have')} no {time}." * bool(untimed),
         f"{_points(others, vary, 'has', 'have')} no {lack}." * bool(others),
     )
+
+
+def _by_reason(goal: str, rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
+    """Points without the metric: (without times, short of the target, without what it takes)."""
+    untimed: list[Row] = []
+    short: list[Row] = []
+    others: list[Row] = []
+    for row in rows:
+        needed = row["runs"] if goal in OF_ALL_RUNS else 1
+        if goal != QUALITY and row["runs_timed"] < needed:
+            untimed.append(row)
+        elif goal in OF_ALL_RUNS and not all_at_target(row):
+            short.append(row)
+        else:
+            others.append(row)
+    return untimed, short, others
 
 
 def _points(rows: Sequence[Row], vary: Sequence[str], one: str, several: str) -> str:

@@ -52,8 +52,8 @@ def pareto(study: Study) -> pd.DataFrame:
     """The points that no other of the same work beats in time, cost and quality together.
 
     Points that may not be compared take no part. Medians are compared; equal points beat each other
-    in nothing. Cost takes part only where every measured point of the work has a price. Columns are
-    those of the comparison, with intervals.
+    in nothing. Cost takes part only where every point of the work with a time has a price. Columns
+    are those of the comparison, with intervals.
     """
     kept: list[Row] = []
     for rows in study.works.values():
@@ -63,14 +63,15 @@ def pareto(study: Study) -> pd.DataFrame:
         kept += [known[position] for position in pareto_set(known, names)]
     shown = [name for name in SPREAD if name in (*_WEIGHED, *OF_ALL_RUNS)]
     ends = [f"{name}_{end}" for name in shown for end in ("min", "max", "low", "high")]
-    columns = [*POINT_AXES, "platform_title", "runs", "runs_asked", *shown, *QUALITY_COLUMNS, *ends]
+    runs = ["runs", "runs_timed", "runs_asked"]
+    columns = [*POINT_AXES, "platform_title", *runs, *shown, *QUALITY_COLUMNS, *ends]
     return pd.DataFrame(kept, columns=columns)
 
 
 def _weighed(measured: Sequence[Row]) -> list[str]:
     """The metrics that decide who beats whom: no cost without prices, no quality of short runs."""
     out: set[str] = set()
-    if not all(is_known(row["cost_usd"]) for row in measured):
+    if not all(is_known(row["cost_usd"]) for row in measured if row["runs_timed"] > 0):
         out.add("cost_usd")
     if measured and all(map(is_projected, measured)):
         out.add(QUALITY)
@@ -117,18 +118,24 @@ def _as_text(study: Study) -> TextTable:
 def _open(table: pd.DataFrame, study: Study) -> str:
     """What is not known yet: points with too few runs, failed or missing, or alike."""
     few: list[str] = []
+    few_timed: list[str] = []
     searched = {point for search in study.searches.values() for point in search.points.values()}
     absent: dict[str, list[str]] = {status: [] for status in _ABSENT}
     for rows in study.works.values():
         vary = varying(rows)
         for row in rows:
-            ended = row["runs"] + study.samples.statuses(point_of(row))[RunState.DIVERGED]
-            if row["runs"] > 0 and ended < RUNS_FOR_INTERVAL and point_of(row) not in searched:
-                few.append(f"{point_name(row, vary)}, {cell('runs', row)}")
+            point, name = point_of(row), point_name(row, vary)
+            lacking = RUNS_FOR_INTERVAL - study.samples.statuses(point)[RunState.DIVERGED]
+            if 0 < row["runs"] < lacking and point not in searched:
+                few.append(f"{name}, {cell('runs', row)}")
+            elif row["runs"] > 0 and row["runs_timed"] < lacking and point not in searched:
+                few_timed.append(f"{name}, {row['runs_timed']} of {row['runs']}")
             elif row["status"] in absent:
-                absent[row["status"]].append(point_name(row, vary))
+                absent[row["status"]].append(name)
     fewer = f"fewer than {RUNS_FOR_INTERVAL} runs"
     groups = [(few, f"has {fewer}", f"have {fewer}")]
+    fewer += " with times that count"
+    groups += [(few_timed, f"has {fewer}", f"have {fewer}")]
     groups += [(names, *_ABSENT[status]) for status, names in absent.items()]
     sentences = [
         f"{counted(names, one, several)}: {listed(names)}."

@@ -31,7 +31,7 @@ from tfscaling.tables.significance import (
     Samples,
     weakest,
 )
-from tfscaling.tables.table_rows import Row, metric_of, point_of
+from tfscaling.tables.table_rows import Row, is_known, metric_of, point_of
 from tfscaling.tables.wording import percent, point_name, times, value, varying, worse
 
 TIME = "execution_time_s"
@@ -68,6 +68,10 @@ class Line:
     subject: str
     points: tuple[Row, ...]
     ineligible: tuple[tuple[Row, str], ...]
+
+    def having(self, metric: str) -> list[Row]:
+        """Those of its points that have the metric."""
+        return [row for row in self.points if is_known(row[metric])]
 
 
 def find(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -128,16 +132,23 @@ def _scaling(lines: Sequence[Line], samples: Samples, indifference: float) -> It
 
 
 def _against_first(lines: Sequence[Line], samples: Samples, metric: str) -> tuple[Against, int]:
-    """(subject → how much worse each point is than that of the fewest nodes, comparisons)."""
-    pairs = [(point_of(line.points[0]), point_of(row)) for line in lines for row in line.points[1:]]
-    made = sum(all(samples.has_enough(metric, point) for point in pair) for pair in pairs)
+    """(number of a line → how much worse each point is than that of the fewest nodes, comparisons).
+
+    Of the points that have the metric.
+    """
+    known = {line.number: line.having(metric) for line in lines}
+    pairs = {
+        number: [(point_of(rows[0]), point_of(row)) for row in rows[1:]]
+        for number, rows in known.items()
+    }
+    every = [pair for own in pairs.values() for pair in own]
+    made = sum(all(samples.has_enough(metric, point) for point in pair) for pair in every)
     found: Against = {}
-    for line in lines:
-        own = [(point_of(line.points[0]), point_of(row)) for row in line.points[1:]]
+    for number, own in pairs.items():
         differences = samples.differences(metric, own, max(1, made))
-        found[line.number] = [
+        found[number] = [
             (row, difference)
-            for row, difference in zip(line.points[1:], differences, strict=True)
+            for row, difference in zip(known[number][1:], differences, strict=True)
             if difference is not None
         ]
     return found, made
@@ -155,7 +166,7 @@ def _slower(
                 text = f"{row['nodes']}: {worse(difference, METRICS[TIME])}"
                 by_support.setdefault(difference.support, []).append(text + remark(row, samples))
         for support, named in by_support.items():
-            first = line.points[0]["nodes"]
+            first = line.having(TIME)[0]["nodes"]
             text = f"More nodes are slower than {first} at {', '.join(named)}."
             if support != SUPPORTED:
                 text = f"More nodes than {first} are slower by their medians at {', '.join(named)}."
@@ -177,7 +188,7 @@ def _last_that_pays(
     comparisons = sum(len(rows) for rows in enough.values() if len(rows) > 1)
     found = {}
     for line in lines:
-        if len(line.points) < 2:
+        if len(line.having(TIME)) < 2:
             continue
         rows = enough[line.number]
         few = [row for row in line.points if not any(row is other for other in rows)]
@@ -206,7 +217,7 @@ def _not_counting(line: Line, samples: Samples) -> str:
 def _by_medians(line: Line, against: Against) -> Finding:
     """What the medians say where there are too few runs to compare."""
     last = line.points[-1]
-    knee = min(line.points, key=lambda row: (row[TIME], row["nodes"]))
+    knee = min(line.having(TIME), key=lambda row: (row[TIME], row["nodes"]))
     named = f"{knee['nodes']} ({value(TIME, knee)}{_gain(line, knee, against)})"
     text = f"By the medians alone the time is least at {named}; too few runs show no more."
     if knee is last:
@@ -284,7 +295,7 @@ def _gain(line: Line, row: Row, against: Against) -> str:
         if other is row and found.ratio is not None and found.ratio < 1:
             ends = found.interval and (1 / found.interval[1], 1 / found.interval[0])
             gain = Difference(1 / found.ratio, ends, found.support)
-            return f", {times(gain)} as fast as {line.points[0]['nodes']}"
+            return f", {times(gain)} as fast as {line.having(TIME)[0]['nodes']}"
     return ""
 
 
@@ -300,9 +311,10 @@ def _quality(lines: Sequence[Line], samples: Samples) -> Iterator[Finding]:
     """What the fastest point of a line costs in quality."""
     against, comparisons = _against_first(lines, samples, QUALITY)
     for line in lines:
-        if len(line.points) < 2:
+        timed = line.having(TIME)
+        if not against[line.number] or not timed:
             continue
-        first, fastest = line.points[0], min(line.points, key=lambda row: row[TIME])
+        first, fastest = line.having(QUALITY)[0], min(timed, key=lambda row: row[TIME])
         for row, lost in against[line.number]:
             if row is fastest and lost.is_worse:
                 metric = metric_of(QUALITY, row)

@@ -56,13 +56,18 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def _lines(study: Study) -> Iterator[list[Row]]:
-    """The points of each line that were measured and do the same work, fewest nodes first."""
+    """The points of each line that have a time and do the same work, fewest nodes first.
+
+    Without those that tell no examples, where others of the line do.
+    """
     out = {point_of(row) for row, _ in study.ineligible}
     lines: dict[tuple[str | int, ...], list[Row]] = {}
     for row in study.points:
-        if row["runs"] > 0 and point_of(row) not in out:
+        if row["runs_timed"] > 0 and point_of(row) not in out:
             lines.setdefault(tuple(row[axis] for axis in LINE_AXES), []).append(row)
-    yield from (sorted(points, key=lambda row: row["nodes"]) for points in lines.values())
+    for points in lines.values():
+        telling = [row for row in points if is_known(row["examples_trained"])]
+        yield sorted(telling or points, key=lambda row: row["nodes"])
 
 
 def _of_line(
@@ -108,15 +113,17 @@ def _forecast(model: str, line: Line, at: tuple[int, float], price: float | None
 
 
 def line_of(points: Sequence[Row]) -> Line:
-    """The line of these points, with their parts where all of them have some."""
+    """The line of these points, with their parts where all of them have some.
+
+    All of them tell how many examples they trained, or none does.
+    """
     n, batch, whole, seconds = (
         np.array([row[name] for row in points], float)
         for name in ("replicas", "per_replica_batch_size", "global_batch_size", "execution_time_s")
     )
     examples = [row["examples_trained"] for row in points]
     # a program that tells no examples trains as many at each point, by its recipe
-    work = np.array([float(each) if is_known(each) else 1.0 for each in examples])
-    steps = work / whole
+    steps = np.array([float(each) if is_known(each) else 1.0 for each in examples]) / whole
     parts = None
     if all(is_known(row[name]) for row in points for name in (*_PARTS, "examples_trained")):
         train, compute = (np.array([row[name] for row in points], float) for name in _PARTS)

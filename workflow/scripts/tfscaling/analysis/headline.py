@@ -22,7 +22,7 @@ from tfscaling.records.run_states import RunState
 from tfscaling.study.config import LINE_AXES
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
 from tfscaling.tables.display import axis_text
-from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import INCONCLUSIVE, NOT_COMPARED, SUPPORTED, TOO_FEW, Samples
 from tfscaling.tables.table_rows import NOT_MEASURED, Row, columns_of, point_of, rows_of
 from tfscaling.tables.wording import GPUS, percent, point_name, times, value, varying
@@ -104,7 +104,7 @@ def _sentences(study: Study, points: Sequence[Row], choice: Row) -> tuple[str, s
     if goal == WITH_QUEUE:
         first = f"With the wait in the queue: {first[0].lower()}{first[1:]}"
     against = _against(goal, taken, rows, study.samples, vary)
-    return f"{first} {against}".strip(), _how_sure(rows, choice)
+    return f"{first} {against}".strip(), _how_sure(rows, study.samples, choice)
 
 
 def _is_of(row: Row, choice: Row) -> bool:
@@ -137,15 +137,18 @@ def _against(
     return f"{name} take{'s' * (other['nodes'] == 1)} {times(found)} as long."
 
 
-def _how_sure(rows: Sequence[Row], choice: Row) -> str:
+def _how_sure(rows: Sequence[Row], samples: Samples, choice: Row) -> str:
     """What the badge means here."""
-    support, alike = choice["support"], int(choice["alike"])
-    fewest, most = min(row["runs"] for row in rows), max(row["runs"] for row in rows)
+    support, alike, goal = choice["support"], int(choice["alike"]), str(choice["goal"])
+    points = [point_of(row) for row in rows]
     if support == TOO_FEW and pd.isna(choice["nodes"]):
+        made = [len(samples.values(point, goal)) for point in points]
+        fewest, most = min(made), max(made)
         each = "One run each" if most == 1 else f"{fewest} runs each"
         each = each if fewest == most else f"{fewest} to {most} runs each"
-        return f"{each}: too few to be sure."
-    few = sum(row["runs"] < RUNS_FOR_INTERVAL for row in rows)
+        timed = " with times" * any(row["runs_timed"] < row["runs"] for row in rows)
+        return f"{each}{timed}: too few to be sure."
+    few = sum(not samples.has_enough(goal, point) for point in points)
     if support == TOO_FEW:
         return f"{_points(few, 'has', 'have')} too few runs to be compared."
     if support == INCONCLUSIVE:
@@ -157,7 +160,8 @@ def _how_sure(rows: Sequence[Row], choice: Row) -> str:
         text = "; ".join(part for part in (as_fast, slower) if part)
         return f"{text[0].upper()}{text[1:]} ({CONFIDENCE:.0%})." if text else ""
     if support == SUPPORTED and choice["bound"] == 0:
-        return f"No other point is as fast ({CONFIDENCE:.0%})."
+        none = "No other point is as fast" if choice["is_best"] else "No point is faster"
+        return f"{none} ({CONFIDENCE:.0%})."
     return ""
 
 

@@ -20,13 +20,14 @@ from scipy.special import ndtri
 
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.metrics import QUALITY
+from tfscaling.records.phases import PHASES, TRAINER_PHASES
 from tfscaling.records.rank_report import PACKAGES
 from tfscaling.study.config import LINE_AXES
 from tfscaling.study.manifest import NO_ALL_REDUCE, OF_PROGRAM
 from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.tables import data_warnings, environments
 from tfscaling.tables.comparison import all_at_target
-from tfscaling.tables.display import TextTable, quality_name, target_text
+from tfscaling.tables.display import TextTable, quality_name, rounded, target_text
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, SUPPORTED, Difference
 from tfscaling.tables.table_rows import points_of, rows_of
@@ -42,10 +43,12 @@ CLOCK_ERROR_MAX = 1e-2
 SLACK_S = 0.05
 TIME = "execution_time_s"
 LOW, HIGH = f"{TIME}_low", f"{TIME}_high"
-LAUNCH, IMPORT, RENDEZVOUS = "launch_time_s", "import_time_s", "rendezvous_time_s"
-PROGRAM = "program_time_s"
-WORK = ("data_time_s", "build_time_s", "first_step_time_s", "train_time_s")
-APART = (LAUNCH, IMPORT, RENDEZVOUS, "build_time_s", "evaluation_time_s")
+LAUNCH, PROGRAM = "launch_time_s", "program_time_s"
+#: The phases that sum to the time; runs of programs, and of checkpoints, have some of their own.
+PARTS = tuple(name for name, phase in PHASES.items() if phase.of_execution_time)
+APART = (LAUNCH, "import_time_s", "rendezvous_time_s", "build_time_s", "evaluation_time_s")
+#: Keys of a recipe by which a run trains on a part of the examples.
+PARTIAL = ("train_examples_max", "validation_examples", "stop_after_steps")
 SETUP = ("hosts", "machines", "kernel", "network_mbit_per_s", "git_commit", "started")
 SYSTEM = ("cpu_model", "memory_gb", "python", *PACKAGES)
 STATED = ("dataset", "optimizer", "learning_rate", "epochs", "precision", "trainer_version")
@@ -59,8 +62,9 @@ Mask = Sequence[bool] | np.ndarray | pd.Series
 class Data:
     """The tables and the manifest as the rules look at them.
 
-    `valid` are the runs that count, `points` those that have such runs, `compared` the points that
-    have another one as their baseline, `benchmarks` the rows of `communication`.
+    `valid` are the runs that count, `timed` those of them whose times count, `points` those that
+    have valid runs, `compared` the points that have another one as their baseline, `benchmarks` the
+    rows of `communication`.
     """
 
     def __init__(self, study: Study, communication: pd.DataFrame | None = None) -> None:
@@ -68,6 +72,7 @@ class Data:
         self.runs, self.comparison, self.samples = runs, comparison, study.samples
         self.platforms = study.manifest.platforms
         self.valid = runs[runs["status"] == "ok"]
+        self.timed = self.valid[self.valid[TIME].notna()]
         self.points = comparison[comparison["runs"] > 0]
         self.keys = points_of(self.points)
         at = {point.path: number for number, point in enumerate(self.keys)}
@@ -99,6 +104,11 @@ class Data:
         text, lack = f"runs tell {', '.join(names)}", f"do not tell {' and '.join(lacking)}"
         return self.share(table, known(table, *names), text, lack)
 
+    def untimed(self) -> Part:
+        """How many runs have no times that could be judged; it decides nothing."""
+        number = len(self.valid) - len(self.timed)
+        return None, f"{number} of {len(self.valid)} runs have no times that count" * bool(number)
+
     def _counted(self, platforms: Iterable[str]) -> str:
         counts = Counter(self.platforms[name].title for name in platforms)
         return ", ".join(f"{title} ({count})" for title, count in counts.items())
@@ -116,8 +126,8 @@ def _base_case(data: Data) -> Iterator[Part]:
     points = data.points
     measured = known(points, f"baseline_{TIME}") & np.array([b is not None for b in data.baselines])
     bases = points.iloc[list(dict.fromkeys(b for b in data.baselines if b is not None))]
-    titles, seconds = bases["platform_title"].tolist(), bases[TIME].tolist()
-    times = ", ".join(f"{title} {s:.1f} s" for title, s in zip(titles, seconds, strict=True))
+    pairs = zip(bases["platform_title"].tolist(), bases[TIME].tolist(), strict=True)
+    times = ", ".join(f"{title} {rounded(s, 1)} s" for title, s in pairs)
     kind = f"base cases are a single replica ({times})"
     yield data.share(points, measured, "points have a measured baseline", "have none")
     yield data.share(bases, bases["replicas"] == 1, kind, "have more replicas")
@@ -130,7 +140,7 @@ def _subsets(data: Data) -> Iterator[Part]:
     left_out = pd.concat([failed, excluded])
     said = ~left_out["reason"].isin(["", "excluded by the grid"])
     recipes = [spec.recipe for spec in data.planned]
-    whole = [r.train_examples_max is None and r.validation_examples is None for r in recipes]
+    whole = [all(getattr(recipe, key) is None for key in PARTIAL) for recipe in recipes]
     yield data.share(left_out, said, "runs and points left out say why", "do not")
     yield data.share(data.valid, whole, "runs train on all examples", "do not and do not say why")
 
@@ -234,28 +244,28 @@ def _setup(data: Data) -> Iterator[Part]:
 
 def _is_sum(runs: pd.DataFrame) -> pd.Series:
     """Whether the time of each run is the sum of its phases; the launch may overlap the rest."""
-    seconds = runs[[*WORK, IMPORT, RENDEZVOUS, PROGRAM, LAUNCH, TIME]].astype(float)
-    of_trainer = seconds[[*WORK, IMPORT, RENDEZVOUS]].sum(axis=1, skipna=False)
-    # of a program with what was observed of it
-    of_program = seconds[[*WORK, IMPORT, PROGRAM]].sum(axis=1)
-    phases = of_trainer.where(seconds[PROGRAM].isna(), of_program)
+    seconds = runs[[*PARTS, LAUNCH, TIME]].astype(float)
+    of_trainer = [name for name in PARTS if name in TRAINER_PHASES]
+    # of a program nobody may have observed them
+    is_told = seconds[of_trainer].notna().all(axis=1) | seconds[PROGRAM].notna()
+    phases = seconds[[*PARTS]].sum(axis=1)
     longest = phases + seconds[LAUNCH] + SLACK_S
-    return (phases - SLACK_S <= seconds[TIME]) & (seconds[TIME] <= longest)
+    return is_told & (phases - SLACK_S <= seconds[TIME]) & (seconds[TIME] <= longest)
 
 
 def _time(data: Data) -> Iterator[Part]:
     clocks = data.runs[["clock_offset_max_s", "clock_uncertainty_max_s"]].astype(float)
     off = "{:.1f} ms ± {:.1f} ms".format(*(1000 * clocks.max()))
-    uncertainty_s = clocks["clock_uncertainty_max_s"][data.valid.index]
-    synchronised = uncertainty_s <= CLOCK_ERROR_MAX * data.valid[TIME].astype(float)
+    timed = data.timed
+    uncertainty_s = clocks["clock_uncertainty_max_s"][timed.index]
+    synchronised = uncertainty_s <= CLOCK_ERROR_MAX * timed[TIME].astype(float)
     text = f"runs have clock offsets, largest {off.replace('nan ms', 'unknown')}"
-    yield data.share(data.valid, synchronised, text, "have none that is sure enough")
+    yield data.share(timed, synchronised, text, "have none that is sure enough")
     by_slurm = [n for n, platform in data.platforms.items() if platform.launcher != "local"]
-    queued = data.valid[data.valid["platform"].isin(by_slurm)]
+    queued = timed[timed["platform"].isin(by_slurm)]
     yield data.share(queued, known(queued, "queue_time_s"), "queue times are known", "are not")
-    yield data.share(
-        data.valid, _is_sum(data.valid), "times are the sum of their phases", "are not"
-    )
+    yield data.share(timed, _is_sum(timed), "times are the sum of their phases", "are not")
+    yield data.untimed()
 
 
 def _bounds(data: Data) -> Iterator[Part]:
@@ -274,20 +284,21 @@ def _lines(data: Data) -> Iterator[Part]:
     table = data.comparison
     platforms, joined = [], []
     for _, line in table.groupby(list(LINE_AXES), sort=False, dropna=False):
-        nodes = line.loc[line["runs"] > 0, "nodes"]
+        nodes = line.loc[line["runs_timed"] > 0, "nodes"]
         if len(nodes) > 1:
-            gaps = (line["runs"] == 0) & line["nodes"].between(nodes.min(), nodes.max())
+            gaps = (line["runs_timed"] == 0) & line["nodes"].between(nodes.min(), nodes.max())
             platforms.append(line["platform"].iloc[0])
             joined.append(not gaps.any())
     text = "lines over the nodes join neighbours of the grid"
     lines = pd.DataFrame({"platform": platforms})
-    yield data.share(lines, joined, text, "pass over points without a run")
+    yield data.share(lines, joined, text, "pass over points without a time")
 
 
 def _clock(data: Data) -> Iterator[Part]:
     text = "runs have reading the data in their time"
-    yield data.share(data.valid, _is_sum(data.valid), text, "have not")
-    yield data.facts(APART, data.valid)
+    yield data.share(data.timed, _is_sum(data.timed), text, "have not")
+    yield data.facts(APART, data.timed)
+    yield data.untimed()
 
 
 def _target(data: Data) -> Iterator[Part]:
@@ -330,8 +341,8 @@ def _seeds(data: Data) -> Iterator[Part]:
     text = f"points ran with the seeds {', '.join(map(str, sorted(usual)))}"
     same = [seeds[point] == usual for point in data.keys]
     yield data.share(data.points, same, text, "did not")
-    text = f"points have {MLPERF_RUNS} or more runs"
-    yield data.share(data.points, data.points["runs"] >= MLPERF_RUNS, text, "have fewer")
+    text = f"points have {MLPERF_RUNS} or more runs with times"
+    yield data.share(data.points, data.points["runs_timed"] >= MLPERF_RUNS, text, "have fewer")
     planned = data.comparison.dropna(subset="runs_asked")
     every = planned["runs"] == planned["runs_asked"]
     yield data.share(planned, every, "points count all planned runs", "do not")

@@ -18,7 +18,7 @@ from tfscaling.study import costs
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, TOO_FEW
-from tfscaling.tables.table_rows import is_known, points_of, rows_of
+from tfscaling.tables.table_rows import point_of, points_of, rows_of
 from tfscaling.tables.wording import listed
 
 COLUMNS = ("text", "runs", "duration_s", "node_hours", "cost_usd")
@@ -140,8 +140,12 @@ def _about(seconds: float) -> str:
 
 
 def _durations_s(study: Study) -> dict[Point, float]:
-    """The median wall time in seconds of the valid runs of each point that has any."""
-    valid = study.runs[study.runs["status"] == RunState.OK].dropna(subset=["wall_time_s"])
+    """The median wall time in seconds of the valid runs of each point that has any.
+
+    Of a run that went on from a checkpoint it is that of a part.
+    """
+    valid = study.runs[study.runs["status"] == RunState.OK]
+    valid = valid.dropna(subset=["wall_time_s", "execution_time_s"])
     by_point: dict[Point, list[float]] = {}
     for point, seconds in zip(points_of(valid), valid["wall_time_s"].tolist(), strict=True):
         by_point.setdefault(point, []).append(seconds)
@@ -149,8 +153,9 @@ def _durations_s(study: Study) -> dict[Point, float]:
 
 
 def _prices(study: Study) -> Iterator[Step]:
+    unpriced = {run.spec.point for run in study.manifest.runs if run.usd_per_node_hour is None}
     measured = [row for row in study.points if row["runs"] > 0]
-    names = dict.fromkeys(row["platform"] for row in measured if not is_known(row["cost_usd"]))
+    names = dict.fromkeys(row["platform"] for row in measured if point_of(row) in unpriced)
     if names:
         platforms = listed([f"`{name}`" for name in names])
         yield Step(f"Give {platforms} a `usd_per_node_hour` under `platforms`, for costs.")

@@ -68,7 +68,7 @@ def tip_points(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Sequence[str]) 
 
 def bars_note(table: pd.DataFrame) -> list[str]:
     """What the bars of medians are; nothing where no point has several runs."""
-    runs = values(table, "runs")
+    runs = np.stack([values(table, name) for name in ("runs", "runs_timed")])
     has_intervals = (runs >= RUNS_FOR_INTERVAL).any()
     has_ranges = ((runs > 1) & (runs < RUNS_FOR_INTERVAL)).any()
     if has_intervals:

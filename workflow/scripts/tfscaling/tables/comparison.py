@@ -46,9 +46,11 @@ OF_ALL_RUNS = ("time_to_target_s", "cost_to_target_usd")
 #: Metrics that come with a bootstrap interval.
 RATIOS = ("speedup", "scaling_efficiency", "steady_state_speedup")
 RATE = "throughput_examples_per_s"
+#: What every valid run has, but for one that went on from a checkpoint.
+TIME = "execution_time_s"
 #: Speed-up → the seconds of a run that it is a ratio of: of the whole, and per example of training.
 TIMES: dict[str, Callable[[Row], float]] = {
-    "speedup": lambda run: run["execution_time_s"],
+    "speedup": lambda run: run[TIME],
     "steady_state_speedup": lambda run: 1 / run[RATE] if run[RATE] else math.nan,
 }
 WHOLE = (
@@ -78,6 +80,7 @@ COLUMNS = (
     "cloud",
     "status",
     "runs",
+    "runs_timed",
     "runs_asked",
     "runs_diverged",
     *SIZES,
@@ -108,9 +111,9 @@ def comparison_table(
 ) -> pd.DataFrame:
     """One row per point, in the order of the grid; excluded points at the end.
 
-    Every metric is the median over the point's valid runs; time and cost to the target of its
-    quality only if all of them reached it and tell when; `runs_at_target` counts those that reached
-    it. Speed-up is
+    Every metric is the median over the point's valid runs; times of those that have some, which
+    `runs_timed` counts; time and cost to the target of its quality only if all of them reached it
+    and tell when, and `runs_at_target` counts those that reached it. Speed-up is
     relative to the point that `baseline` names by values of axes; axes that it leaves open are the
     point's own (platform, model, strategy, recipe) or those of the fewest replicas (the others), on
     the same kind of device; `baseline` names it for a reader, `baseline_point` is its path. Points
@@ -148,6 +151,7 @@ def _point_row(point: Point, group: Sequence[Row], targets: Mapping[str, float])
     row |= quality_columns(quality_of(group[0]))
     diverged = [run for run in others if run["status"] == RunState.DIVERGED]
     row |= {"runs": len(valid), "runs_asked": len(group), "status": _status(valid, others)}
+    row["runs_timed"] = sum(is_known(run[TIME]) for run in valid)
     reasons = [*_reasons(group, diverged)]
     row["runs_diverged"] = len(diverged)
     trained = [int(run["examples_trained"]) for run in valid if is_known(run["examples_trained"])]
@@ -167,7 +171,7 @@ def _point_row(point: Point, group: Sequence[Row], targets: Mapping[str, float])
         values = [run[name] for run in valid if is_known(run[name])]
         if name in OF_ALL_RUNS and len(values) < len(valid) + len(diverged):
             values = []
-        if 0 < len(values) < len(valid):
+        if len(values) < len(valid) and (values or name == TIME):
             reasons.append(f"{name} is known of {len(values)} of {len(valid)} runs")
         row[name] = median(values) if values else None
         if name in SPREAD and values:
@@ -370,6 +374,6 @@ def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> l
     rows: dict[Point, Row] = {}
     for out in excluded:
         if out.point not in planned:
-            row = {"runs": 0, "status": "excluded", "reason": out.reason}
+            row = {"runs": 0, "runs_timed": 0, "status": "excluded", "reason": out.reason}
             rows.setdefault(out.point, {**columns_of(out.point), **row})
     return list(rows.values())

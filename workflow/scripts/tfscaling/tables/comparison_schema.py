@@ -106,6 +106,12 @@ OTHERS: dict[str, Column] = {
         "runs",
         {**WHOLE, "minimum": 0},
     ),
+    "runs_timed": Column(
+        "Those of them whose times count; medians, ranges and intervals of times, rates and costs "
+        "are over these. Fewer than runs where some went on from a checkpoint (compare_resumed).",
+        "runs",
+        {**WHOLE, "minimum": 0},
+    ),
     "runs_asked": Column(
         "Runs that the configuration asks for; null for an excluded point.",
         "runs",
@@ -209,7 +215,7 @@ OTHERS: dict[str, Column] = {
         or_null(TEXT),
     ),
     "baseline_execution_time_s": Column(
-        "Median execution time of the baseline; null if it has no valid run.",
+        "Median execution time of the baseline; null if it has no valid run with times.",
         "s",
         {**NUMBER, "exclusiveMinimum": 0},
     ),

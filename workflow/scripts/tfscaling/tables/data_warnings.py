@@ -327,14 +327,16 @@ def _not_valid(tables: Tables) -> Iterator[DataWarning]:
 
 def _few_runs(tables: Tables) -> Iterator[DataWarning]:
     measured = tables.measured
-    points = [point for point, row in measured.items() if row["runs"] < RUNS_FOR_INTERVAL]
+    few = {p: row for p, row in measured.items() if row["runs_timed"] < RUNS_FOR_INTERVAL}
+    points = [*few]
     if points:
+        with_times = " with times" * any(row["runs_timed"] < row["runs"] for row in few.values())
         yield DataWarning(
             "few_runs",
             LIMITED,
-            f"Fewer than {RUNS_FOR_INTERVAL} valid runs at "
+            f"Fewer than {RUNS_FOR_INTERVAL} valid runs{with_times} at "
             f"{tables.of_points(points, measured, 'measured')}: no confidence interval.",
-            f"fewer than {RUNS_FOR_INTERVAL} valid runs at {len(points)} of "
+            f"fewer than {RUNS_FOR_INTERVAL} valid runs{with_times} at {len(points)} of "
             f"{_count(len(measured), 'point')}",
             tuple(points),
             sum(int(measured[point]["runs"]) for point in points),

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 import pandas as pd
 
-from tfscaling.records.metrics import METRICS, QUALITY
+from tfscaling.records.metrics import METRICS, OF_RESULTS, QUALITY
 from tfscaling.study.config import LINE_AXES, POINT_AXES
 from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
@@ -239,8 +239,11 @@ def cell(name: str, row: Row) -> str:
 
 def _spread(name: str, row: Row) -> tuple[float | None, float | None]:
     """The interval of the median or the ratio; of fewer runs the range; of one run nothing."""
+    runs = row["runs"]
+    if name not in (*OF_RESULTS, QUALITY):
+        runs = row.get("runs_timed", runs)
     for low, high in ((f"{name}_low", f"{name}_high"), (f"{name}_min", f"{name}_max")):
-        if row["runs"] > 1 and low in row and is_known(row[low]):
+        if runs > 1 and low in row and is_known(row[low]):
             return row[low], row[high]
     return None, None
 
@@ -325,7 +328,8 @@ def _notes(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
             f"In brackets: the {CONFIDENCE:.0%} interval of the median (order statistics) or of "
             f"the ratio of medians (bootstrap) where there are at least {RUNS_FOR_INTERVAL} runs."
         )
-    if ((table["runs"] > 0) & (table["runs"] < RUNS_FOR_INTERVAL)).any():
+    fewest = table[["runs", "runs_timed"]].min(axis=1)
+    if ((table["runs"] > 0) & (fewest < RUNS_FOR_INTERVAL)).any():
         notes.append(
             f"Values are medians over the valid runs (minimum–maximum in brackets); points with "
             f"fewer than {RUNS_FOR_INTERVAL} runs are too few for a confidence interval."
@@ -391,11 +395,11 @@ def _published_form(row: Row, learned: str) -> list[str]:
     nodes = Number(str(row["nodes"]), row["nodes"])
     if not row["runs"]:
         return [nodes, one_line(f"{row['status']}: {row['reason']}"), MISSING, MISSING]
-    seconds = f"{row['execution_time_s']:.3f} seconds{', projected' * is_projected(row)}"
+    time_s = row["execution_time_s"]
+    seconds = MISSING
+    if is_known(time_s):
+        seconds = f"{time_s:.3f} seconds{', projected' * is_projected(row)}"
     if row["runs_diverged"] > 0:
         seconds += f" ({row['runs_diverged']:.0f} of {row['runs_asked']:.0f} diverged)"
-    values = (
-        MISSING if row[name] is None else Number(f"{row[name]:.4f}", row[name])
-        for name in ("loss", learned)
-    )
-    return [nodes, Number(seconds, row["execution_time_s"]), *values]
+    values = (rounded(row[name], 4) for name in ("loss", learned))
+    return [nodes, Number(seconds, time_s) if is_known(time_s) else seconds, *values]
