@@ -27,7 +27,9 @@ from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
 from virtual_cluster import Cluster, start
 
-NODES = 18
+NODES = 19
+#: A partition of all nodes whose jobs have so long to end when they are preempted.
+PATIENT, GRACE_S = "patient", 60
 
 
 class Fault(NamedTuple):
@@ -58,6 +60,7 @@ BY_SLURM = {
     "limit": Fault(1, "time_limit", 90, 1, False),
     "requeued": Fault(2, "requeued", 30, 2, True),
     "preempted": Fault(1, "preempted", 30, 2, True),
+    "warned": Fault(1, "preempted", 30, 2, True),  # a grace time before the preemption
     "power": Fault(2, "node_failed", 120, 2, True),
     "writing": Fault(1, None, 0, 1, True),  # the run was finished
     "slurmd": Fault(1, None, 0, 1, True),
@@ -172,7 +175,7 @@ class Injector:
             threading.Timer(3.0, self.cluster.tool, ("start-node", host)).start()
         elif fault == "limit":
             self.cluster.run("scontrol", "update", f"JobId={job}", "EndTime=now+1")
-        elif fault == "preempted":
+        elif fault in ("preempted", "warned"):
             where = ("--partition=urgent", f"--nodelist={host}", "--exclusive")
             self.cluster.run("sbatch", *where, "--output=/dev/null", "--wrap=sleep 1")
 
@@ -207,7 +210,8 @@ class Launch:
         nodes = spec.point.nodes
         shape = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1")
         places = (f"--output={self.folder}/job.log", f"--chdir={project.folder}")
-        options = (*shape, *places, "--partition=cpu", "--open-mode=append", "--parsable")
+        partition = f"--partition={PATIENT if name == 'warned' else 'cpu'}"
+        options = (*shape, *places, partition, "--open-mode=append", "--parsable")
         self.job = cluster.run("sbatch", *options, "--wrap", shlex.join(words)).strip()
 
     def events(self, rank: int) -> str:
@@ -303,6 +307,8 @@ def _is_without_ranks(attempt: Path) -> bool:
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     options = ("--partition", f"cpu:{NODES}:cpus=1", "--memory-limits", "--urgent")
     cluster = start(tmp_path_factory.mktemp("vc"), *options)
+    limits = ("Nodes=ALL", f"GraceTime={GRACE_S}", "PreemptMode=REQUEUE")
+    cluster.run("scontrol", "create", f"PartitionName={PATIENT}", *limits)
     try:
         yield cluster
     finally:

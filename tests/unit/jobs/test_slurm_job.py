@@ -238,6 +238,40 @@ def test_settings_that_place_and_trace_tasks_are_kept(
     }
 
 
+RUNS = "JobId=12 JobName=x\n   JobState=RUNNING Reason=None\n   Requeue=1 Restarts=1\n"
+SINCE = "   StartTime=2026-01-02T03:05:54 EndTime=Unknown\n   PreemptTime={}\n"
+
+
+@pytest.mark.parametrize(
+    ("since", "is_so"),
+    [("None", False), ("2026-01-02T03:06:00", True), ("2026-01-02T03:00:00", False)],
+)
+def test_a_job_is_preempted_since_its_last_start(
+    since: str, is_so: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scontrol(tmp_path, f'echo "{RUNS}{SINCE.format(since)}"', monkeypatch)
+    assert slurm_job.is_preempted({"SLURM_JOB_ID": "12"}) is is_so
+    assert slurm_job.is_preempted({}) is False
+
+
+@pytest.mark.parametrize(
+    ("change", "asked"),
+    [("", "requeue 12\n"), ("s/RUNNING/COMPLETING/", None), ("s/Requeue=1/Requeue=0/", None)],
+)
+def test_a_job_that_runs_and_may_be_is_started_again(
+    change: str, asked: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = f'echo "{RUNS}" | sed "{change}"'
+    script = f'case $1 in requeue) echo "$@" >{tmp_path}/asked;; *) {shown};; esac'
+    scontrol(tmp_path, script, monkeypatch)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(slurm_job, "_REQUEUED_S", 0.0)
+    slurm_job.start_again({"SLURM_JOB_ID": "12"})
+    slurm_job.start_again({})
+    found = tmp_path / "asked"
+    assert (found.read_text() if found.exists() else None) == asked
+
+
 @pytest.mark.parametrize(
     ("tracked", "alone"),
     [

@@ -166,6 +166,10 @@ class Attempt:
                 failure_report.write(folder, failure)
             except OSError as error:  # as when the disk is full: what is said above stays
                 print(f"{folder / run_record.FAILURE}: {error}", file=sys.stderr)
+        if cause.kind == "preempted":  # and not an attempt of Snakemake's that failed
+            for number in supervisor.SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            slurm_job.start_again(os.environ)
         sys.exit(1)
 
 

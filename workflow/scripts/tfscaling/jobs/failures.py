@@ -211,6 +211,12 @@ def ended_by_slurm(log: Path | None) -> Cause | None:
     return None
 
 
+def preempted(cause: Cause) -> Cause:
+    """The cause when ranks ended because Slurm takes their nodes for another job."""
+    said = "Slurm ended the job: preemption"
+    return Cause(kind="preempted", message=said, last_lines=cause.last_lines)
+
+
 def of_a_lost_node(cause: Cause, log: Path | None) -> Cause:
     """The cause, or that Slurm has lost a node, of which other ranks may have complained first."""
     ended = ended_by_slurm(log) if cause.kind in _MAY_BE_OF_A_NODE else None

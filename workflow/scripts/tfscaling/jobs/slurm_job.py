@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -37,6 +38,8 @@ _OF_ACCOUNTING = {
 }
 #: Between the last look at a job and its start: what the scheduler may take, and no boot does.
 _SCHEDULING_S = 5.0
+#: A job that is to be started again has ended by then.
+_REQUEUED_S = 60.0
 #: Lines of `scontrol show job` that end in free text, in which anything may stand: only the first
 #: field of them is read.
 _FREE_TEXT = (
@@ -85,6 +88,36 @@ def settings(environ: Mapping[str, str]) -> dict[str, str] | None:
     return {name: found[name] for name in SETTINGS if name in found}
 
 
+def is_preempted(environ: Mapping[str, str]) -> bool:
+    """Whether Slurm is about to take the nodes of the job that we are in for another one.
+
+    Where the partition has a GraceTime, the ranks are asked to end at its beginning, and the
+    launcher at its end.
+    """
+    fields = _own_fields(environ)
+    since, started = (_moment(fields.get(name)) for name in ("PreemptTime", "StartTime"))
+    return since is not None and started is not None and since >= started
+
+
+def start_again(environ: Mapping[str, str]) -> None:
+    """Have Slurm start the job that we are in again, if it does so and the job runs still.
+
+    Returns if it does not, or when the job has not ended after `_REQUEUED_S`.
+    """
+    fields = _own_fields(environ)
+    if fields.get("JobState") != "RUNNING" or fields.get("Requeue") != "1":
+        return
+    if _answer("scontrol", "requeue", fields["JobId"], is_silent=True) is not None:
+        time.sleep(_REQUEUED_S)
+
+
+def _own_fields(environ: Mapping[str, str]) -> dict[str, str]:
+    """What the controller shows of the job that we are in; nothing outside Slurm."""
+    number = job_id(environ)
+    shown = _answer("scontrol", "show", "job", number) if number else None
+    return _fields(shown) if shown else {}
+
+
 def signals_children_alone() -> bool:
     """Whether Slurm signals the processes that it has started, and none that these start.
 
@@ -101,11 +134,7 @@ def parse(text: str) -> SlurmJob:
     Slurm looks at a job for the last time when it allocates the nodes (LastSchedEval). If it has to
     boot some of them, it sets the start (StartTime) anew once all are up.
     """
-    fields: dict[str, str] = {}
-    for line in text.strip().partition("\n\n")[0].splitlines():
-        words = [word.split("=", 1) for word in line.split() if "=" in word]
-        for name, value in words[:1] if words and words[0][0] in _FREE_TEXT else words:
-            fields.setdefault(name, value)
+    fields = _fields(text)
     job = _known({new: fields[old] for old, new in _WANTED.items() if old in fields})
     waited_s = job.queue_time_s
     if waited_s is None:
@@ -116,6 +145,16 @@ def parse(text: str) -> SlurmJob:
     # the scheduler reads the clock once for many jobs, perhaps before this one was submitted
     boot_s = min(boot_s, waited_s) if boot_s > _SCHEDULING_S else 0.0
     return replace(job, queue_time_s=waited_s - boot_s, boot_time_s=boot_s)
+
+
+def _fields(text: str) -> dict[str, str]:
+    """All fields of one `scontrol show job` but those after free text."""
+    fields: dict[str, str] = {}
+    for line in text.strip().partition("\n\n")[0].splitlines():
+        words = [word.split("=", 1) for word in line.split() if "=" in word]
+        for name, value in words[:1] if words and words[0][0] in _FREE_TEXT else words:
+            fields.setdefault(name, value)
+    return fields
 
 
 def parse_accounting(text: str) -> SlurmJob:
@@ -146,8 +185,11 @@ def _config() -> dict[str, str] | None:
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def _answer(*command: str) -> str | None:
-    """What one of Slurm's programs prints; None if it is missing, fails, or is silent."""
+def _answer(*command: str, is_silent: bool = False) -> str | None:
+    """What one of Slurm's programs prints; None if it is missing, fails, or prints nothing.
+
+    `is_silent`: it prints nothing where it succeeds.
+    """
     environ = {**os.environ, **_IN_UTC}
     try:
         done = subprocess.run(
@@ -155,7 +197,7 @@ def _answer(*command: str) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None
+    return done.stdout.strip() or ("" if is_silent else None)
 
 
 def _seconds(begin: str | None, end: str | None) -> float | None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfscaling.jobs import failures, hangs, heartbeat, memory
+from tfscaling.jobs import failures, hangs, heartbeat, memory, slurm_job
 from tfscaling.jobs.forked_ranks import ForkedRank, Forking
 from tfscaling.jobs.heartbeat import Doing
 from tfscaling.jobs.launchers import Command
@@ -34,6 +34,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 #: What says that a time limit is near: ranks that write checkpoints write one.
 WARNING = signal.SIGUSR1
 _POLL_S = 0.2
+#: What it looks like when Slurm asks ranks to end whose job is to be preempted.
+_MAY_BE_PREEMPTED = ("rank_died", "rank_failed", "program_failed", "cancelled")
 
 
 class Supervisor:
@@ -79,7 +81,12 @@ class Supervisor:
                 signal.signal(number, handler)
         if self._signal is not None and _may_be_of_a_signal(cause):  # the ranks get it, too
             return failures.ended_by_slurm(self._slurms_log) or cancelled(self._signal)
-        return cause and failures.of_a_lost_node(cause, self._slurms_log)
+        if cause is None:
+            return None
+        may_be = self._slurms_log is not None and cause.kind in _MAY_BE_PREEMPTED
+        if may_be and slurm_job.is_preempted(os.environ):
+            return failures.preempted(cause)
+        return failures.of_a_lost_node(cause, self._slurms_log)
 
     def _start(self) -> None:
         forks = [command for command in self.commands if command.is_fork]
