@@ -50,6 +50,7 @@ def slurm(tmp_path: Path) -> dict[str, str]:
     for name in ("sbatch", "squeue", "sinfo", "sacct", "sacctmgr", "sshare", "scontrol", "srun"):
         (commands / name).write_text(f"#!/bin/sh\necho {name} >>{commands}/called\nexit 1\n")
         (commands / name).chmod(0o755)
+    (commands / "squeue").write_text("#!/bin/sh\n")  # nothing is in it
     (commands / "sbatch").write_text(
         f'#!/bin/sh\necho sbatch "$@" >>{commands}/called\n'
         'case "$*" in *--test-only*) exit 0;; esac\n'

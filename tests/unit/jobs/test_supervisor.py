@@ -310,6 +310,8 @@ def test_ranks_of_srun_are_asked_by_their_step(
     )
     scancel.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(supervisor, "GRACE_S", 40.0)  # it ends before
+    monkeypatch.setattr(supervisor, "_HEARD_S", 0.1)
     srun = f"""
         cd {tmp_path}; trap 'echo killed >ended; exit 1' INT
         sh -c 'trap "echo saved >ended; exit 1" TERM; echo $$ >pid; while :; do sleep 0.1; done' &

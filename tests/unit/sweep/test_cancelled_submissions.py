@@ -61,7 +61,16 @@ def test_nothing_is_submitted_after_a_sweep_was_cancelled() -> None:
     for number in (3, 4, 5):
         executor.submit(number)
     assert executor.submitting.wait(60)
-    threading.Timer(0.2, executor.may_go_on.set).start()
+    pool = executor._job_submission_executor
+    shut_down = pool.shutdown
+
+    def shutdown(wait: bool = True, *, cancel_futures: bool = False) -> None:
+        if cancel_futures:
+            shut_down(wait=False, cancel_futures=True)
+            executor.may_go_on.set()
+        shut_down(wait=wait)
+
+    pool.shutdown = shutdown
     executor.cancel()
     assert executor.run == [1, 2, 3]  # the third was under way
     assert executor.cancelled == ["2", "3"] and executor.is_shut_down

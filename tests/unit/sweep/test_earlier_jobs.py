@@ -181,7 +181,9 @@ class Plugin(SimpleNamespace):
         self.executor = executor(folder)
         self.output = folder / "run.json"
         dag = SimpleNamespace(reason=lambda _: SimpleNamespace(missing_output=[self.output]))
-        self.job = SimpleNamespace(name="train", jobid=1, output=[str(self.output)], dag=dag)
+        self.job = SimpleNamespace(
+            name="train", jobid=1, output=[str(self.output)], dag=dag, is_group=lambda: False
+        )
 
 
 @pytest.mark.parametrize(("spec", "end"), [(PLANNED, "done"), ('{"seed": 2}', "failed")])

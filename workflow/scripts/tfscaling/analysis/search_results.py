@@ -12,6 +12,7 @@ from tfscaling.analysis.evidence import Study
 from tfscaling.race.study_searches import StudySearch
 from tfscaling.race.terms import Claim, Left, Verdict, Why
 from tfscaling.records.metrics import METRICS
+from tfscaling.records.run_states import RunState
 from tfscaling.study import costs, platforms
 from tfscaling.study.config import LINE_AXES, POINT_AXES, SearchLimit
 from tfscaling.study.run_spec import Point
@@ -71,18 +72,26 @@ def _sum(values: Sequence[float | None]) -> float | None:
 def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]:
     """Point → (what its runs took, what those of the full grid would have taken).
 
-    The runs of points that a bound left out are counted as at linear speed-up, the least.
+    The runs of points that a bound left out are counted as at linear speed-up, the least. What a
+    run took that went on from a checkpoint is that of its last attempt: no measure of others.
     """
     seconds: dict[Point, list[float]] = {}
+    whole: dict[Point, list[float]] = {}
     prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
     table = study.runs
-    for point, wall_s in zip(points_of(table), table["wall_time_s"].tolist(), strict=True):
+    went_on = (table["status"] == RunState.OK) & table["execution_time_s"].isna()
+    walls_s = table["wall_time_s"].tolist()
+    for point, wall_s, part in zip(points_of(table), walls_s, went_on.tolist(), strict=True):
         if is_known(wall_s):
             seconds.setdefault(point, []).append(wall_s)
+            if not part:
+                whole.setdefault(point, []).append(wall_s)
     found = {}
     for each in search.planned.points:
         point, own = each.point, seconds.get(each.point, [])
-        takes = own or (_at_least_s(point, seconds) if search.planned.search.at_most_linear else [])
+        takes = whole.get(point) or own
+        if not takes and search.planned.search.at_most_linear:
+            takes = _at_least_s(point, whole)
         price = prices.get(point)
         had = Spent.of(point.nodes, price, own, len(own))
         found[point] = had, Spent.of(point.nodes, price, takes, each.repeats)
@@ -227,6 +236,8 @@ def verdict_text(search: StudySearch, verdict: Verdict) -> str:
         return f"{state}: within {percent(verdict.bound)} of the best"
     if not verdict.has_ended:
         return f"{state}: no bound yet"
+    if verdict.best is not None:
+        return f"{state}: too few runs of the others have times"
     limited = bool(search.planned.search.constraint)
     return f"{state}: no point {'is shown to keep the constraint' if limited else 'can be named'}"
 

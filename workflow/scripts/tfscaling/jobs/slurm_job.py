@@ -100,9 +100,10 @@ def is_preempted(environ: Mapping[str, str]) -> bool:
 
 
 def start_again(environ: Mapping[str, str]) -> None:
-    """Have Slurm start the job that we are in again, if it does so and the job runs still.
+    """Have Slurm start the job that we are in again, if it may be (`Requeue`) and runs still.
 
-    Returns if it does not, or when the job has not ended after `_REQUEUED_S`.
+    Also where the partition itself would cancel it. Returns if it may not, or when the job has not
+    ended after `_REQUEUED_S`.
     """
     fields = _own_fields(environ)
     if fields.get("JobState") != "RUNNING" or fields.get("Requeue") != "1":

@@ -34,6 +34,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 #: What says that a time limit is near: ranks that write checkpoints write one.
 WARNING = signal.SIGUSR1
 _POLL_S = 0.2
+#: If Slurm asks the ranks to end as well, srun has said so by then.
+_HEARD_S = 1.0
 #: What it looks like when Slurm asks ranks to end whose job is to be preempted.
 _MAY_BE_PREEMPTED = ("rank_died", "rank_failed", "program_failed", "cancelled")
 
@@ -141,8 +143,9 @@ class Supervisor:
 
     def _end_all(self) -> None:
         grace_s = GRACE_S if self._signal is None else self.grace_s or GRACE_S
-        if self._ask_step():
-            self._wait_for_all(grace_s)
+        begun_s = time.monotonic()
+        if self._ask_ranks_of_srun():
+            self._wait_for_all(grace_s - (time.monotonic() - begun_s))
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in self._processes:
                 if process.poll() is None:
@@ -159,13 +162,16 @@ class Supervisor:
         while any(p.poll() is None for p in self._processes) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
-    def _ask_step(self) -> bool:
-        """Whether Slurm asks the ranks of a step to end, as somebody has asked the launcher.
+    def _ask_ranks_of_srun(self) -> bool:
+        """Let Slurm ask the ranks to end, as somebody has asked the launcher; whether they are.
 
         They may write a checkpoint then; srun, when it is asked itself, has them killed at once.
         """
         if self._signal is None or self._slurms_log is None:
             return False
+        self._wait_for_all(_HEARD_S)
+        if any("CANCELLED" in line for line in failures.slurms_words(self._slurms_log)):
+            return True  # Slurm has asked them itself
         if all(process.poll() is not None for process in self._processes):
             return False
         seen = failures.rank_events(self.folder).values()

@@ -100,7 +100,7 @@ class UserProgram:
         os.environ.update(environment(context, self._spec))
         self._report = _report_path(context.folder, rank, self._spec.recipe.observe)
         print("$", subprocess.list2cmdline(words), flush=True)
-        passes_on = bool(os.environ.get(PASSES_ON))
+        passes_on = bool(os.environ.pop(PASSES_ON, ""))
         for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGUSR1] if passes_on else [])):
             signal.signal(number, self._pass_on if passes_on else _left_to_the_program)
         started_s = events.add(program_results.STARTED)
@@ -131,8 +131,9 @@ class UserProgram:
         )
 
     def _pass_on(self, number: int, _: object) -> None:
-        if self._child is not None and self._child.poll() is None:
-            os.killpg(self._child.pid, number)
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, number)
 
     def _place(self, context: RankContext) -> Rank:
         """What the rank got, with the versions of the program's environment if it names one."""

@@ -24,13 +24,13 @@ from tfscaling.records.run_states import RunState
 from tfscaling.study.config import LINE_AXES, Search
 from tfscaling.study.manifest import Manifest, PlannedSearch
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.comparison import is_same_work
+from tfscaling.tables.comparison import OF_ALL_RUNS, is_same_work
 from tfscaling.tables.table_rows import Row, is_known, points_of, rows_of
 
 #: Columns of the table of runs that a search goes by, besides its goals.
 _COLUMNS = (
     *("repeat", "status", "failed_too_often", "examples_trained", "execution_time_s", "cost_usd"),
-    QUALITY,
+    *("target_reached", QUALITY),
 )
 
 
@@ -138,8 +138,10 @@ def _examples(rows: Sequence[Row]) -> float | None:
 
 
 def _median(rows: Sequence[Row], column: str) -> float | None:
-    known = [row[column] for row in rows if row["status"] == RunState.OK]
-    return median(known) if known and all(map(is_known, known)) else None
+    """Of the valid runs that have a value: one that went on from a checkpoint has no times."""
+    values = (row[column] for row in rows if row["status"] == RunState.OK)
+    known = list(filter(is_known, values))
+    return median(known) if known else None
 
 
 def _candidate(name: str, rows: Sequence[Row], search: Search, cost: float | None) -> Candidate:
@@ -160,11 +162,15 @@ def _candidate(name: str, rows: Sequence[Row], search: Search, cost: float | Non
 
 
 def _value(row: Row, goal: str) -> float:
-    """Infinite of a run that diverged, or did not reach its target; NaN of one without times.
+    """Infinite of a run that diverged, or did not reach its target; NaN if the value is not known.
 
-    One that went on from a checkpoint has none: it says nothing of its point.
+    A run that went on from a checkpoint has no times: of these it says nothing.
     """
-    if row["status"] == RunState.OK and not is_known(row["execution_time_s"]):
-        return math.nan
-    is_reached = row["status"] == RunState.OK and is_known(row[goal])
-    return float(row[goal]) if is_reached else math.inf
+    if row["status"] != RunState.OK:
+        return math.inf
+    if is_known(row[goal]):
+        return float(row[goal])
+    told = row["target_reached"]
+    if goal in OF_ALL_RUNS and is_known(told):
+        return math.nan if told else math.inf
+    return math.inf if is_known(row["execution_time_s"]) else math.nan

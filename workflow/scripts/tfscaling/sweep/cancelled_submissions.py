@@ -37,8 +37,11 @@ def install(executor: type[Any]) -> None:
 
     def cancel(self: Any) -> None:
         is_cancelled.set()
+        known = dict(submitted)
+        self.cancel_jobs(list(known.values()))
         self._job_submission_executor.shutdown(wait=True, cancel_futures=True)
-        self.cancel_jobs(list(submitted.values()))
+        came_since = [info for number, info in submitted.items() if number not in known]
+        self.cancel_jobs(came_since)
         self.shutdown()
 
     executor.run_job, executor.cancel = run_unless_cancelled, cancel

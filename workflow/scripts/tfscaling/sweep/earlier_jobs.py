@@ -76,7 +76,7 @@ def _queue(cluster: str | None, sleep: Callable[[float], None]) -> list[str]:
             continue
         if done.returncode == 0:
             return done.stdout.splitlines()
-        why = done.stderr
+        why = done.stderr or f"exit status {done.returncode}"
     raise SilentQueueError(
         f"Slurm does not show its queue, in which jobs of an earlier start may be: "
         f"{' '.join(why.split())}; start again when `squeue --me` answers"
@@ -222,24 +222,29 @@ def install(plugin: Any, jobs: EarlierJobs) -> None:
     report_success = executor.report_job_success
     taken_numbers: set[str] = set()
 
-    def take_or_run(self: Any, job: Any) -> None:
+    def take(self: Any, job: Any) -> bool:
         wildcards = plugin.get_job_wildcards(job)
         comment = f"rule_{job.name}_wildcards_{wildcards}"
         output = str(next(iter(job.output), ""))
         was_missing = output in map(str, job.dag.reason(job).missing_output)
-        try:
-            number = jobs.take(comment, output, was_missing)
-        except OSError as error:  # in this thread nobody would hear of it
-            self._report_job_error_threadsafe(plugin.SubmittedJobInfo(job), str(error))
-            return
+        number = jobs.take(comment, output, was_missing)
         if number is None:
-            run_job(self, job)
-            return
+            return False
         taken_numbers.add(number)
         log = self.slurm_logdir / f"rule_{job.name}" / wildcards / f"{number}.log"
         self.logger.info(f"Job {job.jobid} goes on as SLURM job {number} (log: {log}).")
         taken = plugin.SubmittedJobInfo(job, external_jobid=number, aux={"slurm_logfile": log})
         self._report_job_submission_threadsafe(taken)
+        return True
+
+    def take_or_run(self: Any, job: Any) -> None:
+        try:
+            is_taken = not job.is_group() and take(self, job)
+        except Exception as error:  # in this thread nobody would hear of it
+            self._report_job_error_threadsafe(plugin.SubmittedJobInfo(job), str(error))
+            return
+        if not is_taken:
+            run_job(self, job)
 
     def after_earlier(job: Any, params: Any, *args: Any, **settings: Any) -> str:
         number = jobs.after.get(params["comment_str"])
@@ -247,12 +252,22 @@ def install(plugin: Any, jobs: EarlierJobs) -> None:
         return str(submit_command(job, params, *args, **settings)) + after
 
     def report_if_planned(self: Any, submitted: Any) -> None:
-        output = Path(str(next(iter(submitted.job.output), "")))
         number = str(submitted.external_jobid)
-        if number not in taken_numbers or not jobs.is_of_other_settings(str(output)):
+        if number not in taken_numbers:
             report_success(self, submitted)
             return
-        output.unlink(missing_ok=True)  # its attempt keeps it
+        output = Path(str(next(iter(submitted.job.output), "")))
+        try:
+            earlier.drop(output)
+            is_planned = not jobs.is_of_other_settings(str(output))
+            if not is_planned:
+                output.unlink(missing_ok=True)  # its attempt keeps it
+        except OSError as error:
+            self.report_job_error(submitted, msg=f"{error}. ")
+            return
+        if is_planned:
+            report_success(self, submitted)
+            return
         why = f"SLURM job {number} of an earlier start has made {output} with other settings"
         self.report_job_error(submitted, msg=f"{why}. ")
 

@@ -4,8 +4,8 @@ The plugin (2.8.0) forgets all jobs that it has submitted when a look fails, as 
 Slurm's controller restarts, and waits for ever. If the controller is silent at the moment of a
 look, it asks sacct instead of squeue, which knows nothing on a cluster without accounting. It does
 not know sacct's state `CANCELLED by 0`, nor that a job which squeue shows no more has ended long
-ago. It waits for ever for a job that was
-preempted and is not started again. What it would submit while the controller is away fails.
+ago. It waits for ever for a job that was preempted and is not started again. What it would submit
+while the controller is away fails.
 """
 
 from __future__ import annotations

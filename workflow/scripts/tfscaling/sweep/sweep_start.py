@@ -7,6 +7,7 @@ import importlib
 import logging
 import shlex
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,7 @@ from tfscaling.study import run_spec
 from tfscaling.study.config import Config
 from tfscaling.study.configuration import Sources
 from tfscaling.study.manifest import Manifest
-from tfscaling.study.run_spec import RunSpec
+from tfscaling.study.run_spec import JobSpec, RunSpec
 from tfscaling.sweep import lasting_failures
 from tfscaling.sweep.reruns import Reruns
 from tfscaling.sweep.sweep_jobs import SweepJobs
@@ -189,10 +190,9 @@ class SweepStart:
             print(outcome.warning, file=sys.stderr)
         return outcome.refusal
 
-    def _clusters(self) -> set[str | None]:
+    def _clusters(self, specs: Iterable[JobSpec]) -> set[str | None]:
         """The clusters to name to Slurm's programs; None: that of this machine."""
-        used = {run.spec.point.platform for run in self.jobs.runs.values()}
-        platforms = [self.config.platforms[name] for name in used]
+        platforms = [self.config.platforms[spec.point.platform] for spec in specs]
         return {platform.cluster if platform.multi_cluster else None for platform in platforms}
 
     def _take_earlier_jobs(self, plugin: ModuleType, logger: logging.Logger) -> None:
@@ -203,7 +203,10 @@ class SweepStart:
             spec = self.jobs.specs.get(output)
             return None if spec is None else run_spec.encode(spec)
 
-        folder, clusters = str(self.jobs.workflow.workdir_init), self._clusters()
+        folder, clusters = (
+            str(self.jobs.workflow.workdir_init),
+            {None} | self._clusters(self.jobs.specs_to_do()),
+        )
         try:
             queue = earlier_jobs.settled(
                 lambda: earlier_jobs.in_queue(folder, clusters), logger.warning
@@ -225,7 +228,7 @@ class SweepStart:
         watch = QueueWatch(
             {comment_of(self.rule, path): path for path in self.jobs.runs},
             str(self.jobs.workflow.workdir_init),
-            self._clusters(),
+            self._clusters(self._runs),
             logger.warning,
             functools.partial(queue_notes.write, self._runs_dir, self._runs),
         )
