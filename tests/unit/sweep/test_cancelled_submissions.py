@@ -74,3 +74,5 @@ def test_nothing_is_submitted_after_a_sweep_was_cancelled() -> None:
     executor.cancel()
     assert executor.run == [1, 2, 3]  # the third was under way
     assert executor.cancelled == ["2", "3"] and executor.is_shut_down
+    executor.run_job(6)  # of a thread that was about to submit it
+    assert executor.run == [1, 2, 3]
