@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,17 @@ def main() -> None:
         "evaluated": statistics(),
     }
     output.write_text(json.dumps(found))
+    wait_for_peer(output)
+
+
+def wait_for_peer(output: Path) -> None:
+    """A worker that ends may cut off what the other one still receives from it."""
+    name, _, index = output.stem.rpartition("-")
+    until = time.monotonic() + 60
+    while name and time.monotonic() < until:
+        if output.with_name(f"{name}-{1 - int(index)}.json").exists():
+            return
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":
