@@ -332,6 +332,31 @@ def test_ranks_of_srun_are_asked_by_their_step(
     assert ended == ("killed\n" if answer == "exit 1" else "saved\n")
 
 
+def test_ranks_of_srun_that_slurm_has_asked_are_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (scancel := tmp_path / "scancel").write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
+    scancel.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(supervisor, "_HEARD_S", 0.1)
+    (tmp_path / "srun.log").write_text(
+        "slurmstepd-n1: error: *** STEP 7.1 ON n1 CANCELLED AT 1 ***\n"
+    )
+    command = Command(
+        ("sh", "-c", f"touch {tmp_path}/up; sleep 600"), {}, tmp_path / "srun.log", None
+    )
+    EventLog(rank_files.events_path(tmp_path, 0), 0).add("start", host="here", step="7.1")
+
+    def ask() -> None:
+        wait_until((tmp_path / "up").exists)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=ask).start()
+    cause = Supervisor([command], tmp_path, 60, 1).run()
+    assert cause is not None and cause.kind == "cancelled"
+    assert not (tmp_path / "asked").exists()
+
+
 @pytest.mark.parametrize("doing", ["time.sleep(600)", "os.kill(os.getpid(), signal.SIGSTOP)"])
 def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path, doing: str) -> None:
     code = f"say('start', pid=os.getpid()); {doing}"
