@@ -139,6 +139,16 @@ def test_so_may_an_import_that_stops_the_heart_and_a_rank_that_has_not_started()
     assert run.go(590, {0: IDLE_S}) is None
 
 
+def test_a_rank_that_waits_for_a_late_one_need_not_beat_and_is_not_named() -> None:
+    """TensorFlow stops the heart while it looks for the others."""
+    run = Run(doing=Doing.MEETING, timeout_s=600)
+    run.doing[1] = Doing.STARTING
+    run.go(10, {0: BUSY_S, 1: BUSY_S})
+    assert run.go(1200, {1: BUSY_S}) is None
+    found = run.go(1200, {1: IDLE_S})
+    assert found == Stall("no rank made progress for 600 s", None)
+
+
 def test_a_rank_that_waits_for_its_disk_is_not_taken_for_hung() -> None:
     run = Run(doing=Doing.TRAINING, timeout_s=600)
     run.blocked = {1}

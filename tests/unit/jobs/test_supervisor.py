@@ -201,6 +201,27 @@ def test_a_stopped_rank_is_found_and_named(tmp_path: Path, doing: str) -> None:
     assert of_this_test(tmp_path) == []
 
 
+#: As TensorFlow does while it looks for the other ranks: the call keeps Python's lock.
+MEET = "import ctypes\nsay('imported')\nctypes.PyDLL(None).sleep(int(sys.argv[3]))\nsay('end')"
+
+
+@pytest.mark.usefixtures("often")
+def test_a_rank_without_heartbeat_in_the_rendezvous_waits_for_a_late_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "SILENT_S", 2.0)
+    ranks = [beating_rank(tmp_path, 0, MEET, 8), beating_rank(tmp_path, 1, WORK, 8)]
+    assert Supervisor(ranks, tmp_path, 600.0, len(ranks)).run() is None
+
+
+@pytest.mark.usefixtures("often")
+def test_the_rank_that_does_not_come_is_named_and_not_the_one_that_waits(tmp_path: Path) -> None:
+    ranks = [beating_rank(tmp_path, 0, MEET, 600), beating_rank(tmp_path, 1, WAIT, 600)]
+    cause = Supervisor(ranks, tmp_path, 5.0, len(ranks)).run()
+    assert cause is not None
+    assert (cause.kind, cause.rank) == ("stalled", 1)
+
+
 @pytest.mark.usefixtures("often")
 def test_ranks_that_only_poll_are_ended_at_the_longer_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,15 +10,16 @@ bytes it has read and written so far. From that the launcher tells:
 - a rank that evaluates, compiles, reads data or computes a long chunk of steps: it uses CPU time or
   reads. So does a rank whose GPU computes: TensorFlow polls the GPU meanwhile.
 
-A rank past its imports that is silent is given up after `SILENT_S`, and ranks of the workflow's
-own trainer that all wait for one another after `IDLE_S`. Where code of others may wait for a
-download, a licence or a slow file system - imports, data, programs - only the platform's limit
-counts.
+A rank that has met the others and is silent is given up after `SILENT_S`, and ranks of the
+workflow's own trainer that all wait for one another after `IDLE_S`. Where code of others may wait
+for a download, a licence or a slow file system - imports, data, programs - only the platform's
+limit counts. So it does in the rendezvous: another rank may come late, and TensorFlow keeps
+Python's lock while it looks for the others, so a rank that waits there gives no heartbeat.
 
 It cannot tell work from a loop that goes on for ever, or from threads that poll while a GPU waits
 in a collective: for these there is only the longer limit of `Watch`. And a rank in which one call
-into C keeps Python's lock for as long as the limit looks stopped; TensorFlow and NumPy's file
-functions release it.
+into C keeps Python's lock for as long as the limit looks stopped; after the rendezvous TensorFlow
+releases it, and NumPy's file functions do.
 """
 
 from __future__ import annotations
@@ -193,11 +194,16 @@ class Doing(enum.Enum):
 
     #: It imports, which may take long without a heartbeat.
     STARTING = enum.auto()
+    #: It looks for the other ranks, without a heartbeat until all have come.
+    MEETING = enum.auto()
     #: It loads data, builds a model, or runs a program: code of others may wait.
     OTHERS_CODE = enum.auto()
-    #: It meets the other ranks, trains or evaluates.
+    #: It has met the other ranks, trains or evaluates.
     TRAINING = enum.auto()
     ENDED = enum.auto()
+
+
+_NEED_NOT_BEAT = (Doing.MEETING, Doing.ENDED)
 
 
 class Watch:
@@ -269,7 +275,7 @@ class Watch:
             limit_s = self._silent_s
             if now.get(rank, Doing.STARTING) == Doing.STARTING:
                 limit_s = self.timeout_s
-            if now.get(rank) != Doing.ENDED and self._is_past(since_s[rank], limit_s):
+            if now.get(rank) not in _NEED_NOT_BEAT and self._is_past(since_s[rank], limit_s):
                 return Stall(f"rank {rank} gave no sign of life for {limit_s:g} s", rank)
         return None
 
@@ -285,7 +291,7 @@ class Watch:
             return None
         # of ranks that wait for a silent one, none is the cause
         silent = [r for r, at_s in self._beat_s.items() if self._watched_s - at_s > 3 * INTERVAL_S]
-        silent = [rank for rank in sorted(silent) if now.get(rank) != Doing.ENDED]
+        silent = [rank for rank in sorted(silent) if now.get(rank) not in _NEED_NOT_BEAT]
         rank = min(silent, key=self._beat_s.__getitem__, default=None)
         return Stall(f"no rank made progress for {limit_s:g} s", rank)
 

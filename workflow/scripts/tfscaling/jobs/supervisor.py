@@ -214,20 +214,23 @@ def cancelled(number: int) -> Cause:
     return Cause(kind="cancelled", message=f"the launcher received {name}")
 
 
-#: Events after which a rank of the workflow's own trainer is in code of the user's: it loads data,
-#: or builds a model.
-_BEFORE_OTHERS_CODE = ("rendezvous", "data")
+#: What a rank of the workflow's own trainer is about after an event, if it does not train. In code
+#: of the user's it loads data, or builds a model.
+_DOING_AFTER = {
+    "start": Doing.STARTING,
+    "imported": Doing.MEETING,
+    "rendezvous": Doing.OTHERS_CODE,
+    "data": Doing.OTHERS_CODE,
+    "end": Doing.ENDED,
+}
 
 
 def doing(events: Sequence[Event]) -> Doing:
     """What a rank is about, by its events, of which it has at least one."""
-    names = {event["event"] for event in events}
     last = events[-1]["event"]
-    if last == "end":
-        return Doing.ENDED
-    if program_results.STARTED in names or last in _BEFORE_OTHERS_CODE:
+    if last != "end" and any(event["event"] == program_results.STARTED for event in events):
         return Doing.OTHERS_CODE
-    return Doing.STARTING if last == "start" else Doing.TRAINING
+    return _DOING_AFTER.get(last, Doing.TRAINING)
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
