@@ -23,7 +23,7 @@ class Run:
     """Ranks by the watch of a launcher, second by second; each beats, works or has events."""
 
     def __init__(
-        self, ranks: int = 2, doing: Doing = Doing.OTHERS_CODE, timeout_s: float = TIMEOUT_S
+        self, ranks: int = 2, doing: Doing = Doing.WAITING, timeout_s: float = TIMEOUT_S
     ) -> None:
         self.now_s, self.progress = 1000.0, 0
         self.watch = Watch(timeout_s, self.now_s, ranks)
@@ -121,7 +121,7 @@ def test_by_default_a_rank_that_hangs_is_found_within_a_minute() -> None:
     assert run.go(60, {0: IDLE_S, 1: IDLE_S}) is not None
 
 
-@pytest.mark.parametrize("doing", [Doing.STARTING, Doing.OTHERS_CODE])
+@pytest.mark.parametrize("doing", [Doing.LOADING, Doing.WAITING])
 def test_code_of_others_may_wait_until_the_platforms_limit(doing: Doing) -> None:
     run = Run(doing=Doing.TRAINING, timeout_s=600)
     run.doing[1] = doing
@@ -129,9 +129,9 @@ def test_code_of_others_may_wait_until_the_platforms_limit(doing: Doing) -> None
     assert run.go(30, {0: IDLE_S, 1: IDLE_S}) is not None
 
 
-def test_so_may_an_import_that_stops_the_heart_and_a_rank_that_has_not_started() -> None:
+def test_so_may_a_load_that_stops_the_heart_and_a_rank_that_has_not_started() -> None:
     run = Run(doing=Doing.TRAINING, timeout_s=600)
-    run.doing[1] = Doing.STARTING
+    run.doing[1] = Doing.LOADING
     run.go(10, {0: BUSY_S, 1: BUSY_S})
     assert run.go(580, {0: BUSY_S}) is None
     run = Run(doing=Doing.TRAINING, timeout_s=600)
@@ -139,10 +139,17 @@ def test_so_may_an_import_that_stops_the_heart_and_a_rank_that_has_not_started()
     assert run.go(590, {0: IDLE_S}) is None
 
 
+def test_a_rank_that_may_wait_beats_meanwhile() -> None:
+    """As a rank that trains on a pipeline of data does, while it waits for a download."""
+    run = Run(doing=Doing.WAITING, timeout_s=600)
+    found = run.go(60, {0: BUSY_S})
+    assert found is not None and found.rank == 1
+
+
 def test_a_rank_that_waits_for_a_late_one_need_not_beat_and_is_not_named() -> None:
     """TensorFlow stops the heart while it looks for the others."""
     run = Run(doing=Doing.MEETING, timeout_s=600)
-    run.doing[1] = Doing.STARTING
+    run.doing[1] = Doing.LOADING
     run.go(10, {0: BUSY_S, 1: BUSY_S})
     assert run.go(1200, {1: BUSY_S}) is None
     found = run.go(1200, {1: IDLE_S})
@@ -159,17 +166,20 @@ def test_a_rank_that_waits_for_its_disk_is_not_taken_for_hung() -> None:
 def test_a_rank_that_was_silent_when_others_complained_is_known() -> None:
     run = Run()
     run.go(TIMEOUT_S, {0: BUSY_S, 1: BUSY_S}, events=True)
-    assert run.watch.lately_silent() == set()
+    assert run.watch.lately_silent(run.doing) == set()
     run.go(10, {0: IDLE_S})
-    assert run.watch.lately_silent() == set()
+    assert run.watch.lately_silent(run.doing) == set()
     run.go(5, {0: IDLE_S}, events=True)
-    assert run.watch.lately_silent() == {1}
+    assert run.watch.lately_silent(run.doing) == {1}
     # srun lets the rank go on, to end it
     run.go(10, {0: IDLE_S, 1: IDLE_S}, events=True)
-    assert run.watch.lately_silent() == {1}
+    assert run.watch.lately_silent(run.doing) == {1}
+    # not one that waits for others to come, or loads: neither need beat
+    for doing in (Doing.MEETING, Doing.LOADING):
+        assert run.watch.lately_silent({**run.doing, 1: doing}) == set()
     # but a rank that went on with the others is no cause of what comes later
     run.go(90, {0: BUSY_S, 1: BUSY_S}, events=True)
-    assert run.watch.lately_silent() == set()
+    assert run.watch.lately_silent(run.doing) == set()
 
 
 def test_work_without_an_event_ends_at_the_longer_limit() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -17,9 +18,10 @@ import psutil
 import pytest
 from builders import SCRIPTS, python_rank
 from tfscaling.jobs import heartbeat, rank_files, supervisor
+from tfscaling.jobs.heartbeat import Doing
 from tfscaling.jobs.launchers import Command
 from tfscaling.jobs.supervisor import Supervisor
-from tfscaling.records.events import EventLog
+from tfscaling.records.events import Event, EventLog
 from tfscaling.records.failure_report import Cause
 
 pytestmark = pytest.mark.timeout(60)  # a rank that is not ended must not hold up the tests
@@ -223,6 +225,64 @@ def test_the_rank_that_does_not_come_is_named_and_not_the_one_that_waits(tmp_pat
 
 
 @pytest.mark.usefixtures("often")
+def test_a_rank_that_fails_is_the_cause_and_not_one_that_waits_for_it(tmp_path: Path) -> None:
+    """With an error that a lost peer can cause, too."""
+    fails = "time.sleep(6); say('failed', error='InternalError', message='no GPU'); sys.exit(1)"
+    ranks = [beating_rank(tmp_path, 0, MEET, 600), beating_rank(tmp_path, 1, fails, 600)]
+    cause = Supervisor(ranks, tmp_path, 600.0, len(ranks)).run()
+    assert cause is not None
+    assert (cause.kind, cause.rank, cause.message) == ("rank_failed", 1, "InternalError: no GPU")
+
+
+IMPORTED = ({"event": "start"}, {"event": "imported"})
+MET = (*IMPORTED, {"event": "rendezvous"})
+EPOCH, END = {"event": "epoch"}, {"event": "end"}
+
+
+@pytest.mark.parametrize(
+    ("events", "doing"),
+    [
+        (IMPORTED[:1], Doing.LOADING),
+        (IMPORTED, Doing.MEETING),
+        (MET, Doing.LOADING),
+        ((*IMPORTED, {"event": "rendezvous", "serves": True}), Doing.WAITING),
+        ((*MET, {"event": "data", "pipeline": True}), Doing.LOADING),
+        ((*MET, {"event": "data"}, {"event": "built"}, EPOCH), Doing.TRAINING),
+        ((*MET, {"event": "data", "pipeline": True}, {"event": "built"}, EPOCH), Doing.WAITING),
+        ((*MET, {"event": "data"}, EPOCH, {"event": "probed"}), Doing.WAITING),
+        ((*MET, {"event": "data"}, EPOCH, {"event": "probed"}, END), Doing.ENDED),
+        ((IMPORTED[0], {"event": "program_start"}, EPOCH), Doing.WAITING),
+        ((IMPORTED[0], {"event": "program_start"}, END), Doing.ENDED),
+    ],
+)
+def test_what_a_rank_is_about_is_told_by_its_events(
+    events: tuple[Event, ...], doing: Doing
+) -> None:
+    assert supervisor.doing(events) == doing
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize(
+    ("away_s", "kind"), [(2.0, None), (600.0, "launch_failed")], ids=["a while", "for ever"]
+)
+def test_ranks_go_on_while_the_file_system_is_away_from_their_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away_s: float, kind: str | None
+) -> None:
+    back_s, read = time.monotonic() + away_s, heartbeat.read
+
+    def unless_away(folder: Path) -> dict[int, heartbeat.Beat]:
+        if time.monotonic() < back_s:
+            raise OSError(errno.ESHUTDOWN, "Cannot send after transport endpoint shutdown")
+        return read(folder)
+
+    monkeypatch.setattr(heartbeat, "read", unless_away)
+    ranks = [beating_rank(tmp_path, 0, WORK, 4 if kind is None else 600)]
+    cause = Supervisor(ranks, tmp_path, 4.0, 1).run()
+    assert (cause and cause.kind) == kind
+    assert of_this_test(tmp_path) == []
+
+
+@pytest.mark.usefixtures("often")
 def test_ranks_that_only_poll_are_ended_at_the_longer_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +335,19 @@ def test_a_failing_launcher_of_all_ranks_is_read_for_its_words(tmp_path: Path) -
     cause = Supervisor([command], tmp_path, 60, 1).run()
     assert cause is not None
     assert (cause.rank, cause.message) == (1, "Killed (on cpu2)")
+
+
+@pytest.mark.parametrize("ended", [1, 2])
+def test_ranks_that_have_all_ended_are_a_success_whatever_their_launcher_says_then(
+    tmp_path: Path, ended: int
+) -> None:
+    for rank in range(2):
+        names = ("start", "end") if rank < ended else ("start",)
+        lines = [json.dumps({"time_s": 1.0, "rank": rank, "event": name}) for name in names]
+        (tmp_path / f"rank-{rank}.events.jsonl").write_text("\n".join(lines) + "\n")
+    script = "echo 'srun: error: Timed out waiting for job step to complete' >&2; exit 1"
+    command = Command(("sh", "-c", script), {}, tmp_path / "srun.log", None)
+    assert (Supervisor([command], tmp_path, 60, 2).run() is None) == (ended == 2)
 
 
 LAUNCHER = """

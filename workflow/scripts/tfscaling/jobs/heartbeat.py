@@ -10,16 +10,16 @@ bytes it has read and written so far. From that the launcher tells:
 - a rank that evaluates, compiles, reads data or computes a long chunk of steps: it uses CPU time or
   reads. So does a rank whose GPU computes: TensorFlow polls the GPU meanwhile.
 
-A rank that has met the others and is silent is given up after `SILENT_S`, and ranks of the
-workflow's own trainer that all wait for one another after `IDLE_S`. Where code of others may wait
-for a download, a licence or a slow file system - imports, data, programs - only the platform's
-limit counts. So it does in the rendezvous: another rank may come late, and TensorFlow keeps
-Python's lock while it looks for the others, so a rank that waits there gives no heartbeat.
+A rank that trains and is silent is given up after `SILENT_S`, and ranks that all wait for one
+another after `IDLE_S`. Where a rank may wait for a download, a licence or a slow file system -
+imports, data, programs - only the platform's limit counts (`Doing`). So it does where one call may
+keep Python's lock, and with it the heart, for long: an import, a user's code that loads data or
+builds a model, and the rendezvous, in which TensorFlow keeps it until the last rank has come.
 
 It cannot tell work from a loop that goes on for ever, or from threads that poll while a GPU waits
-in a collective: for these there is only the longer limit of `Watch`. And a rank in which one call
-into C keeps Python's lock for as long as the limit looks stopped; after the rendezvous TensorFlow
-releases it, and NumPy's file functions do.
+in a collective: for these there is only the longer limit of `Watch`. And a rank that trains and in
+which one call into C keeps Python's lock for as long as the limit looks stopped; TensorFlow's
+operations and NumPy's file functions release it.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ SILENT_S = 40.0
 IDLE_S = 50.0
 #: Ranks that work but pass no event are given up after so many times the limit.
 BUSY_FACTOR = 10
+#: States of a thread, as Linux names them, that waits for a disk or a file server; Lustre's client
+#: waits in the second one.
+_WAITS_FOR_DISK = ("D", "I")
 #: A launcher that was itself stopped meanwhile has not watched: at most this counts between looks.
 _LOOK_MAX_S = 5.0
 _LATELY_S = 60.0
@@ -152,7 +155,7 @@ def _is_blocked(pid: int) -> bool:
     """Whether a thread of the process is in a sleep that no signal ends."""
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):  # a thread that just ended
-            if stat.read_text().rpartition(")")[2].split()[0] == "D":
+            if stat.read_text().rpartition(")")[2].split()[0] in _WAITS_FOR_DISK:
                 return True
     return False
 
@@ -192,17 +195,20 @@ class Stall:
 class Doing(enum.Enum):
     """What a rank that has started is about, by its events."""
 
-    #: It imports, which may take long without a heartbeat.
-    STARTING = enum.auto()
+    #: It imports, loads data or builds a model: that may wait, and may stop the heart.
+    LOADING = enum.auto()
     #: It looks for the other ranks, without a heartbeat until all have come.
     MEETING = enum.auto()
-    #: It loads data, builds a model, or runs a program: code of others may wait.
-    OTHERS_CODE = enum.auto()
-    #: It has met the other ranks, trains or evaluates.
+    #: It may wait for more than the other ranks: a program, a pipeline of data, a server.
+    WAITING = enum.auto()
+    #: It trains or evaluates, and waits for other ranks only.
     TRAINING = enum.auto()
     ENDED = enum.auto()
 
 
+#: What a rank is about whose heartbeats come if it is well.
+_BEATS = (Doing.WAITING, Doing.TRAINING)
+#: What it is about if it is no cause of anything that it gives no heartbeat.
 _NEED_NOT_BEAT = (Doing.MEETING, Doing.ENDED)
 
 
@@ -245,13 +251,15 @@ class Watch:
         """What is wrong, or None; `doing` tells it of the ranks that have started."""
         return self._silent(doing) or self._idle(doing) or self._busy()
 
-    def lately_silent(self) -> set[int]:
+    def lately_silent(self, doing: Mapping[int, Doing]) -> set[int]:
         """Ranks that had missed heartbeats when an event of another came, in the last minute.
 
         If others complained, it was about these. One that was stopped may beat again since: Slurm
-        continues ranks to end them.
+        continues ranks to end them. `doing` is what they were about: who waits for others to come
+        misses heartbeats, too.
         """
-        return {r for r, at_s in self._missed_s.items() if self._watched_s - at_s <= _LATELY_S}
+        lately = {r for r, at_s in self._missed_s.items() if self._watched_s - at_s <= _LATELY_S}
+        return {rank for rank in lately if doing.get(rank) in _BEATS}
 
     def _hear(self, rank: int, beat: Beat) -> None:
         if beat == self._beats.get(rank):
@@ -272,9 +280,7 @@ class Watch:
             return None
         now = doing()
         for rank in sorted(since_s, key=since_s.__getitem__):
-            limit_s = self._silent_s
-            if now.get(rank, Doing.STARTING) == Doing.STARTING:
-                limit_s = self.timeout_s
+            limit_s = self._silent_s if now.get(rank) in _BEATS else self.timeout_s
             if now.get(rank) not in _NEED_NOT_BEAT and self._is_past(since_s[rank], limit_s):
                 return Stall(f"rank {rank} gave no sign of life for {limit_s:g} s", rank)
         return None

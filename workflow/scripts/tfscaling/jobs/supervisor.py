@@ -111,24 +111,32 @@ class Supervisor:
     def _watch(self) -> Cause | None:
         now_s = time.monotonic()
         watch = heartbeat.Watch(self.stall_timeout_s, now_s, self._ranks)
-        beats, heard_s = {}, -math.inf
-        while True:
-            if self._signal is not None:
-                return None
+        heard_s, seen_s = -math.inf, now_s
+        while self._signal is None:
             codes = [process.poll() for process in self._processes]
             now_s = time.monotonic()
-            if now_s - heard_s >= heartbeat.READ_INTERVAL_S:
-                beats, heard_s = heartbeat.read(self.folder), now_s
-            watch.see(now_s, self._progress(), beats)
+            is_time = now_s - heard_s >= heartbeat.READ_INTERVAL_S
+            stall = None
+            try:
+                watch.see(now_s, self._progress(), heartbeat.read(self.folder) if is_time else {})
+                if is_time:
+                    heard_s, stall = now_s, watch.stall(self._doing)
+                seen_s = now_s
+            except OSError:  # a shared file system may be away for a while; the ranks may go on
+                if now_s - seen_s > self.stall_timeout_s:
+                    raise
             if any(codes):  # neither None nor 0
                 self._wait_for_the_others()
-                return self._why(watch.lately_silent())
+                if [*self._doing().values()] == [Doing.ENDED] * self._ranks:
+                    return None  # what came after a rank's last word, as in its exit, is no failure
+                return self._why(watch.lately_silent(self._done()))
             if all(code == 0 for code in codes):
                 return None
-            if heard_s == now_s and (stall := watch.stall(self._doing)):
+            if stall is not None:
                 cause = failures.stalled(self.folder, stall.message, stall.rank, self._ranks)
                 return hangs.with_places(cause, self.folder)
             time.sleep(_POLL_S)
+        return None
 
     def _progress(self) -> int:
         """Grows with every event of every rank."""
@@ -136,6 +144,12 @@ class Supervisor:
 
     def _doing(self) -> dict[int, Doing]:
         return {rank: doing(lines) for rank, lines in failures.rank_events(self.folder).items()}
+
+    def _done(self) -> dict[int, Doing]:
+        """What each rank was about before it failed, if it has."""
+        seen = failures.rank_events(self.folder)
+        before = {r: [e for e in lines if e["event"] != "failed"] for r, lines in seen.items()}
+        return {rank: doing(lines) for rank, lines in before.items() if lines}
 
     def _wait_for_the_others(self) -> None:
         """Peers of a dead rank end by themselves within seconds and say why; let them."""
@@ -214,13 +228,15 @@ def cancelled(number: int) -> Cause:
     return Cause(kind="cancelled", message=f"the launcher received {name}")
 
 
-#: What a rank of the workflow's own trainer is about after an event, if it does not train. In code
-#: of the user's it loads data, or builds a model.
+#: What a rank of the workflow's own trainer is about after an event, if it does not train. After
+#: the fourth and fifth it asks the GPUs' driver.
 _DOING_AFTER = {
-    "start": Doing.STARTING,
+    "start": Doing.LOADING,
     "imported": Doing.MEETING,
-    "rendezvous": Doing.OTHERS_CODE,
-    "data": Doing.OTHERS_CODE,
+    "rendezvous": Doing.LOADING,
+    "data": Doing.LOADING,
+    "sent": Doing.WAITING,
+    "probed": Doing.WAITING,
     "end": Doing.ENDED,
 }
 
@@ -229,8 +245,11 @@ def doing(events: Sequence[Event]) -> Doing:
     """What a rank is about, by its events, of which it has at least one."""
     last = events[-1]["event"]
     if last != "end" and any(event["event"] == program_results.STARTED for event in events):
-        return Doing.OTHERS_CODE
-    return _DOING_AFTER.get(last, Doing.TRAINING)
+        return Doing.WAITING
+    if last == "rendezvous" and events[-1].get("serves"):
+        return Doing.WAITING
+    reads = any(event["event"] == "data" and event.get("pipeline") for event in events)
+    return _DOING_AFTER.get(last, Doing.WAITING if reads else Doing.TRAINING)
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:

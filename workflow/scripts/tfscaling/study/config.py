@@ -956,9 +956,10 @@ class Platform(Measured, frozen=True, kw_only=True):
         Meta(ge=10, le=315_360_000),
         about(
             "Ranks that hang are ended as failed after this time at the latest: all ranks if none "
-            "makes progress or uses CPU time. A rank that has met the others and gives no sign of "
-            "life is found in 40 s, and ranks that all wait for one another in training in 50 s. "
-            "Ranks that use CPU time but make no progress are ended after ten times this time.",
+            "makes progress or uses CPU time. A rank that trains, or runs a program, and gives no "
+            "sign of life is found in 40 s; ranks that all wait for one another in training in "
+            "50 s, but not on a pipeline, which may wait for its data. Ranks that use CPU time but "
+            "make no progress are ended after ten times this time.",
             "s",
         ),
     ] = 600

@@ -59,7 +59,7 @@ def serve(own: Cluster, folder: Path, events: EventLog) -> bool:
         tf.train.ClusterSpec({job: list(tasks) for job, tasks in own.jobs.items()}),
         job_name=own.job, task_index=own.index, protocol="grpc", start=True,
     )  # fmt: skip
-    events.add("rendezvous")
+    events.add("rendezvous", serves=True)
     seen, seen_s = None, time.monotonic()
     while True:
         last = rank_events.last(rank_files.events_path(folder, 0))

@@ -122,7 +122,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     build = models.get(spec.point.model, spec.recipe.constants).build
     trainer: AllReduceLoop | ParameterServerTrainer
     if isinstance(data, Datasets):
-        events.add("data")
+        events.add("data", pipeline=True)
         trainer = PipelineTrainer(strategy, build, data, spec)
     else:
         events.add("data", train_examples=data.train_examples, test_examples=data.test_examples)
