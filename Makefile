@@ -57,7 +57,7 @@ peers: setup .venv-tf_keras .venv-jax .venv-torch ## the same training on other 
 view: ## open the newest page, or that of STUDY=demo
 	@python3 workflow/scripts/view_page.py --study '$(STUDY)'
 
-test: setup tools ## all tests, on a virtual Slurm cluster too; about 20 minutes on 2 cores
+test: setup tools ## all tests, on a virtual Slurm cluster too; about half an hour on 2 cores
 	provision/virtual/install --accounting --late-files
 	$(MAKE) --jobs=3 --output-sync=line lint docs test-here test-slurm
 
