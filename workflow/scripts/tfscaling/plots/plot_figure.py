@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ABSENT = "without valid run"
 NOTHING = "nothing measured yet"
+#: Of points whose valid runs all went on from a checkpoint.
+NO_TIMES = "no run with a time"
 _INTERVAL = f"bars: {CONFIDENCE:.0%} interval of the median"
 _RANGE = f"range of fewer than {RUNS_FOR_INTERVAL} runs"
 #: How a text begins that is shown where the pointer rests on an artist: it is the artist's gid.

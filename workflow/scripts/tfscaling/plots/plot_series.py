@@ -78,6 +78,11 @@ def measured(table: pd.DataFrame) -> pd.DataFrame:
     return table[values(table, "runs") > 0]
 
 
+def timed(table: pd.DataFrame) -> pd.DataFrame:
+    """The points that have a time: not those whose runs all went on from a checkpoint."""
+    return table[np.isfinite(values(table, "execution_time_s"))]
+
+
 def absent(table: pd.DataFrame) -> pd.DataFrame:
     """The points that failed, are missing or were excluded."""
     return table[~(values(table, "runs") > 0)]
