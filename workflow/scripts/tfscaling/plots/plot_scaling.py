@@ -77,7 +77,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
     else:
         plot_figure.say(axes, _why_no_times(table))
     direct = plot_figure.label_ends(axes)
-    notes = plot_figure.bars_note(table)
+    notes = plot_figure.bars_note(table, "execution_time_s")
     if any_published and not shown:
         notes = [_why_no_times(table)]
     plot_figure.finish(figure, axes, tables, notes, direct)
@@ -102,7 +102,7 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
         nothing = not len(plot_series.measured(table))
         plot_figure.say(axes, plot_figure.NOTHING if nothing else f"no {metric.title} measured")
     direct = plot_figure.label_ends(axes)
-    notes = plot_figure.bars_note(table) if f"{name}_low" in table else []
+    notes = plot_figure.bars_note(table, name) if f"{name}_low" in table else []
     plot_figure.finish(figure, axes, tables, notes, direct)
     return figure
 

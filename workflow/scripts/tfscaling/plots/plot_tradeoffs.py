@@ -133,7 +133,7 @@ def _notes(panel: _Panel, shown: pd.DataFrame) -> list[str]:
     kinds = " or ".join(noun for kind, noun in nouns.items() if kind in set(shown["devices"]))
     gpus = "gpus_per_node" in plot_series.varying(table)
     notes = ["labels: nodes" + f" × {kinds} per node; of CPUs the nodes alone" * gpus]
-    notes += plot_figure.bars_note(table)
+    notes += plot_figure.bars_note(table, _TIME, panel.name)
     without: dict[str, list[str]] = {}
     measured = plot_series.measured(panel.table)
     for platform, title in plot_series.platform_titles(table).items():
