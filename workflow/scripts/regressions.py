@@ -2,7 +2,8 @@
 """Print what is slower than in another study, for continuous integration.
 
 INPUTS   regressions.csv (--table)
-OUTPUTS  none; exit status 1 if a point is slower, lost or failing, or if no point could be compared
+OUTPUTS  none; exit status 1 if a point is slower, lost or failing, if more runs of the other points
+         fail together, or if no point could be compared
 """
 
 import argparse
@@ -30,8 +31,11 @@ def main() -> None:
 def refusal(found: pd.DataFrame) -> str:
     """Why a change should not be taken, or an empty text."""
     bad = int(found["verdict"].isin(two_sweeps.REGRESSIONS).sum())
-    if bad:
-        return f"{text_lines.count(bad, 'point')} slower, lost or failing"
+    reasons = [f"{text_lines.count(bad, 'point')} slower, lost or failing"] * (bad > 0)
+    if (failures := two_sweeps.failures(found)).are_more:
+        reasons.append(failures.text)
+    if reasons:
+        return ". ".join(reasons)
     compared = found["verdict"].isin(two_sweeps.COMPARED).any()
     return "" if compared else "no point could be compared: this shows nothing"
 

@@ -267,7 +267,45 @@ def test_a_reference_without_its_files_is_one_error(name: str, tmp_path: Path) -
     ],
 )  # fmt: skip
 def test_the_exit_status(found: list[str], is_refused: bool) -> None:
-    assert bool(regressions.refusal(pd.DataFrame({"verdict": found}))) is is_refused
+    ends = dict.fromkeys(["runs_failed", "reference_runs_failed"], 0)
+    ends |= dict.fromkeys(["runs_ended", "reference_runs_ended"], 6)
+    table = pd.DataFrame([{"verdict": verdict, **ends} for verdict in found])
+    assert bool(regressions.refusal(table)) is is_refused
+
+
+MANY: Times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 3, 4, 6, 8, 12)}
+
+
+@pytest.mark.parametrize(("points", "are_more"), [(6, True), (5, False)])
+def test_failures_that_are_spread_over_the_points_are_a_regression_together(
+    points: int, are_more: bool, tmp_path: Path
+) -> None:
+    now = {point: times[: 6 - (n < points)] for n, (point, times) in enumerate(MANY.items())}
+    rows = against(study_of(now, day=2), study_of(MANY), tmp_path)
+    assert not set(verdicts(rows)) & set(two_sweeps.REGRESSIONS)
+    path = tmp_path / "regressions.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    found = runs_table.read_table(path)
+    failures = two_sweeps.failures(found)
+    assert (failures.points, failures.here, failures.there) == (7, (points, 42), (0, 42))
+    assert failures.are_more is are_more
+    assert failures.text in two_sweeps.as_text(found).above
+    assert regressions.refusal(found) == (failures.text if are_more else "")
+
+
+def test_runs_that_failed_as_often_before_are_no_regression(tmp_path: Path) -> None:
+    times = {point: of_point[:5] for point, of_point in MANY.items()} | {("east", 1): around(40.0)}
+    rows = against(study_of(times, day=2), study_of(times), tmp_path)
+    failures = two_sweeps.failures(pd.DataFrame(rows))
+    assert failures.here == failures.there == (6, 42) and not failures.are_more
+
+
+def test_points_lost_or_failing_or_not_compared_do_not_speak_for_the_others(tmp_path: Path) -> None:
+    now = {**MANY, ("east", 1): [], ("east", 2): around(20.0)[:2], ("east", 16): around(2.5)[:1]}
+    rows = against(study_of(now, day=2), study_of(MANY), tmp_path)
+    assert verdicts(rows)[:2] == ["lost", "failing"]
+    failures = two_sweeps.failures(pd.DataFrame(rows))
+    assert (failures.points, failures.here) == (5, (0, 30)) and not failures.text
 
 
 def test_the_table_to_read_names_each_point_and_what_differed(tmp_path: Path) -> None:

@@ -110,6 +110,42 @@ def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run
     assert np.isnan([below[2], above[2]]).all()
 
 
+def test_a_single_time_of_several_runs_has_no_bar_and_their_losses_have_one() -> None:
+    ends = {"execution_time_s_min": 60.0, "execution_time_s_max": 60.0}
+    table = comparison_of(point(runs=3, runs_timed=1, **ends, loss_min=0.0, loss_max=0.3))
+    assert np.isnan(plot_series.spread(table, "execution_time_s")).all()
+    assert plot_series.spread(table, "loss").round(9).tolist() == [[0.1], [0.2]]
+
+
+@pytest.mark.parametrize(
+    ("names", "runs"),
+    [
+        (["execution_time_s"], "(3 runs, 1 with times)"),
+        (["execution_time_s", "quality"], "(3 runs, 1 with times)"),
+        (["cost_usd"], "(3 runs, 1 with times)"),
+        (["quality"], "(3 runs)"),
+        (["loss"], "(3 runs)"),
+    ],
+)
+def test_tips_say_how_many_runs_have_times_where_they_tell_a_time(names: Any, runs: str) -> None:
+    (tip,) = plot_series.tips(comparison_of(point(runs=3, runs_timed=1)), "cluster", *names)
+    assert tip.endswith(runs)
+    (tip,) = plot_series.tips(comparison_of(point(runs=3)), "cluster", *names)
+    assert tip.endswith("(3 runs)")
+
+
+def test_what_the_bars_are_goes_by_the_runs_that_their_values_are_of() -> None:
+    table = comparison_of(point(runs=6, runs_timed=2))
+    (of_times,), (of_losses,) = (
+        plot_figure.bars_note(table, name) for name in ("execution_time_s", "loss")
+    )
+    assert "range" in of_times and "interval" not in of_times
+    assert "interval" in of_losses and "range" not in of_losses
+    (of_both,) = plot_figure.bars_note(table, "execution_time_s", "loss")
+    assert "interval" in of_both and "range" in of_both
+    assert plot_figure.bars_note(comparison_of(point(runs=6, runs_timed=1)), "cost_usd") == []
+
+
 def test_a_column_that_is_missing_or_empty_is_nan() -> None:
     table = comparison_of(point(loss=None))
     for name in ("loss", "no such column"):

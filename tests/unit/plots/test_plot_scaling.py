@@ -97,6 +97,24 @@ def test_without_any_baseline_the_plot_says_so() -> None:
     assert [text.get_text() for text in axes.texts] == ["no baseline measured"]
 
 
+#: Of a point whose runs all went on from a checkpoint.
+RESUMED = {"execution_time_s": None, "runs_timed": 0}
+
+
+def test_a_series_without_times_is_not_said_to_have_no_baseline() -> None:
+    resumed = point(2, platform="b", **BASE, **RESUMED)
+    notes = legend_of(plot_scaling.speedup(tables_of(compared(1, 1.0), resumed), "T"))[-1]
+    assert f"not shown, {plot_figure.NO_TIMES}: b" in notes
+
+
+@pytest.mark.parametrize(
+    "draw", [plot_scaling.execution_time, plot_scaling.speedup, plot_scaling.time_split]
+)
+def test_where_no_run_has_a_time_the_plot_does_not_say_that_nothing_was_measured(draw: Any) -> None:
+    (axes,) = draw(tables_of(point(1, **RESUMED)), "T").axes
+    assert [text.get_text() for text in axes.texts] == [plot_figure.NO_TIMES]
+
+
 def test_efficiency_starts_at_zero_and_has_intervals() -> None:
     interval = {"scaling_efficiency_low": 0.4, "scaling_efficiency_high": 0.6, "runs": 6}
     tables = tables_of(compared(1, 1.0), compared(2, 1.0, **interval))

@@ -74,6 +74,48 @@ def test_platforms_without_a_price_are_named() -> None:
     assert "no price: Other" in legend_of(plot_tradeoffs.cost_time(tables_of(*points), "T"))[-1]
 
 
+RESUMED = {"execution_time_s": None, "cost_usd": None, "runs_timed": 0}
+OTHER = {"platform": "b", "platform_title": "Other"}
+
+
+def test_platforms_whose_runs_all_went_on_from_a_checkpoint_have_no_time_rather_than_no_price() -> (
+    None
+):
+    points = [point(cost_usd=0.1), point(**OTHER, **RESUMED), point(platform="c")]
+    (note,) = [
+        n for n in legend_of(plot_tradeoffs.cost_time(tables_of(*points), "T")) if "not" in n
+    ]
+    assert f"not shown, {plot_figure.NO_TIMES}: Other" in note
+    assert "not shown, no price: c" in note
+
+
+def test_platforms_without_a_time_do_have_a_quality() -> None:
+    figure = plot_tradeoffs.quality_time(tables_of(point(), point(**OTHER, **RESUMED)), "T")
+    assert f"not shown, {plot_figure.NO_TIMES}: Other" in legend_of(figure)[-1]
+
+
+def test_a_platform_may_have_times_of_some_points_and_qualities_of_others() -> None:
+    unknown = {"test_accuracy": None}
+    others = [point(**OTHER, **RESUMED), point(2, **OTHER, **unknown)]
+    figure = plot_tradeoffs.quality_time(tables_of(point(), *others), "T")
+    assert "no point with both time and test accuracy: Other" in legend_of(figure)[-1].replace(
+        "\n    ", " "
+    )
+
+
+@pytest.mark.parametrize(
+    ("points", "text"),
+    [
+        ([point(**RESUMED)], plot_figure.NO_TIMES),
+        ([point(**RESUMED), point(2)], "no point with both time and price"),
+        ([failed(1)], plot_figure.NOTHING),
+    ],
+)
+def test_without_a_point_the_plot_of_costs_says_what_is_missing(points: Any, text: str) -> None:
+    (axes,) = plot_tradeoffs.cost_time(tables_of(*points), "T").axes
+    assert [text.get_text() for text in axes.texts] == [text]
+
+
 def test_a_price_of_nothing_is_drawn() -> None:
     figure = plot_tradeoffs.cost_time(
         tables_of(point(1, cost_usd=0.0), point(2, cost_usd=0.2)), "T"

@@ -116,6 +116,15 @@ def test_runs_are_counted_by_status_and_points_by_the_size_of_their_samples(
     )
 
 
+def test_points_are_counted_by_their_runs_with_times(tmp_path: Path) -> None:
+    made = study(tmp_path)
+    comparison = made.comparison.assign(runs=6, runs_timed=[6, 2, 0, 6, 6, 0])
+    comparison = comparison[comparison["status"] != "excluded"]
+    assert sections.validity(made.runs, comparison).samples.startswith(
+        "3 points with at least 6 valid runs with times, 1 with fewer, 1 with none"
+    )
+
+
 def test_the_runs_of_a_point_that_share_a_reason_are_one_row(tmp_path: Path) -> None:
     made = study(tmp_path)
     left_out = sections.validity(made.runs, made.comparison).left_out

@@ -150,8 +150,8 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "Against another sweep",
         "Every point against the same point of the study that `compare_with` names: slower, "
         "faster, the same within the indifference, or cannot be told, for all points together; "
-        "lost or failing, where runs fail now; and in what the runs of the two were made "
-        "otherwise.",
+        "lost or failing, where runs fail now, and whether more runs fail at the others together; "
+        "and in what the runs of the two were made otherwise.",
         two_sweeps.table,
         lambda table, _: formats.markdown(two_sweeps.as_text(table)),
         two_sweeps.as_text,

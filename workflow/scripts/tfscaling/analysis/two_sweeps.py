@@ -1,8 +1,9 @@
 """This study against another (`compare_with`): point by point slower, faster or the same.
 
 The verdicts on times are those of `change`; a point of which most runs fail is one that fails,
-whatever the times of the others. Points are compared where they do the same work in both studies,
-and each row says in what their runs were made otherwise.
+whatever the times of the others. Failures that are spread over the points are counted over all of
+them (`more_failures`). Points are compared where they do the same work in both studies, and each
+row says in what their runs were made otherwise.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import pandas as pd
 
+from tfscaling.analysis import more_failures
 from tfscaling.analysis.change import FASTER, OPEN, RUNS_MIN, SAME, SLOWER, judge
 from tfscaling.analysis.eligibility import why_not
 from tfscaling.analysis.evidence import Parameters, Study, Sweep
+from tfscaling.analysis.more_failures import Ends
 from tfscaling.records.run_states import RunState
 from tfscaling.study import run_spec
 from tfscaling.study.config import POINT_AXES
@@ -43,9 +45,12 @@ VERDICTS = (SLOWER, LOST, FAILING, FASTER, SAME, OPEN, NOT_COMPARED)
 REGRESSIONS = (SLOWER, LOST, FAILING)
 #: Those of points of which anything is known.
 COMPARED = (SLOWER, LOST, FAILING, FASTER, SAME, OPEN)
+#: Those of points whose failures are counted together; those of others are told of each.
+_TOGETHER = (SLOWER, FASTER, SAME, OPEN)
 COLUMNS = (
     *("reference", *POINT_AXES, "devices", "verdict"),
     *("reference_recipe", "reference_runs", "runs", REFERENCE_TIME, TIME),
+    *("reference_runs_failed", "reference_runs_ended", "runs_failed", "runs_ended"),
     *("time_ratio", "time_ratio_low", "time_ratio_high", "comparisons", "indifference"),
     *("reason", "differs"),
 )
@@ -55,13 +60,6 @@ _OF_RUNS = ("repeat", "status", TIME, "started", "hosts", *_FACTS)
 #: Characters of a hash, and of another fact, that are shown.
 _HASH_WIDTH, _WIDTH = 10, 60
 _ENDED_BADLY = (RunState.FAILED, RunState.DIVERGED)
-
-
-class Ends(NamedTuple):
-    """How many runs failed or diverged, of all that ended."""
-
-    bad: int
-    runs: int
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,8 @@ class Pair:
 def table(study: Study) -> pd.DataFrame:
     """COLUMNS: one row per point of either study; no rows without a reference.
 
-    `runs` and `reference_runs` are the valid runs that have a time. `time_ratio` is the time here
+    `runs` and `reference_runs` are the valid runs that have a time; `runs_failed` are those that
+    failed or diverged, of the `runs_ended`. `time_ratio` is the time here
     over that of the reference, above 1 where it is slower here, with its interval for all
     `comparisons` together. `differs` says in what parameters and facts the runs of the two were
     made otherwise.
@@ -125,6 +124,8 @@ def table(study: Study) -> pd.DataFrame:
             REFERENCE_TIME: pair.there.row[TIME],
             TIME: pair.here.row[TIME],
         }
+        for before, side in (("reference_", pair.there), ("", pair.here)):
+            row |= {f"{before}runs_failed": side.ends.bad, f"{before}runs_ended": side.ends.runs}
         row["verdict"], row["reason"] = _without_times(pair)
         parameters = reference.parameters.get(counterpart, {})
         row["differs"] = "; ".join(
@@ -291,6 +292,51 @@ def _times(sides: Sequence[Side]) -> Array:
     return times
 
 
+@dataclass(frozen=True)
+class Failures:
+    """Over all points that are compared, and neither lost nor failing: runs that ended badly.
+
+    `chance` is the probability of so many here if runs fail as often as in the reference.
+    """
+
+    points: int
+    here: Ends
+    there: Ends
+    chance: float
+
+    @property
+    def are_more(self) -> bool:
+        """Whether more runs fail here, beyond chance."""
+        return self.chance <= more_failures.LEVEL
+
+    @property
+    def text(self) -> str:
+        """One sentence, or nothing if no run failed."""
+        if not self.here.bad + self.there.bad:
+            return ""
+        points = f"{self.points} point{'s that are' if self.points > 1 else ' that is'}"
+        more = "more than by chance" if self.are_more else "that more fail here is not shown"
+        return (
+            f"At {points} neither lost nor failing {self.here.bad} of {self.here.runs} runs failed "
+            f"or diverged here, {self.there.bad} of {self.there.runs} there: {more}."
+        )
+
+
+def failures(found: pd.DataFrame) -> Failures:
+    """Those of `table`, also of it as read from its file."""
+    rows = rows_of(found[found["verdict"].isin(_TOGETHER)])
+    here, there = (
+        [Ends(int(row[f"{before}runs_failed"]), int(row[f"{before}runs_ended"])) for row in rows]
+        for before in ("", "reference_")
+    )
+    chance = more_failures.chance(zip(here, there, strict=True))
+    return Failures(len(rows), _sum(here), _sum(there), chance)
+
+
+def _sum(ends: Sequence[Ends]) -> Ends:
+    return Ends(sum(each.bad for each in ends), sum(each.runs for each in ends))
+
+
 def summary(found: pd.DataFrame) -> str:
     """`2 points slower, 1 faster, 3 the same than in results/before.`: how many of each verdict."""
     counts = Counter(found["verdict"])
@@ -311,8 +357,8 @@ def as_text(found: pd.DataFrame) -> TextTable:
     columns += ["differs"] if len(causes) > 1 else []
     rows = [[_cell(name, row) for name in columns] for row in rows_of(found)]
     notes = [*_notes(found), *(_of_all(cause) for cause in causes if len(causes) == 1)]
-    above = [summary(found), *([f"All points: {fixed}."] if fixed else [])]
-    return TextTable.of(TITLE, columns, rows, notes, " ".join(above))
+    above = [summary(found), failures(found).text, f"All points: {fixed}." if fixed else ""]
+    return TextTable.of(TITLE, columns, rows, notes, " ".join(filter(None, above)))
 
 
 def _cell(name: str, row: Row) -> str:

@@ -16,12 +16,15 @@ from tfscaling.files import atomic
 from tfscaling.plots.plot_axes import FONT_SIZE, WIDTH
 from tfscaling.plots.plot_series import COLOURS, Style, Tables, absent, colour_numbers, values
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.table_rows import counted_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ABSENT = "without valid run"
 NOTHING = "nothing measured yet"
+#: Of points whose valid runs all went on from a checkpoint.
+NO_TIMES = "no run with a time"
 _INTERVAL = f"bars: {CONFIDENCE:.0%} interval of the median"
 _RANGE = f"range of fewer than {RUNS_FOR_INTERVAL} runs"
 #: How a text begins that is shown where the pointer rests on an artist: it is the artist's gid.
@@ -66,9 +69,9 @@ def tip_points(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Sequence[str]) 
             tip(axes.plot([x], [y], "o", **at)[0], text)
 
 
-def bars_note(table: pd.DataFrame) -> list[str]:
-    """What the bars of medians are; nothing where no point has several runs."""
-    runs = np.stack([values(table, name) for name in ("runs", "runs_timed")])
+def bars_note(table: pd.DataFrame, *names: str) -> list[str]:
+    """What the bars of these medians are; nothing where no point has several runs."""
+    runs = np.stack([values(table, counted_by(name)) for name in names])
     has_intervals = (runs >= RUNS_FOR_INTERVAL).any()
     has_ranges = ((runs > 1) & (runs < RUNS_FOR_INTERVAL)).any()
     if has_intervals:

@@ -26,6 +26,7 @@ _IDEAL = {**_THIN, "color": "0.7", "zorder": 1}
 _INTERVAL_OF_RATIO = (
     f"bars: {CONFIDENCE:.0%} bootstrap interval, where both points have {RUNS_FOR_INTERVAL} runs"
 )
+_NO_BASELINE = "no baseline measured"
 
 #: Colour and hatch of the phases that are drawn.
 PHASE_STYLES = {
@@ -74,11 +75,11 @@ def execution_time(tables: Tables, title: str) -> Figure:
     if shown or any_published:
         plot_axes.plain_log(axes, "y", 0.08 * some_absent)
     else:
-        plot_figure.say(axes)
+        plot_figure.say(axes, _why_no_times(table))
     direct = plot_figure.label_ends(axes)
-    notes = plot_figure.bars_note(table)
+    notes = plot_figure.bars_note(table, "execution_time_s")
     if any_published and not shown:
-        notes = [plot_figure.NOTHING]
+        notes = [_why_no_times(table)]
     plot_figure.finish(figure, axes, tables, notes, direct)
     return figure
 
@@ -101,7 +102,7 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
         nothing = not len(plot_series.measured(table))
         plot_figure.say(axes, plot_figure.NOTHING if nothing else f"no {metric.title} measured")
     direct = plot_figure.label_ends(axes)
-    notes = plot_figure.bars_note(table) if f"{name}_low" in table else []
+    notes = plot_figure.bars_note(table, name) if f"{name}_low" in table else []
     plot_figure.finish(figure, axes, tables, notes, direct)
     return figure
 
@@ -129,10 +130,7 @@ def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
             ideal = values(rows, "speedup") / values(rows, "scaling_efficiency")
             ideals.add(tuple(zip(rows["nodes"], ideal.round(6), strict=True)))
         elif len(found := plot_series.measured(line.rows)):
-            other = plot_series.of_other_work(found).all()
-            without[line.label] = (
-                "other work than the baseline" if other else "no baseline measured"
-            )
+            without[line.label] = _why_no_ratio(found)
     if ideals and name == "speedup":
         for ideal in sorted(ideals):
             axes.plot(*zip(*ideal, strict=True), **_IDEAL)
@@ -143,8 +141,8 @@ def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
     _over_nodes(axes, table)
     some_absent = plot_figure.mark_absent(axes, table, "nodes")
     if not ideals:
-        nothing = not len(plot_series.measured(table))
-        plot_figure.say(axes, plot_figure.NOTHING if nothing else "no baseline measured")
+        timed = plot_series.timed(table)
+        plot_figure.say(axes, _NO_BASELINE if len(timed) else _why_no_times(table))
     elif name == "speedup":
         plot_axes.plain_log(axes, "y", 0.08 * some_absent)
     else:
@@ -158,6 +156,18 @@ def _ratio(tables: Tables, title: str, name: str, y: str) -> Figure:
         notes.append(_INTERVAL_OF_RATIO)
     plot_figure.finish(figure, axes, tables, notes, direct)
     return figure
+
+
+def _why_no_times(table: pd.DataFrame) -> str:
+    """Why a table without any time has none."""
+    return plot_figure.NO_TIMES if len(plot_series.measured(table)) else plot_figure.NOTHING
+
+
+def _why_no_ratio(points: pd.DataFrame) -> str:
+    """Why none of these measured points has a speed-up."""
+    if plot_series.of_other_work(points).all():
+        return "other work than the baseline"
+    return _NO_BASELINE if len(plot_series.timed(points)) else plot_figure.NO_TIMES
 
 
 def _points(axes: Any, rows: pd.DataFrame, name: str, label: str, style: Style) -> None:
@@ -229,7 +239,7 @@ def time_split(tables: Tables, title: str) -> Figure:
 
 
 def _bars(axes: Any, rows: pd.DataFrame, shown: list[str], phases: Sequence[str]) -> None:
-    """One bar per row from top to bottom; a cross and the status where nothing was measured."""
+    """One bar per row from top to bottom, or why there is none: a cross has the status."""
     texts = [", ".join(axis_text(axis, row) for axis in shown) for row in rows_of(rows)]
     position = np.arange(len(rows))
     left = np.zeros(len(rows))
@@ -248,6 +258,8 @@ def _bars(axes: Any, rows: pd.DataFrame, shown: list[str], phases: Sequence[str]
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     usual = {"textcoords": "offset points", "va": "center"}
-    for at, runs, status in zip(position, values(rows, "runs"), rows["status"], strict=True):
-        if not runs > 0:
-            axes.annotate(f"× {status}", (0, at), (3, 0), **usual)
+    timed = plot_series.timed(rows).index
+    for at, (index, row) in zip(position, rows.iterrows(), strict=True):
+        if index not in timed:
+            why = plot_figure.NO_TIMES if row["runs"] > 0 else f"× {row['status']}"
+            axes.annotate(why, (0, at), (3, 0), **usual)

@@ -14,7 +14,13 @@ import pandas as pd
 
 from tfscaling.study.config import LINE_AXES, POINT_AXES, Quality
 from tfscaling.tables.display import axis_text
-from tfscaling.tables.table_rows import QUALITY_COLUMNS, metric_of, qualities_of, rows_of
+from tfscaling.tables.table_rows import (
+    QUALITY_COLUMNS,
+    counted_by,
+    metric_of,
+    qualities_of,
+    rows_of,
+)
 from tfscaling.tables.wording import value
 
 #: Okabe and Ito's colours and, after them, Tol's muted ones: colour-blind readers can distinguish
@@ -76,6 +82,11 @@ def qualities(table: pd.DataFrame) -> list[Quality]:
 def measured(table: pd.DataFrame) -> pd.DataFrame:
     """The points that have a valid run."""
     return table[values(table, "runs") > 0]
+
+
+def timed(table: pd.DataFrame) -> pd.DataFrame:
+    """The points that have a time: not those whose runs all went on from a checkpoint."""
+    return table[np.isfinite(values(table, "execution_time_s"))]
 
 
 def absent(table: pd.DataFrame) -> pd.DataFrame:
@@ -150,10 +161,17 @@ def line_label(titles: Mapping[str, str], platform: str, texts: Sequence[str]) -
 
 
 def tips(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
-    """A text for each point of a line: its nodes, the line, the values of these metrics."""
+    """A text for each point of a line: its nodes, the line, the values of these metrics, its runs.
+
+    Where not all runs have times, and there is one of these metrics that goes by them, it says how
+    many have.
+    """
+    columns = {counted_by(name) for name in names}
     texts = []
     for row in rows_of(rows):
         runs = f"{row['runs']:.0f} run{'s' * (row['runs'] > 1)}"
+        if "runs_timed" in columns and row["runs_timed"] < row["runs"]:
+            runs += f", {row['runs_timed']:.0f} with times"
         values = ", ".join(f"{metric_of(name, row).title} {value(name, row)}" for name in names)
         texts.append(f"{axis_text('nodes', row)}, {label}: {values} ({runs})")
     return texts
@@ -161,7 +179,7 @@ def tips(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
 
 def spread(rows: pd.DataFrame, name: str) -> np.ndarray:
     """Lengths of the error bars, below and above: the interval, else the range of several runs."""
-    middle, several = values(rows, name), values(rows, "runs") > 1
+    middle, several = values(rows, name), values(rows, counted_by(name)) > 1
     ends = []
     for end, whole in (("low", "min"), ("high", "max")):
         interval, whole_range = values(rows, f"{name}_{end}"), values(rows, f"{name}_{whole}")

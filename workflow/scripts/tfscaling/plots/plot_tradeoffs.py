@@ -45,6 +45,11 @@ class _Panel:
     def is_cost(self) -> bool:
         return self.name == "cost_usd"
 
+    @property
+    def noun(self) -> str:
+        """What a point needs besides its time."""
+        return "price" if self.is_cost else self.metric.title
+
 
 def quality_time(tables: Tables, title: str) -> Figure:
     """The quality over execution time, with the Pareto sets: a panel for each metric."""
@@ -109,9 +114,9 @@ def _draw(axes: Any, panel: _Panel, named: bool) -> pd.DataFrame:
             plot_figure.tip_points(axes, values(rows, _TIME), values(rows, name), tips)
     _pareto_lines(axes, panel, shown, named)
     if not len(shown):
-        nothing = not len(plot_series.measured(table))
         missing = NO_PRICES if panel.is_cost else f"no {panel.metric.title} measured"
-        plot_figure.say(axes, plot_figure.NOTHING if nothing else missing)
+        points = plot_series.measured(table)
+        plot_figure.say(axes, _why_absent(panel, points, missing) or plot_figure.NOTHING)
         axes.set_xticks([])
     else:
         plot_axes.plain_log(axes, "x")
@@ -128,14 +133,27 @@ def _notes(panel: _Panel, shown: pd.DataFrame) -> list[str]:
     kinds = " or ".join(noun for kind, noun in nouns.items() if kind in set(shown["devices"]))
     gpus = "gpus_per_node" in plot_series.varying(table)
     notes = ["labels: nodes" + f" × {kinds} per node; of CPUs the nodes alone" * gpus]
-    notes += plot_figure.bars_note(table)
-    without = set(plot_series.measured(panel.table)["platform"]) - set(shown["platform"])
-    titles = plot_series.platform_titles(table)
-    if without:
-        names = [title for platform, title in titles.items() if platform in without]
-        reason = "no price" if panel.is_cost else f"no {panel.metric.title}"
-        notes.append(f"not shown, {reason}: {', '.join(names)}")
+    notes += plot_figure.bars_note(table, _TIME, panel.name)
+    without: dict[str, list[str]] = {}
+    measured = plot_series.measured(panel.table)
+    for platform, title in plot_series.platform_titles(table).items():
+        if platform not in set(shown["platform"]):
+            points = measured[measured["platform"] == platform]
+            reason = _why_absent(panel, points, f"no {panel.noun}")
+            without.setdefault(reason, []).append(title)
+    notes += [f"not shown, {why}: {', '.join(names)}" for why, names in without.items() if why]
     return notes
+
+
+def _why_absent(panel: _Panel, points: pd.DataFrame, missing: str) -> str:
+    """Why none of these measured points is shown; nothing if there are none.
+
+    `missing` says that points with a time have no value.
+    """
+    timed = values(points, _TIME) > 0
+    if timed.any():
+        return missing if timed.all() else f"no point with both time and {panel.noun}"
+    return plot_figure.NO_TIMES if len(points) else ""
 
 
 def _short(row: pd.Series, gpus: bool) -> str:

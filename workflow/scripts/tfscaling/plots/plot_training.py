@@ -108,7 +108,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
         _value_axis(axes, bool(shown or known.any()), 0.08 * some_absent)
         plot_figure.mark_absent(axes, table, batch)
     nothing = len(plot_series.measured(table)) == 0
-    notes = plot_figure.bars_note(table)
+    notes = plot_figure.bars_note(table, *(learned.column for learned in shown_of))
     if nothing and len(published):
         notes = [plot_figure.NOTHING]
     plot_figure.finish(figure, panels[0], tables, notes)

@@ -30,7 +30,7 @@ TOPICS = {
     "clouds": "Which cloud",
 }
 STATUSES = {
-    "ok": "valid: takes part in every median",
+    "ok": "valid: takes part in the median of all that is known of it",
     "diverged": "the loss became NaN or infinite: a result that takes part in no median",
     "failed": "ended with an error, or did not pass the checks",
     "unfinished": "started, but without a record or a failure report: still running, or killed",
@@ -229,13 +229,15 @@ def validity(runs: pd.DataFrame, comparison: pd.DataFrame) -> Validity:
         [s, rounded(counts[s], 0), STATUSES.get(s, "")] for s in dict.fromkeys([*STATUSES, *counts])
     ]
     header = ["status", "runs", "what it means"]
-    sizes = comparison.loc[comparison["status"] != "excluded", "runs"]
+    planned = comparison[comparison["status"] != "excluded"]
+    sizes = planned["runs_timed"]
     enough, few = int((sizes >= RUNS_FOR_INTERVAL).sum()), int((sizes == 0).sum())
+    with_times = " with times" * bool((sizes < planned["runs"]).any())
     return Validity(
         list(checks.CHECKS.items()),
         table("statuses", TextTable.of("Runs by status", header, statuses, spent(runs))),
         _left_out(runs, comparison),
-        f"{_count(enough, 'point')} with at least {RUNS_FOR_INTERVAL} valid runs, "
+        f"{_count(enough, 'point')} with at least {RUNS_FOR_INTERVAL} valid runs{with_times}, "
         f"{len(sizes) - enough - few} with fewer, {few} with none.",
     )
 

@@ -81,6 +81,7 @@ class SweepStart:
             slurm_verdicts.keep_finished(plugin.Executor)
             slow_nodes.install(plugin)
             self._take_earlier_jobs(plugin, logger)
+            # around that: once the sweep is cancelled no earlier job is taken, either
             cancelled_submissions.install(plugin.Executor)
             self._watch_queue(logger)
         # a run that failed for what another attempt would not change is not tried again; first,

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 import pandas as pd
 
-from tfscaling.records.metrics import METRICS, OF_RESULTS, QUALITY
+from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.study.config import LINE_AXES, POINT_AXES
 from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
@@ -18,6 +18,7 @@ from tfscaling.tables.table_rows import (
     QUALITY_COLUMNS,
     QUALITY_TEXTS,
     Row,
+    counted_by,
     is_known,
     is_projected,
     metric_of,
@@ -239,9 +240,8 @@ def cell(name: str, row: Row) -> str:
 
 def _spread(name: str, row: Row) -> tuple[float | None, float | None]:
     """The interval of the median or the ratio; of fewer runs the range; of one run nothing."""
-    runs = row["runs"]
-    if name not in (*OF_RESULTS, QUALITY):
-        runs = row.get("runs_timed", runs)
+    column = counted_by(name)
+    runs = row[column if column in row else "runs"]
     for low, high in ((f"{name}_low", f"{name}_high"), (f"{name}_min", f"{name}_max")):
         if runs > 1 and low in row and is_known(row[low]):
             return row[low], row[high]

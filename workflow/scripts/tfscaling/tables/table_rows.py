@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeGuard, TypeVar
 
 import pandas as pd
 
-from tfscaling.records.metrics import METRICS, QUALITY, Metric, of_quality
+from tfscaling.records.metrics import METRICS, OF_RESULTS, QUALITY, Metric, of_quality
 from tfscaling.study.config import POINT_AXES, Quality
 from tfscaling.study.run_spec import Point
 
@@ -67,6 +67,14 @@ def qualities_of(rows: Iterable[Row]) -> dict[str, Quality]:
 def metric_of(name: str, row: Row) -> Metric:
     """The metric of a column; that of the column `quality` is the row's own."""
     return of_quality(quality_of(row)) if name == QUALITY else METRICS[name]
+
+
+def counted_by(name: str) -> str:
+    """The column that counts the runs of a point whose values of this metric count.
+
+    Runs that went on from a checkpoint give results like others, but no times, rates or costs.
+    """
+    return "runs" if name in (*OF_RESULTS, QUALITY) else "runs_timed"
 
 
 @functools.cache
