@@ -26,6 +26,8 @@ def swept(new_project: Callable[[str], Project]) -> Project:
     base = {"platform": "laptop", "model": "mnist_cnn", "recipe": "strong"}
     project.overlay(
         {
+            # as on many clusters, and no way to the other ranks
+            "platforms": {"laptop": {"env": {"http_proxy": "http://127.0.0.1:9"}}},
             "grid": [
                 {**base, "strategy": "single", "nodes": 1},
                 {**base, "strategy": "mirrored", "nodes": 1, "gpus_per_node": 2},

@@ -15,10 +15,13 @@ from tfscaling.training import node_rates  # noqa: E402
 
 
 def main() -> None:
-    args = rank_process.parser(__doc__, RunSpec).parse_args()
-    threads = args.spec.cpus_per_task
+    parser = rank_process.parser(__doc__, RunSpec)
+    words = "how much later than this rank others may begin"
+    parser.add_argument("--meet-s", type=float, required=True, help=words)
+    args = parser.parse_args()
+    threads, meet_s = args.spec.cpus_per_task, args.meet_s
     rank_process.process(
-        args.spec, args.folder, STARTED_S, lambda context: node_rates.run(context, threads)
+        args.spec, args.folder, STARTED_S, lambda context: node_rates.run(context, threads, meet_s)
     )
 
 

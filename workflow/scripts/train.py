@@ -123,10 +123,11 @@ def finish(
     run_results.write_steps(attempt.scratch, reports)
     # the wall time ends here: what is left is to check the record and to write it
     end_s = clock.now()
+    timed = run_results.on_one_clock(rank_events, reports)
     if spec.recipe.program:
-        durations = program_results.measured_phases(rank_events, reports, LAUNCH_S, end_s, job)
+        durations = program_results.measured_phases(*timed, LAUNCH_S, end_s, job)
     else:
-        durations = run_results.measured_phases(rank_events, LAUNCH_S, end_s, job)
+        durations = run_results.measured_phases(timed[0], LAUNCH_S, end_s, job)
     if wrong := run_results.impossible(durations, rank_events, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
     validity = run_results.validity(passed, divergence)

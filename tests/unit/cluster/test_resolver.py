@@ -198,10 +198,26 @@ def test_properties() -> None:
     assert cluster.num_tasks == 4
     assert cluster.hosts == ("b", "a", "[::1]")
     assert cluster.address == "b:2"
-    assert cluster.environment() == {
-        "TF_CONFIG": cluster.tf_config(), "CUDA_VISIBLE_DEVICES": "0,1"
+    assert cluster.environment({}) == {
+        "TF_CONFIG": cluster.tf_config(), "CUDA_VISIBLE_DEVICES": "0,1",
+        "no_grpc_proxy": "b,a,::1",
     }  # fmt: skip
     assert Cluster(jobs, "evaluator", 0, 4, None, "TF_CONFIG").address is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, "n1,n2"),
+        ({"no_proxy": ""}, "n1,n2"),
+        ({"no_proxy": ".site.org, 10.0.0.0/8"}, ".site.org, 10.0.0.0/8,n1,n2"),
+        ({"no_proxy": ".site.org", "no_grpc_proxy": "n9"}, "n9,n1,n2"),
+        ({"no_proxy": ".site.org", "no_grpc_proxy": ""}, "n1,n2"),  # as gRPC reads them
+    ],
+)
+def test_no_proxy_is_between_the_nodes(environ: dict[str, str], expected: str) -> None:
+    cluster = resolve(step(0, "n[1-2]", "2,1", 3))
+    assert cluster.environment(environ)["no_grpc_proxy"] == expected
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from builders import run_python
@@ -154,24 +155,50 @@ def test_the_launcher_answers_its_ranks_only() -> None:
             assert connection.recv(100) == b""
 
 
-def listening(host: str) -> str:
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_on_one_machine_the_clock_listens_there_alone(host: str) -> None:
     with clock._listener(host) as listener:
-        return str(listener.getsockname()[0])
+        assert listener.getsockname()[0] == "127.0.0.1"
 
 
-def test_the_clock_listens_at_the_hosts_own_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert listening("127.0.0.1") == "127.0.0.1"
-    # a name that stands for a loopback address here is of use to no other host
-    known = {"node1": "127.0.1.1"}
-    real = socket.getaddrinfo
-    monkeypatch.setattr(
-        socket, "getaddrinfo", lambda host, *args, **kw: real(known.get(host, host), *args, **kw)
-    )
-    assert listening("node1") == "0.0.0.0"
-    assert listening("no-such-host.invalid") == "0.0.0.0"
-    own = [row[4][0] for row in real(socket.gethostname(), 0, socket.AF_INET)]
-    if not own[0].startswith("127."):
-        assert listening(socket.gethostname()) == own[0]
+@pytest.mark.parametrize("here", ["127.0.1.1", "192.0.2.1"])
+def test_the_clock_answers_where_others_look_for_the_host(
+    here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of the host stands for one address on itself, and for another on its peers."""
+    known, look_up, listen = {"node1": here}, socket.getaddrinfo, socket.create_server
+
+    def getaddrinfo(host: str, *args: object, **options: object) -> object:
+        return look_up(known.get(host, host), *args, **options)
+
+    def create_server(address: tuple[str, int], **options: Any) -> socket.socket:
+        # 127.0.0.1 is the network that this machine does not have, and 127.0.0.2 the other one
+        host, port = address
+        return listen(("127.0.0.1" if host == "192.0.2.1" else host, port), **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "create_server", create_server)
+    with clock.served("node1") as address:
+        known["node1"] = "127.0.0.2"
+        assert clock.measure({clock.VARIABLE: address}) is not None
+
+
+@pytest.mark.parametrize("has_ipv6", [False, True])
+def test_a_kernel_without_ipv6_answers_by_the_other(
+    has_ipv6: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = socket.create_server
+
+    def create_server(address: tuple[str, int], **options: object) -> socket.socket:
+        if options:
+            raise OSError("Address family not supported by protocol")
+        return real(address)
+
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: has_ipv6)
+    monkeypatch.setattr(socket, "create_server", create_server)
+    with clock.served("node1") as address:
+        port = address.rpartition(":")[2]
+        assert clock.measure({clock.VARIABLE: f"127.0.0.1:{port}"}) is not None
 
 
 @pytest.mark.parametrize(

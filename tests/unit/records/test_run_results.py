@@ -182,6 +182,34 @@ def test_clocks_that_go_back_during_the_training_are_found_out() -> None:
     assert "rank 0 measured steps of 2.600 s in all" in text
 
 
+NO_CLOCK: dict[str, float] = {}
+
+
+@pytest.mark.parametrize("ahead_s", [-20.0, 20.0])
+def test_a_clock_that_is_off_by_nobody_knows_what_makes_no_run_invalid(ahead_s: float) -> None:
+    given = [PASSED[0], stepped(PASSED[1], "start", ahead_s)]
+    ranks = [rank_events(rank, times) for rank, times in enumerate(given)]
+    reports = [report(0), report(1, clock=NO_CLOCK)]
+    of_all = run_results.measured_phases(ranks, LAUNCH_S, END_S, None)
+    assert ahead_s < 0 or run_results.impossible(of_all, ranks, reports)
+    timed, _ = run_results.on_one_clock(ranks, reports)
+    found = run_results.measured_phases(timed, LAUNCH_S, END_S, None)
+    assert found == phases(PASSED[0])
+    assert run_results.impossible(found, ranks, reports) == []
+    (warning,) = run_results.warnings(local_spec(), reports)
+    assert "rank 1 (node1)" in warning
+
+
+@pytest.mark.parametrize("unknown", [(), (0,), (0, 1)])
+def test_all_ranks_make_the_times_if_the_first_one_has_no_clock_either(
+    unknown: tuple[int, ...],
+) -> None:
+    ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
+    reports = [report(k, **({"clock": NO_CLOCK} if k in unknown else {})) for k in range(2)]
+    assert run_results.on_one_clock(ranks, reports) == (ranks, reports)
+    assert len(run_results.warnings(local_spec(), reports)) == bool(unknown)
+
+
 def test_an_execution_shorter_than_its_steps_is_refused() -> None:
     """Both clocks are set back by less than the training took: no phase is negative."""
     both = [stepped(passed, "trained", -10.0) for passed in PASSED]

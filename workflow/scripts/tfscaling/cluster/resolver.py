@@ -23,6 +23,8 @@ from tfscaling.cluster.tf_config import read_tf_config
 __all__ = ["Cluster", "ClusterError", "assemble", "resolve"]
 
 _ALL_GPUS = GpuRequest()
+#: Hosts that gRPC reaches without a proxy, and where it looks if that is not set.
+_NO_GRPC_PROXY, _NO_PROXY = "no_grpc_proxy", "no_proxy"
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,18 @@ class Cluster:
         cluster = {job: list(tasks) for job, tasks in self.jobs.items()}
         return json.dumps({"cluster": cluster, "task": {"type": self.job, "index": self.index}})
 
-    def environment(self) -> dict[str, str]:
-        """The variables to set before the first use of TensorFlow's devices."""
-        variables = {"TF_CONFIG": self.tf_config()}
+    def environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """The variables to set before the first use of TensorFlow's devices.
+
+        gRPC sends its connections to the proxy of ``http_proxy`` and the like, which does not know
+        the nodes: they are added to those that `environ` names as reached without one.
+        """
+        without_proxy = [environ.get(_NO_GRPC_PROXY, environ.get(_NO_PROXY, ""))]
+        without_proxy += [host.strip("[]") for host in self.hosts]
+        variables = {
+            "TF_CONFIG": self.tf_config(),
+            _NO_GRPC_PROXY: ",".join(dict.fromkeys(filter(None, without_proxy))),
+        }
         if self.gpus is not None:
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
         return variables

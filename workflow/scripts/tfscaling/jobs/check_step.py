@@ -15,6 +15,9 @@ from tfscaling.study.run_spec import RunSpec
 
 #: In an attempt's folder: that of the check.
 FOLDER = "node_check"
+#: Ranks wait for one another for this share of the time after which their launcher ends them: so
+#: the one that misses another says which.
+_MEET_SHARE = 0.9
 
 
 def run(attempt: Attempt, script: Path, spec: RunSpec, limits: Limits) -> NodeCheck | Cause | None:
@@ -28,7 +31,8 @@ def run(attempt: Attempt, script: Path, spec: RunSpec, limits: Limits) -> NodeCh
     begun_s = time.monotonic()
     check = replace(attempt, part=FOLDER)
     check.scratch.mkdir()
-    if (cause := check.run_ranks(script, [], spec, limits)) is not None:
+    words = ["--meet-s", str(_MEET_SHARE * limits.stall_timeout_s)]
+    if (cause := check.run_ranks(script, words, spec, limits)) is not None:
         return cause
     rates = [report.rate for report in rank_files.check_reports(check.scratch)]
     factor = spec.measured.node_check_factor

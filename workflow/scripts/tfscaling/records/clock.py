@@ -12,7 +12,6 @@ answer belongs to the middle of the exchange, so half the shortest round trip bo
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import socket
 import struct
@@ -83,8 +82,9 @@ class Offset:
 def served(host: str) -> Iterator[str]:
     """Answer with this process's time as long as the context lasts; gives HOST:PORT for the ranks.
 
-    Only at `host`'s own address, unless its name stands for a loopback address (as Debian's
-    /etc/hosts has it): other hosts could not reach that one, so it answers at all addresses then.
+    A loopback address is answered at alone. The name of a host may stand for another address on
+    the host itself than on others (127.0.1.1, a second network), so it is answered at all then; who
+    asks gets nothing but the time.
     """
     with _listener(host) as listener:
         thread = threading.Thread(target=_serve, args=(listener,), daemon=True)
@@ -97,13 +97,11 @@ def served(host: str) -> Iterator[str]:
 
 
 def _listener(host: str) -> socket.socket:
-    try:
-        family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        number = str(address[0])
-        if host in ("localhost", number) or not ipaddress.ip_address(number).is_loopback:
-            return socket.create_server((number, 0), family=family)
-    except (OSError, ValueError):
-        pass  # a name that this host does not know, or no address of its own
+    if host in ("localhost", "127.0.0.1"):
+        return socket.create_server(("127.0.0.1", 0))
+    if socket.has_dualstack_ipv6():
+        with contextlib.suppress(OSError):  # the kernel knows IPv6, and has none switched on
+            return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server(("", 0))
 
 

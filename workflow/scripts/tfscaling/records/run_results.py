@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from tfscaling.records import (
     attribution,
@@ -90,6 +91,34 @@ def measured_phases(
         **durations,
         execution_time_s=last["trained"] - first_line_s - between_s,
     )
+
+
+def on_one_clock(
+    rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
+) -> tuple[list[Sequence[Event]], list[RankReport]]:
+    """The events and reports of the ranks that make the times of the run.
+
+    A rank that the launcher's clock did not answer has the times of its host, which may be seconds
+    off and then give impossible durations beside those of the others: it is left out. If that is
+    the first rank, which runs beside the launcher and tells of the training, none is.
+    """
+    pairs = list(zip(rank_events, reports, strict=True))
+    known = [pair for pair in pairs if pair[1].clock.offset_s is not UNSET]
+    if known and known[0] != pairs[0]:
+        known = []
+    events, of_ranks = zip(*(known or pairs), strict=True)
+    return list(events), list(of_ranks)
+
+
+def without_clock(reports: Sequence[RankReport]) -> str | None:
+    """A warning of the ranks that could not ask for the launcher's time; None if all could."""
+    off = [f"{r.rank} ({r.host})" for r in reports if r.clock.offset_s is UNSET]
+    if not off:
+        return None
+    text = f"the launcher's clock did not answer rank {', '.join(off)}: the times of the run "
+    if reports[0].clock.offset_s is UNSET:
+        return text + "are right only as far as the clocks of the hosts agree"
+    return text + "are those of the other ranks"
 
 
 def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: str) -> dict[int, float]:
@@ -322,9 +351,12 @@ def validity(checks: Sequence[str], divergence: str = "") -> Validity:
 
 def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
     """What the ranks warn of, each sentence once, in the order of the ranks."""
+    clock = without_clock(reports)
+    of_clock = () if clock is None else (clock,)
     if spec.recipe.program:
-        return program_results.warnings(spec, reports)
-    return tuple(dict.fromkeys(w for report in trained(reports) for w in report.warnings))
+        return (*program_results.warnings(spec, reports), *of_clock)
+    said = dict.fromkeys(w for report in trained(reports) for w in report.warnings)
+    return (*said, *of_clock)
 
 
 def write_steps(folder: Path, reports: Sequence[RankReport]) -> None:

@@ -18,18 +18,22 @@ from tfscaling.records.rank_report import CheckedRank
 
 #: So long each of the two is measured.
 COMPUTE_S, SEND_S = 1.0, 0.5
-#: So long ranks wait for their neighbours.
-MEET_S = 60.0
+#: Two ranks that have met wait so long for one another, and one attempt to meet may take so long.
+_ANSWER_S, _CALL_S = 60.0, 10.0
+_CALL_INTERVAL_S = 0.05
 #: Of the matrices: enough work for the threads, and some products in the time.
 _SIZE, _SIZE_OF_MANY, _MANY = 512, 2048, 8
 _CHUNK = bytes(1 << 20)
 
 
-def run(context: RankContext, threads: int) -> CheckedRank:
-    """Measure, with so many threads, while the other ranks do. Raises OSError if one is missing."""
+def run(context: RankContext, threads: int, meet_s: float) -> CheckedRank:
+    """Measure, with so many threads, while the other ranks do.
+
+    Neighbours may come `meet_s` later. Raises OSError if one does not.
+    """
     cluster = context.cluster
     host, to_host = (_address(cluster, rank)[0] for rank in (cluster.rank, cluster.rank + 1))
-    mb_per_s = send(cluster)  # first: then all of them have begun
+    mb_per_s = send(cluster, meet_s)  # first: then all of them have begun
     context.events.add("sent", mb_per_s=mb_per_s)
     gflop_per_s = compute(threads)
     place = context.place()
@@ -60,18 +64,21 @@ def compute(threads: int, duration_s: float = COMPUTE_S) -> float:
     return 2e-9 * size**3 * products / taken_s
 
 
-def send(cluster: Cluster, duration_s: float = SEND_S) -> float:
+def send(cluster: Cluster, meet_s: float, duration_s: float = SEND_S) -> float:
     """Send to the next rank while the one before sends to this: 10^6 bytes per second.
 
-    Raises OSError if the next rank does not come.
+    Each may come `meet_s` later. Raises OSError if the next one does not.
     """
     word = json.dumps(cluster.jobs).encode()  # of this job, and of no other
+    until_s = time.monotonic() + meet_s
     with socket.create_server(("", _address(cluster, cluster.rank)[1])) as server:
-        server.settimeout(MEET_S)
+        server.settimeout(meet_s)
         receiver = threading.Thread(target=_receive, args=(server, word), daemon=True)
         receiver.start()
-        found = _sent(_address(cluster, cluster.rank + 1), word, duration_s)
-        receiver.join(MEET_S)
+        connection = _connected(cluster, cluster.rank + 1, until_s)
+        found = _sent(connection, word, duration_s)
+        # the one before may begin last of all
+        receiver.join(max(_ANSWER_S, until_s - time.monotonic()))
     return found
 
 
@@ -82,9 +89,10 @@ def _address(cluster: Cluster, rank: int) -> tuple[str, int]:
     return host, int(port)
 
 
-def _sent(address: tuple[str, int], word: bytes, duration_s: float) -> float:
+def _sent(connection: socket.socket, word: bytes, duration_s: float) -> float:
     """The rate at which the other one has received; that one's port is free afterwards."""
-    with _connected(address) as connection:
+    with connection:
+        host, port = connection.getpeername()[:2]
         connection.sendall(word)
         begun_s = time.perf_counter()
         while time.perf_counter() - begun_s < duration_s:
@@ -93,20 +101,29 @@ def _sent(address: tuple[str, int], word: bytes, duration_s: float) -> float:
         answer = connection.makefile().readline()
         taken_s = time.perf_counter() - begun_s
     if not answer:
-        raise ConnectionError(f"{address[0]}:{address[1]} has closed the connection")
+        raise ConnectionError(f"{host}:{port} has closed the connection")
     return 1e-6 * int(answer) / taken_s
 
 
-def _connected(address: tuple[str, int]) -> socket.socket:
-    deadline_s = time.monotonic() + MEET_S
+def _connected(cluster: Cluster, rank: int, until_s: float) -> socket.socket:
+    """A connection to this rank, which may not listen yet, on a host that may not answer yet.
+
+    Raises TimeoutError, with the host, if there is none by `until_s` of the monotonic clock.
+    """
+    address, begun_s = _address(cluster, rank), time.monotonic()
     while True:
         try:
-            connection = socket.create_connection(address, timeout=MEET_S)
-        except ConnectionRefusedError:  # it does not listen yet
-            if time.monotonic() > deadline_s:
-                raise
-            time.sleep(0.05)
+            left_s = max(_CALL_INTERVAL_S, until_s - time.monotonic())
+            connection = socket.create_connection(address, min(left_s, _CALL_S))
+        except OSError as error:
+            if time.monotonic() >= until_s:
+                number = rank % cluster.num_tasks
+                text = f"rank {number} on {address[0]} was not reached at port {address[1]} in"
+                taken_s = time.monotonic() - begun_s
+                raise TimeoutError(f"{text} {taken_s:.0f} s: {error}") from error
+            time.sleep(_CALL_INTERVAL_S)
         else:
+            connection.settimeout(_ANSWER_S)
             return connection
 
 
@@ -117,7 +134,7 @@ def _receive(server: socket.socket, word: bytes) -> None:
             connection, _ = server.accept()
         except OSError:
             return
-        connection.settimeout(MEET_S)
+        connection.settimeout(_ANSWER_S)
         with connection, connection.makefile("rb") as incoming:
             try:
                 if not hmac.compare_digest(incoming.read(len(word)), word):
