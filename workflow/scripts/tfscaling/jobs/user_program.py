@@ -34,6 +34,7 @@ from tfscaling.jobs.launchers import rank_log
 from tfscaling.jobs.process_control import ending_with_parent
 from tfscaling.jobs.rank_process import RankContext, WorkFailedError, on_gpus
 from tfscaling.records import (
+    aborts,
     observed_events,
     observed_mllog,
     observed_output,
@@ -228,9 +229,12 @@ class UserProgram:
         if self._hung:
             place = str(blamed.place) if blamed and blamed.error.startswith("Fatal") else ""
             return WorkFailedError(hangs.HUNG, place, 1)
+        aborted = aborts.reason(ended, lines)
         if blamed is not None:
             name, text = blamed.name, f"{text}, {blamed.place}: {blamed.error}"
-        elif said := next((line for line in reversed(lines) if line), ""):
+        if aborted:
+            text = f"{text}; {aborted}"
+        elif blamed is None and (said := next((line for line in reversed(lines) if line), "")):
             text = f"{text}; its last line: {said[:300]}"
         return WorkFailedError(name, f"{text}; log: {log}", code if code > 0 else 128 - code)
 
