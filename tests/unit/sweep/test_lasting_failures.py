@@ -65,6 +65,12 @@ def test_what_happened_to_a_job_is_tried_again(kind: Kind) -> None:
     assert not lasts(Cause(kind=kind, message="Slurm ended the job"))
 
 
+@pytest.mark.parametrize("kind", ["rank_failed", "program_failed", "missing_gpus"])
+def test_missing_gpus_last_unless_another_host_has_its_own(kind: Kind) -> None:
+    cause = Cause(kind=kind, message="GPUs requested for this task: 4", error="DeviceError")
+    assert lasts(cause) is (kind != "missing_gpus")
+
+
 @pytest.mark.parametrize("kind", ["invalid", "out_of_memory"])
 def test_what_a_job_was_given_is_not(kind: Kind) -> None:
     assert lasts(Cause(kind=kind, message="requested 2 CPUs per task, got {1: 1}"))

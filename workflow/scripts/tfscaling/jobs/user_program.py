@@ -26,6 +26,7 @@ from tfscaling.jobs import (
     failures,
     hangs,
     heartbeat,
+    missing_gpus,
     program_environment,
     rank_files,
 )
@@ -279,8 +280,9 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         return {**variables, VISIBLE_GPUS: ""}
     here, asked = gpus_here(os.environ), spec.geometry.gpus_per_task
     if here is not None and len(here) != asked:
-        text = f"requested {asked} GPUs for the program, this rank may use {len(here)}: {here}"
-        raise WorkFailedError("DeviceError", text, 1)
+        text = f"requested {asked} GPUs for the program, this rank may use {len(here)}: {here}."
+        missing_gpus.let_others_tell(spec)
+        raise WorkFailedError(missing_gpus.ERROR, text, 1)
     return variables
 
 

@@ -72,6 +72,8 @@ def is_lasting(record: Path) -> bool:
 
 def lasts(cause: Cause) -> bool:
     """Whether another attempt would meet this cause again."""
+    if cause.kind == "missing_gpus":  # of one host
+        return False
     if cause.kind == "program_failed":
         return _is_a_crash(cause)
     if cause.kind in _LASTING or cause.error == "DeviceError":
