@@ -282,6 +282,40 @@ def test_no_rank_is_started_without_enough_gpus(
     assert [path.name for path in attempt.scratch.iterdir()] == ["spec.json"]
 
 
+LACKS_GPUS = """
+import json, os, pathlib, sys, time
+folder = pathlib.Path(sys.argv[sys.argv.index("--folder") + 1])
+rank = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+def say(event, **details):
+    line = {"time_s": time.time(), "rank": rank, "event": event, **details}
+    with open(folder / f"rank-{rank}.events.jsonl", "a") as file:
+        file.write(json.dumps(line) + "\\n")
+say("start", host=f"n{rank}", job="worker")
+def wait(other, event):
+    path = folder / f"rank-{other}.events.jsonl"
+    while not path.exists() or event not in path.read_text():
+        time.sleep(0.05)
+if rank == 0:
+    say("imported")
+    wait(1, "failed")
+    say("end")
+    sys.exit()
+wait(0, "imported")
+say("failed", error="DeviceError", message="GPUs requested for this task: 1; 0 seen.")
+sys.exit(1)
+"""
+
+
+def test_gpus_that_one_host_alone_lacks_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rank.py").write_text(LACKS_GPUS)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    attempt = Attempt.begin(tmp_path / "job")
+    cause = attempt.run_ranks(tmp_path / "rank.py", [], on_two_nodes(), LIMITS)
+    assert cause is not None and (cause.kind, cause.rank) == ("missing_gpus", 1)
+
+
 def test_reports_are_in_the_order_of_the_ranks(tmp_path: Path) -> None:
     for rank in (10, 2, 0):
         run_record.write_json(rank_files.report_path(tmp_path, rank), training_report(rank))

@@ -14,11 +14,14 @@ import venv
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from builders import REGISTRIES, SCRIPTS, raw_config
 from tfscaling.jobs import heartbeat, user_program
 from tfscaling.records import run_record
+from tfscaling.records.failure_report import Cause
 from tfscaling.study import configuration, grid, run_spec
+from tfscaling.sweep.lasting_failures import lasts
 
 GOOD = """
 import json, os, sys
@@ -257,6 +260,38 @@ FAILURES = {
 def test_a_failure_is_one_sentence(tmp_path: Path, code: str, message: str) -> None:
     cause = cause_of(tmp_path, code)
     assert (cause["kind"], cause["rank"], cause["message"]) == ("program_failed", 0, message)
+
+
+#: As NCCL's watchdog ends a process: from a thread that Python does not know of.
+ABORTS = """
+import ctypes, sys, time
+
+WORDS = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12)"
+
+
+def wait():
+    time.sleep(600)
+
+
+print("terminate called after throwing an instance of 'c10::DistBackendError'", file=sys.stderr)
+print(f"  what():  {WORDS}", *(f"frame #{n}: f()" for n in range(40)), sep="\\n", file=sys.stderr)
+libc, thread = ctypes.CDLL(None), ctypes.c_ulong()
+if sys.argv[1] == "own":
+    libc.abort()
+abort = ctypes.cast(libc.abort, ctypes.c_void_p)
+libc.pthread_create(ctypes.byref(thread), None, abort, None)
+wait()
+"""
+
+
+@pytest.mark.parametrize("thread", ["own", "other"])
+def test_an_abort_is_told_in_the_words_before_the_dump(tmp_path: Path, thread: str) -> None:
+    cause = cause_of(tmp_path, ABORTS, thread)
+    assert (cause["kind"], cause["exit_code"]) == ("program_failed", 134)
+    assert cause["message"].startswith("the program was killed by SIGABRT")
+    assert "'c10::DistBackendError' what():  [Rank 0] Watchdog caught coll" in cause["message"]
+    assert any("Fatal Python error: Aborted" in line for line in cause["last_lines"])
+    assert not lasts(msgspec.convert(cause, Cause))
 
 
 def test_an_executable_that_is_missing_is_named(tmp_path: Path) -> None:

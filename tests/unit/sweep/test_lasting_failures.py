@@ -65,6 +65,12 @@ def test_what_happened_to_a_job_is_tried_again(kind: Kind) -> None:
     assert not lasts(Cause(kind=kind, message="Slurm ended the job"))
 
 
+@pytest.mark.parametrize("kind", ["rank_failed", "program_failed", "missing_gpus"])
+def test_missing_gpus_last_unless_another_host_has_its_own(kind: Kind) -> None:
+    cause = Cause(kind=kind, message="GPUs requested for this task: 4", error="DeviceError")
+    assert lasts(cause) is (kind != "missing_gpus")
+
+
 @pytest.mark.parametrize("kind", ["invalid", "out_of_memory"])
 def test_what_a_job_was_given_is_not(kind: Kind) -> None:
     assert lasts(Cause(kind=kind, message="requested 2 CPUs per task, got {1: 1}"))
@@ -85,6 +91,40 @@ def test_a_crash_of_a_program_lasts_and_a_lost_connection_does_not(
     error: str, message: str, last: bool
 ) -> None:
     assert lasts(Cause(kind="program_failed", message=message, error=error)) is last
+
+
+_NCCL = (
+    "terminate called after throwing an instance of 'c10::DistBackendError' what():  [Rank 1] "
+    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE)"
+)
+_ABORTED = "the program was killed by SIGABRT, a.py:8 in step: Fatal Python error: Aborted"
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "last_lines", "last"),
+    [
+        ("Aborted", f"{_ABORTED}; {_NCCL}", (), False),
+        ("killed by SIGABRT", f"the program was killed by SIGABRT; {_NCCL}", (), False),
+        ("killed by SIGABRT", "the program was killed by SIGABRT", (_NCCL, "frame #7"), False),
+        ("exit code 134", "the program ended with exit code 134", (_NCCL, "Aborted"), False),
+        ("ChildFailedError", f"the program ended with exit code 1; {_NCCL}", (), False),
+        ("Aborted", _ABORTED, ("epoch 1: loss 0.3",), True),
+        ("Aborted", f"{_ABORTED}; what():  CUDA error: an illegal memory access was encountered",
+         ("frame #1: c10d::ProcessGroupNCCL::ncclCommWatchdog() + 0x14d",), True),
+        ("killed by SIGBUS", "the program was killed by SIGBUS", (), False),
+        ("Bus error", "the program was killed by SIGBUS, a.py:8: Fatal Python error: Bus error", (),
+         False),
+        ("exit code 135", "the program ended with exit code 135; its last line: x", (), False),
+        ("RuntimeError", "a.py:8: RuntimeError: DataLoader worker (pid 421) is killed by signal: "
+         "Bus error. It is possible that dataloader's workers are out of shared memory.", (),
+         False),
+    ],
+)  # fmt: skip
+def test_an_abort_for_a_lost_connection_and_a_failed_memory_do_not_last(
+    error: str, message: str, last_lines: tuple[str, ...], last: bool
+) -> None:
+    cause = Cause(kind="program_failed", message=message, error=error, last_lines=last_lines)
+    assert lasts(cause) is last
 
 
 @pytest.mark.parametrize(

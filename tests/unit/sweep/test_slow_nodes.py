@@ -1,4 +1,4 @@
-"""Nodes that were too slow for a run are left out at its next attempt."""
+"""Nodes that were too slow for a run, or lacked GPUs, are left out at its next attempt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfscaling.records.failure_report import Cause, FailureReport, Kind
 from tfscaling.sweep import slow_nodes
 
 
-def failed(folder: Path, attempt: int, kind: Kind, host: str) -> None:
+def failed(folder: Path, attempt: int, kind: Kind, host: str | None) -> None:
     place = attempts.path(folder, attempt)
     place.mkdir()
     cause = Cause(kind=kind, message="much slower", host=host)
@@ -38,11 +38,14 @@ def test_hosts_that_barred_an_attempt_are_excluded(tmp_path: Path) -> None:
     failed(tmp_path, 2, "rank_died", "n8")
     failed(tmp_path, 3, "slow_node", "n3")
     assert submitted("run.json") == " --exclude=n3,n7"
+    failed(tmp_path, 4, "missing_gpus", None)
+    failed(tmp_path, 5, "missing_gpus", "n6")
+    assert submitted("run.json") == " --exclude=n3,n6,n7"
     assert submitted("table.csv") == ""
     # with those of the platform's `extra`
-    assert submitted("run.json", "--exclude=n1 -x 'n[4-5]'") == " --exclude='n[4-5],n3,n7'"
+    assert submitted("run.json", "--exclude=n1 -x 'n[4-5]'") == " --exclude='n[4-5],n3,n6,n7'"
     nodes = tmp_path / "nodes"
     nodes.write_text("n1\nn2\n")
-    assert submitted("run.json", f"--exclude={nodes}") == " --exclude=n1,n2,n3,n7"
+    assert submitted("run.json", f"--exclude={nodes}") == " --exclude=n1,n2,n3,n6,n7"
     user = {"settings": SimpleNamespace(exclude_failed_nodes="n5, n6")}
     assert submitted("table.csv") == " --exclude=n5,n6"

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
-from builders import run_python
+import pytest
+from builders import local_spec, run_python
+from msgspec.structs import replace
 from tfscaling.cluster.slurm_environment import gpu_variables
+from tfscaling.study import run_spec
 from tfscaling.training import devices
 
 # all in one process: TensorFlow starts slowly, and nothing is fixed before its first operation
@@ -68,3 +72,35 @@ def test_without_any_gpu_the_libraries_are_named_first_and_logical_devices_last(
     message = devices.missing_gpus(2, 0, {})
     places = [message.index(way) for way in ("make setup CUDA=1", "driver", "devices: logical")]
     assert places == sorted(places)
+
+
+PREPARE = """
+import json, pathlib, sys
+from types import SimpleNamespace
+from tfscaling.records import events
+from tfscaling.study import run_spec
+from tfscaling.training import devices, rank
+spec = run_spec.read(pathlib.Path(sys.argv[1]), run_spec.RunSpec)
+log = pathlib.Path(sys.argv[2])
+told = events.EventLog(log, 0)
+context = SimpleNamespace(cluster=SimpleNamespace(job=sys.argv[3]), events=told)
+rank.load_tensorflow()
+told.add("loaded")
+try:
+    rank.prepare(context, spec)
+except devices.DeviceError:
+    told.add("missing")
+print(json.dumps([event["event"] for event in events.read(log)]))
+"""
+
+
+@pytest.mark.parametrize(("job", "told"), [("worker", "missing"), ("ps", "imported")])
+def test_a_rank_has_imported_only_with_its_gpus(job: str, told: str, tmp_path: Path) -> None:
+    """Of a run on several hosts it is what tells that the GPUs of one are there."""
+    spec = local_spec()
+    spec = replace(spec, measured=replace(spec.measured, devices="physical"))
+    (tmp_path / "spec.json").write_text(run_spec.encode(spec))
+    words = [str(tmp_path / "spec.json"), str(tmp_path / "events"), job]
+    done = run_python(PREPARE, *words, CUDA_VISIBLE_DEVICES="-1")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == ["loaded", told]

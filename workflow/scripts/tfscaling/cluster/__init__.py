@@ -8,6 +8,7 @@ TensorFlow's interface. Products of their own: `tensorflow_resolver` for any Ten
 #: Modules that other packages may import.
 __all__ = [
     "gpu_allocation",
+    "nodelist",
     "nvidia_smi",
     "resolver",
     "slurm_environment",

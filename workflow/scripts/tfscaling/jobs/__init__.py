@@ -12,6 +12,7 @@ __all__ = [
     "forked_ranks",
     "heartbeat",
     "launchers",
+    "missing_gpus",
     "provenance",
     "rank_files",
     "rank_process",

@@ -23,6 +23,7 @@ from tfscaling.cluster.task_layout import ClusterError
 from tfscaling.files import atomic
 from tfscaling.jobs import (
     failures,
+    missing_gpus,
     process_management,
     rank_files,
     slurm_job,
@@ -146,9 +147,10 @@ class Attempt:
                 return _not_started(error)
             print("$", " ".join(commands[0].argv), flush=True)
             grace_s = supervisor.CHECKPOINT_GRACE_S if spec.writes_checkpoints else None
-            return supervisor.Supervisor(
+            cause = supervisor.Supervisor(
                 commands, self.scratch, stall_timeout_s, geometry.tasks, grace_s
             ).run()
+            return None if cause is None else missing_gpus.of_one_host(cause, self.scratch)
 
     def fail(self, spec: JobSpec, cause: Cause) -> NoReturn:
         """Say the cause, leave failure.json with it, and end with exit status 1."""

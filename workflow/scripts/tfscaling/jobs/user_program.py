@@ -26,6 +26,7 @@ from tfscaling.jobs import (
     failures,
     hangs,
     heartbeat,
+    missing_gpus,
     program_environment,
     rank_files,
 )
@@ -34,6 +35,7 @@ from tfscaling.jobs.launchers import rank_log
 from tfscaling.jobs.process_control import ending_with_parent
 from tfscaling.jobs.rank_process import RankContext, WorkFailedError, on_gpus
 from tfscaling.records import (
+    aborts,
     observed_events,
     observed_mllog,
     observed_output,
@@ -228,9 +230,12 @@ class UserProgram:
         if self._hung:
             place = str(blamed.place) if blamed and blamed.error.startswith("Fatal") else ""
             return WorkFailedError(hangs.HUNG, place, 1)
+        aborted = aborts.reason(ended, lines)
         if blamed is not None:
             name, text = blamed.name, f"{text}, {blamed.place}: {blamed.error}"
-        elif said := next((line for line in reversed(lines) if line), ""):
+        if aborted:
+            text = f"{text}; {aborted}"
+        elif blamed is None and (said := next((line for line in reversed(lines) if line), "")):
             text = f"{text}; its last line: {said[:300]}"
         return WorkFailedError(name, f"{text}; log: {log}", code if code > 0 else 128 - code)
 
@@ -275,8 +280,9 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         return {**variables, VISIBLE_GPUS: ""}
     here, asked = gpus_here(os.environ), spec.geometry.gpus_per_task
     if here is not None and len(here) != asked:
-        text = f"requested {asked} GPUs for the program, this rank may use {len(here)}: {here}"
-        raise WorkFailedError("DeviceError", text, 1)
+        text = f"requested {asked} GPUs for the program, this rank may use {len(here)}: {here}."
+        missing_gpus.let_others_tell(spec)
+        raise WorkFailedError(missing_gpus.ERROR, text, 1)
     return variables
 
 

@@ -5,6 +5,7 @@ What is written in a job and read by the tables belongs here, with the list of m
 
 #: Modules that other packages may import.
 __all__ = [
+    "aborts",
     "attempts",
     "benchmark_record",
     "checks",

@@ -19,6 +19,7 @@ Kind = Literal[
     "invalid",
     "launch_failed",
     "launcher_failed",
+    "missing_gpus",
     "node_failed",
     "out_of_memory",
     "preempted",

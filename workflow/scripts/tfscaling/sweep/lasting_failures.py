@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tfscaling.records import failure_report, run_record
+from tfscaling.records import aborts, failure_report, run_record
 from tfscaling.records.failure_report import Cause, Kind
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.sweep.sweep_jobs import Job
@@ -31,12 +31,14 @@ _MAY_PASS = {
         "DataLossError",
     ),
 }
-#: How a program ends that crashes of itself; other signals come from outside.
-_CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
-#: Libraries of communication raise errors of all names, in these words.
-_LOST_CONNECTION = re.compile(
+#: How a program ends that crashes of itself; other signals come from outside, or from a file system
+#: or memory that failed (SIGBUS).
+_CRASHES = ("SIGSEGV", "SIGFPE", "SIGILL")
+#: Libraries of communication raise errors of all names, in these words. The last two are SIGBUS, as
+#: Python and shells have it.
+_MAY_PASS_WORDS = re.compile(
     r"connection (?:was )?(?:closed|reset|refused|aborted|timed out)|socket closed|timed? ?out"
-    r"|\bnccl|\bgloo",
+    r"|\bnccl|\bgloo|\bbus error\b|exit code 135\b",
     re.IGNORECASE,
 )
 
@@ -70,6 +72,8 @@ def is_lasting(record: Path) -> bool:
 
 def lasts(cause: Cause) -> bool:
     """Whether another attempt would meet this cause again."""
+    if cause.kind == "missing_gpus":  # of one host
+        return False
     if cause.kind == "program_failed":
         return _is_a_crash(cause)
     if cause.kind in _LASTING or cause.error == "DeviceError":
@@ -81,9 +85,11 @@ def lasts(cause: Cause) -> bool:
 def _is_a_crash(cause: Cause) -> bool:
     """Whether a user's program ended of itself, and of nothing that may pass."""
     error = cause.error or ""
+    if aborts.is_abort(error):
+        return not aborts.has_lost_connection((cause.message, *cause.last_lines))
     if error.startswith("killed by"):
         return any(name in error for name in _CRASHES)
-    return error not in _MAY_PASS and not _LOST_CONNECTION.search(cause.message)
+    return error not in _MAY_PASS and not _MAY_PASS_WORDS.search(cause.message)
 
 
 def is_given_up(run: PlannedRun, runs_dir: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Nodes that have barred an attempt at a run: the next one is submitted without them."""
+"""Nodes that are unfit for a run, by an attempt at it: the next one is submitted without them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tfscaling.records import attempts, failure_report, run_record
+from tfscaling.records.failure_report import Kind
+
+#: Causes that are those of a node.
+_UNFIT: frozenset[Kind] = frozenset({"slow_node", "missing_gpus"})
 
 
 def install(plugin: Any) -> None:
@@ -41,7 +45,7 @@ def _excluded(command: str) -> list[str]:
 
 
 def barred(record: Path) -> list[str]:
-    """The hosts that were too slow in an attempt at the run of this record, each once."""
+    """The hosts that were too slow or lacked GPUs in an attempt at this record's run, each once."""
     hosts: set[str] = set()
     folder = record.parent
     for number in attempts.numbers(folder) if record.name == run_record.RECORD else ():
@@ -49,6 +53,6 @@ def barred(record: Path) -> list[str]:
             failure = failure_report.read(attempts.path(folder, number))
         except run_record.RecordError:
             continue
-        if failure is not None and failure.cause.kind == "slow_node" and failure.cause.host:
+        if failure is not None and failure.cause.kind in _UNFIT and failure.cause.host:
             hosts.add(failure.cause.host)
     return sorted(hosts)

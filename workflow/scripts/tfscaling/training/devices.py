@@ -8,6 +8,7 @@ from typing import Any
 
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS
 from tfscaling.cluster.slurm_environment import gpu_variables
+from tfscaling.jobs.missing_gpus import WAYS_OUT
 
 
 class DeviceError(RuntimeError):
@@ -99,18 +100,10 @@ def set_precision(precision: str) -> None:
     keras.mixed_precision.set_dtype_policy(precision)
 
 
-#: In the order in which they are worth a try.
-_WAYS_OUT = (
-    "(1) TensorFlow's CUDA libraries: `make setup CUDA=1`; (2) the node's driver, or a module to "
-    "load in the platform's `setup`; (3) only to try it without GPUs: `devices: logical` in the "
-    "platform splits the CPU."
-)
-
-
 def missing_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) -> str:
     """The message for a wrong number of GPUs, with the variables that say which there are."""
     variables = ", ".join(f"{name}={value or '(not set)'}" for name, value in exported.items())
     return (
         f"GPUs requested for this task: {requested}; GPUs that TensorFlow sees: {seen}; "
-        f"{variables}. {_WAYS_OUT if seen == 0 else ''}".rstrip()
+        f"{variables}.{WAYS_OUT if seen == 0 else ''}"
     )

@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.datasets.pipelines import PipelineContext
+from tfscaling.jobs import missing_gpus
 from tfscaling.jobs.rank_process import RankContext, on_gpus
-from tfscaling.records import prepared_data, resumption
+from tfscaling.records import clock, prepared_data, resumption
 from tfscaling.records.rank_report import (
     AttributionRound,
     Rank,
@@ -46,9 +47,16 @@ def prepare(context: RankContext, spec: JobSpec) -> list[str]:
     if gpus == 0 or not on_gpus(spec):
         devices.hide_gpus(os.environ)
     load_tensorflow()
-    context.events.add("imported")
+    imported_s = clock.now()
     threads = spec.threads(len(os.sched_getaffinity(0)))
-    return devices.configure(gpus, spec.measured.devices, threads)
+    try:
+        names = devices.configure(gpus, spec.measured.devices, threads)
+    except devices.DeviceError:
+        missing_gpus.let_others_tell(spec)
+        raise
+    # not before: it tells `missing_gpus` that this host has what the run requests
+    context.events.add("imported", imported_s)
+    return names
 
 
 def load_tensorflow() -> None:
