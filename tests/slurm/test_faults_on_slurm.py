@@ -98,8 +98,9 @@ time.sleep(600 if fault != "slurmd" else 8)
 SLOW = """
 if [ "$SLURM_PROCID" = 1 ] && [ ! -e happened/slow ]; then hostname >happened/slow; fi
 if [ "$(cat happened/slow 2>/dev/null)" = "$(hostname)" ]; then
+    folder=$(grep --only-matching --perl-regexp -- '--folder \\K\\S+' <<<"$*")
     (
-        until [ -e "${@: -1}/rank-1.events.jsonl" ]; do sleep 0.1; done
+        until [ -e "$folder/rank-1.events.jsonl" ]; do sleep 0.1; done
         while kill -STOP $$; do sleep 1; kill -CONT $$; sleep 0.01; done
     ) >/dev/null 2>&1 &
 fi
