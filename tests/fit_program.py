@@ -37,7 +37,8 @@ class Own(keras.Sequential):
 
 first = model()
 first.fit(x, y, batch_size=16, epochs=2, validation_data=(x[:20], y[:20]), verbose=0)
-first.evaluate(x, y, verbose=0)
+first.evaluate(x[:30], y[:30], verbose=0)
+first.evaluate(x, y, verbose=0)  # of the examples of the training
 if "generator" in sys.argv:
     data = tf.data.Dataset.from_generator(
         batches, output_signature=(tf.TensorSpec((None, 4)), tf.TensorSpec((None,))))

@@ -284,6 +284,53 @@ def test_a_step_that_is_told_late_was_before_the_epochs_end(events: Path) -> Non
     assert None not in times and list(times) == sorted(filter(None, times))
 
 
+#: A Keras in two lines: evaluations call their callbacks, which may be none.
+EVALUATED = """
+import gc, types
+import tfscaling_observe_fit as of_fit
+
+class Array:
+    pass
+
+class Callback:
+    pass
+
+class Model:
+    def fit(self, x=None, y=None, callbacks=None):
+        pass
+    def evaluate(self, x=None, y=None, callbacks=None):
+        for each in callbacks or ():
+            each.on_test_begin()
+            each.on_test_end({"number": numbers.pop()})
+
+observe = of_fit._observe()
+observer = of_fit._Observer(observe.Trace(observe.os.environ[observe.VARIABLE]))
+callbacks = types.SimpleNamespace(Callback=Callback)
+observer._patch(types.SimpleNamespace(Model=Model, callbacks=callbacks))
+observer.trace.step(1)
+model, train, second, test, numbers = Model(), Array(), Array(), Array(), [3.0, 2.0, 1.0, 0.0]
+model.fit(train)
+model.fit({"a": train, "b": [second]})
+model.fit([1, 2, 3])
+model.evaluate(test)  # 0
+model.evaluate(x=train)
+model.evaluate({"b": [second], "a": train})
+model.evaluate([train, test])  # 1
+model.evaluate([1, 2, 3])  # 2
+model.evaluate()  # 3
+del train, second
+gc.collect()
+assert not observer._trained._known
+"""
+
+
+def test_an_evaluation_of_the_very_data_of_a_fit_is_not_of_held_out_examples(events: Path) -> None:
+    done = run(EVALUATED, **of_fit(events))
+    assert done.returncode == 0, done.stderr
+    seen = observed_events.read(events)
+    assert [each.metrics["number"] for each in seen.evaluations] == [0.0, 1.0, 2.0, 3.0]
+
+
 @pytest.fixture(scope="module")
 def with_keras(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once(tmp_path_factory, "fit", lambda f: fitted(f, "generator", "summary"))

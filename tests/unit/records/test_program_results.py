@@ -187,6 +187,18 @@ def test_a_loss_that_is_not_finite_is_a_divergence() -> None:
     assert wrong == "diverged: loss is not finite from epoch 3"
 
 
+@pytest.mark.parametrize(("share", "warnings"), [(0.75, 0), (0.8, 1)])
+def test_of_several_evaluations_after_the_last_epoch_a_warning_says_which_counts(
+    share: float, warnings: int
+) -> None:
+    more = msgspec.structs.replace(OBSERVED.evaluations[-1], metrics={"accuracy": share})
+    found = reports(changed(evaluations=(*OBSERVED.evaluations, more)))
+    assert program_results.metrics(found).test_accuracy == share
+    texts = program_results.warnings(spec(), found)
+    assert len(texts) == warnings
+    assert all("2 evaluations after epoch 2" in text for text in texts)
+
+
 def test_fewer_epochs_and_percentages_are_warned_of() -> None:
     seen = changed(epochs=(ObservedEpoch(epoch=1, time_s=30.0, metrics={"accuracy": 97.5}),))
     found = reports(seen)

@@ -14,6 +14,8 @@ import inspect
 import os
 import sys
 import threading
+import weakref
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 _OBSERVE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "observe.py")
@@ -86,6 +88,7 @@ class _Observer:
     def __init__(self, trace: Any) -> None:
         self.trace = trace
         self._fits: list[_Fit] = []
+        self._trained = _Trained()
 
     def imported(self, name: str, module: Any) -> None:
         self.trace.imported()
@@ -111,6 +114,7 @@ class _Observer:
             work = _Fit(self, model, given.arguments)
             given.arguments["callbacks"] = _with(callback(work), given.arguments.get("callbacks"))
             self._fits.append(work)
+            self._trained.add(given.arguments.get("x"))
             try:
                 return fit(*given.args, **given.kwargs)
             except Exception as error:
@@ -134,6 +138,8 @@ class _Observer:
                 return evaluate(*given.args, **given.kwargs)  # of a fit, which sees it
             for work in self._fits:
                 work.metrics_are_lost(model)
+            if self._trained.has(given.arguments.get("x")):
+                return evaluate(*given.args, **given.kwargs)  # of no held-out examples
             given.arguments["callbacks"] = _with(callback(_Evaluate(self)), callbacks)
             return evaluate(*given.args, **given.kwargs)
 
@@ -144,6 +150,35 @@ def _unblamed(function: Any) -> Any:
     """The function, which a traceback shows as of no file: the error is in the program's."""
     function.__code__ = function.__code__.replace(co_filename="<observe: fit>")
     return function
+
+
+class _Trained:
+    """The data that calls of `fit` were given, which it does not keep alive."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    def add(self, data: Any) -> None:
+        for part in _parts(data):
+            try:
+                self._known[id(part)] = part
+            except TypeError:  # a plain value, as in a list of numbers
+                return
+
+    def has(self, data: Any) -> bool:
+        """Whether all arrays of the data, or the data set, are the very objects of a `fit`."""
+        return data is not None and all(self._known.get(id(p)) is p for p in _parts(data))
+
+
+def _parts(data: Any) -> Iterator[Any]:
+    """The arrays of several inputs; all other data as it is."""
+    if isinstance(data, Mapping):
+        data = list(data.values())
+    if not isinstance(data, (list, tuple)):
+        yield data
+        return
+    for part in data:
+        yield from _parts(part)
 
 
 class _Evaluate:

@@ -200,6 +200,12 @@ def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
     found = [text for r in of_programs(reports) if r.observed for text in r.observed.warnings]
     if 0 < len(seen.epochs) < spec.recipe.epochs:
         found.append(f"The program reported {len(seen.epochs)} of {spec.recipe.epochs} epochs.")
+    last = [each for each in seen.evaluations if each.epoch == seen.evaluations[-1].epoch]
+    if any(each.metrics != last[-1].metrics for each in last):
+        found.append(
+            f"The program made {len(last)} evaluations after epoch {last[-1].epoch}, with other "
+            "results: test_loss and test_accuracy are those of the last one."
+        )
     values = [each.metrics for each in seen.epochs]
     values += [each.metrics for each in seen.evaluations]
     shares = [_accuracy(each) for each in values]
