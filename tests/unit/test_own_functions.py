@@ -38,6 +38,14 @@ def floats():
     return (images[:3] * 0.5, labels[:3, 0]), (images[3:] * 0.5, labels[3:, 0])
 
 
+def small_labels():
+    return (images[:3] * 0.5, labels[:3, 0].astype("u1")), (images[3:] * 0.5, labels[3:, 0])
+
+
+def large_labels():
+    return (images[:3] * 0.5, labels[:3, 0] + 2**32), (images[3:] * 0.5, labels[3:, 0])
+
+
 def uneven():
     return (images[:3], labels[:2]), (images[3:], labels[3:])
 
@@ -181,9 +189,9 @@ def fetch(name: str) -> tuple[catalogue.Arrays, dict[str, Any]]:
 def test_a_functions_arrays_are_prepared_as_any_dataset() -> None:
     arrays, facts = fetch("mine:data")
     np.testing.assert_array_equal(arrays.x_train.ravel(), np.arange(12))
-    assert arrays.y_train.tolist() == [0, 1, 0]
-    assert arrays.y_train.dtype == np.int32
-    assert arrays.y_test.tolist() == [1]
+    assert arrays.y_train.tolist() == [[0], [1], [0]]
+    assert arrays.y_train.dtype == np.int64
+    assert arrays.y_test.tolist() == [[1]]
     assert arrays.weights_train is arrays.weights_test is None
     assert facts["source"] == "function"
     assert len(facts["sha256"]) == 64
@@ -192,6 +200,13 @@ def test_a_functions_arrays_are_prepared_as_any_dataset() -> None:
 def test_images_that_are_no_bytes_are_not_scaled() -> None:
     arrays, _ = fetch("mine:floats")
     np.testing.assert_array_equal(arrays.x_train.ravel(), np.arange(12) / 2)
+
+
+def test_labels_in_a_row_are_the_same_data_in_each_type_that_holds_them() -> None:
+    names = ("mine:floats", "mine:small_labels", "mine:large_labels")
+    (arrays, usual), (small, same), (_, other) = map(fetch, names)
+    assert (arrays.y_train.dtype, small.y_train.dtype) == (np.int64, np.uint8)
+    assert usual["sha256"] == same["sha256"] != other["sha256"]
 
 
 def test_several_inputs_answers_and_weights_are_prepared_as_they_are_given() -> None:

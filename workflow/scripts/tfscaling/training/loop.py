@@ -250,10 +250,11 @@ class TrainingLoop(ABC):
         """Loss, correct answers and number of examples of this batch, summed by `weights`, float32.
 
         A weight is 1, or 0 for padding. The model's own losses are of the batch: they count as
-        often as the batch has examples, so that they count once in a mean over examples.
+        often as the batch has examples, so that they count once in a mean over examples. Labels
+        may be rows of one.
         """
         tf = self.tf
-        answers = tf.cast(answers, tf.int32)
+        answers = tf.cast(tf.reshape(answers, [-1]), tf.int32)
         logits = tf.cast(self.model(batch, training=training), tf.float32)
         correct = tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), answers), tf.float32)
         examples = tf.reduce_sum(weights)

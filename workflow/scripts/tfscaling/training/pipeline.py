@@ -114,30 +114,23 @@ class PipelineTrainer(AllReduceLoop):
         context = self.tf.distribute.get_replica_context()
         return context.all_reduce(self.tf.distribute.ReduceOp.SUM, sums)
 
-    def _taken(self, batch: Any) -> Any:
-        """The batch as its model has it: a classifier one label for each example, in a row."""
-        if self.own is not None:
-            return batch
-        x, answers = batch
-        return x, self.tf.reshape(answers, [-1])
-
     def _step(self, fed: Fed) -> Any:
         def replica(fed: Fed) -> Any:
             sums = self._summed(fed)
             examples = self.tf.maximum(sums[0], 1.0)
-            return self.train_on(self._taken(fed.batch), self._weights(fed), examples), sums
+            return self.train_on(fed.batch, self._weights(fed), examples), sums
 
         return self.strategy.run(replica, args=(fed,))
 
     def _compute(self, fed: Fed) -> Any:
         def replica(fed: Fed) -> Any:
-            return self.compute_on(self._taken(fed.batch), self._weights(fed))
+            return self.compute_on(fed.batch, self._weights(fed))
 
         return self.strategy.run(replica, args=(fed,))
 
     def _evaluation(self, fed: Fed) -> Any:
         def replica(fed: Fed) -> Any:
-            self.test_on(self._taken(fed.batch), self._weights(fed))
+            self.test_on(fed.batch, self._weights(fed))
             return self._summed(fed)
 
         return self.strategy.run(replica, args=(fed,))

@@ -118,7 +118,7 @@ def problem_of_labels(arrays: Arrays) -> str | None:
     for part, labels in (("y_train", arrays.y_train), ("y_test", arrays.y_test)):
         if isinstance(labels, dict | tuple):
             return f"{part} has {len(labels)} arrays, and not one"
-        if labels.dtype.kind not in "ui" or labels.ndim != 1:
+        if labels.dtype.kind not in "ui" or labels.size != len(labels):
             return (
                 f"{part} has the type {labels.dtype} and the shape {labels.shape}, and not one "
                 "whole number for each example"
