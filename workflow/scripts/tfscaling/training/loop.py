@@ -17,6 +17,7 @@ import msgspec
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Epoch, GradientNorms
 from tfscaling.study.run_spec import RunSpec
+from tfscaling.training import byte_inputs
 from tfscaling.training.measured import Measured, Result, described, finite_only
 
 _PROGRESS_INTERVAL_S = 5.0
@@ -233,7 +234,8 @@ class TrainingLoop(ABC):
     def _as_fit_has_them(self, data: tuple[Any, ...]) -> tuple[Any, ...]:
         """Examples of inputs, answers and weights of arrays, as `fit` gives them to a model.
 
-        Floating point is float32, all else as it is; only inputs of bytes are scaled to [0, 1].
+        Floating point is float32, all else as it is; only inputs of bytes are scaled to [0, 1],
+        unless the model's own input is of whole numbers.
         """
         tf = self.tf
 
@@ -241,10 +243,10 @@ class TrainingLoop(ABC):
             return tf.cast(found, tf.float32) if found.dtype.is_floating else found
 
         def scaled(part: Any) -> Any:
-            return tf.cast(part, tf.float32) * (1.0 / 255.0) if part.dtype == tf.uint8 else part
+            return tf.cast(part, tf.float32) * (1.0 / 255.0)
 
         x, *rest = tf.nest.map_structure(taken, data)
-        return (tf.nest.map_structure(scaled, x), *rest)
+        return (byte_inputs.scaled(self.model, x, scaled), *rest)
 
     def _forward(self, batch: Any, answers: Any, weights: Any, training: bool) -> Any:
         """Loss, correct answers and number of examples of this batch, summed by `weights`, float32.
