@@ -80,6 +80,19 @@ def nested():
     return part(slice(0, 3)), part(slice(3, 5))
 
 
+def lists():
+    def part(which):
+        x = [images[which], images[which, 0] / 2]
+        return x, [labels[which], np.zeros((len(x[0]), 1))], [1.0] * len(x[0])
+
+    return part(slice(0, 3)), part(slice(2, 5))
+
+
+def list_of_examples():
+    rows = [np.full(2, n) for n in range(3)]
+    return (rows, [rows[0]] * 3), (rows, [rows[0]] * 3)
+
+
 def other_inputs():
     return ({"a": images[:3]}, labels[:3]), ({"b": images[3:]}, labels[3:])
 
@@ -224,6 +237,22 @@ def test_several_inputs_answers_and_weights_are_prepared_as_they_are_given() -> 
     }
     assert (arrays.train_examples, arrays.test_examples) == (3, 1)
     assert facts["examples"] == {"x_train": 3, "y_train": 3, "x_test": 2, "y_test": 2}
+
+
+def test_several_inputs_and_answers_may_be_lists_as_in_fit() -> None:
+    arrays, _ = fetch("mine:lists")
+    inputs, answers, weights = arrays.train
+    assert isinstance(inputs, tuple) and isinstance(answers, tuple)
+    assert [array.shape for array in inputs] == [(3, 2, 2), (3, 2)]
+    assert [array.shape for array in answers] == [(3, 1), (3, 1)]
+    assert isinstance(weights, np.ndarray) and weights.tolist() == [1, 1, 1]
+
+
+def test_a_list_of_examples_is_an_array() -> None:
+    arrays, _ = fetch("mine:list_of_examples")
+    assert isinstance(arrays.x_train, np.ndarray) and isinstance(arrays.y_train, np.ndarray)
+    assert arrays.x_train.tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert arrays.y_train.shape == (3, 2)
 
 
 def test_any_answers_of_numbers_are_taken() -> None:

@@ -202,7 +202,7 @@ def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
                 f"the {part} data has {len(given)} parts; allowed: inputs, answers, and weights of "
                 "the examples"
             )
-        for kind, nest in zip(("x", "y", "weights"), given, strict=False):
+        for kind, nest in zip(("x", "y", "weights"), npz.with_tuples(given), strict=False):
             arrays |= npz.named(f"{kind}_{part}", nest)
     train_only, test_only = (
         {re.sub("_(train|test)", "", name, count=1) for name in arrays if _is_test(name) is is_test}
