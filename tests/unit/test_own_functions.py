@@ -38,6 +38,14 @@ def floats():
     return (images[:3] * 0.5, labels[:3, 0]), (images[3:] * 0.5, labels[3:, 0])
 
 
+def small_labels():
+    return (images[:3] * 0.5, labels[:3, 0].astype("u1")), (images[3:] * 0.5, labels[3:, 0])
+
+
+def large_labels():
+    return (images[:3] * 0.5, labels[:3, 0] + 2**32), (images[3:] * 0.5, labels[3:, 0])
+
+
 def uneven():
     return (images[:3], labels[:2]), (images[3:], labels[3:])
 
@@ -70,6 +78,19 @@ def nested():
         return taken(inputs), tuple(array[which] for array in answers), taken(weights)
 
     return part(slice(0, 3)), part(slice(3, 5))
+
+
+def lists():
+    def part(which):
+        x = [images[which], images[which, 0] / 2]
+        return x, [labels[which], np.zeros((len(x[0]), 1))], [1.0] * len(x[0])
+
+    return part(slice(0, 3)), part(slice(2, 5))
+
+
+def list_of_examples():
+    rows = [np.full(2, n) for n in range(3)]
+    return (rows, [rows[0]] * 3), (rows, [rows[0]] * 3)
 
 
 def other_inputs():
@@ -181,9 +202,9 @@ def fetch(name: str) -> tuple[catalogue.Arrays, dict[str, Any]]:
 def test_a_functions_arrays_are_prepared_as_any_dataset() -> None:
     arrays, facts = fetch("mine:data")
     np.testing.assert_array_equal(arrays.x_train.ravel(), np.arange(12))
-    assert arrays.y_train.tolist() == [0, 1, 0]
-    assert arrays.y_train.dtype == np.int32
-    assert arrays.y_test.tolist() == [1]
+    assert arrays.y_train.tolist() == [[0], [1], [0]]
+    assert arrays.y_train.dtype == np.int64
+    assert arrays.y_test.tolist() == [[1]]
     assert arrays.weights_train is arrays.weights_test is None
     assert facts["source"] == "function"
     assert len(facts["sha256"]) == 64
@@ -192,6 +213,13 @@ def test_a_functions_arrays_are_prepared_as_any_dataset() -> None:
 def test_images_that_are_no_bytes_are_not_scaled() -> None:
     arrays, _ = fetch("mine:floats")
     np.testing.assert_array_equal(arrays.x_train.ravel(), np.arange(12) / 2)
+
+
+def test_labels_in_a_row_are_the_same_data_in_each_type_that_holds_them() -> None:
+    names = ("mine:floats", "mine:small_labels", "mine:large_labels")
+    (arrays, usual), (small, same), (_, other) = map(fetch, names)
+    assert (arrays.y_train.dtype, small.y_train.dtype) == (np.int64, np.uint8)
+    assert usual["sha256"] == same["sha256"] != other["sha256"]
 
 
 def test_several_inputs_answers_and_weights_are_prepared_as_they_are_given() -> None:
@@ -209,6 +237,22 @@ def test_several_inputs_answers_and_weights_are_prepared_as_they_are_given() -> 
     }
     assert (arrays.train_examples, arrays.test_examples) == (3, 1)
     assert facts["examples"] == {"x_train": 3, "y_train": 3, "x_test": 2, "y_test": 2}
+
+
+def test_several_inputs_and_answers_may_be_lists_as_in_fit() -> None:
+    arrays, _ = fetch("mine:lists")
+    inputs, answers, weights = arrays.train
+    assert isinstance(inputs, tuple) and isinstance(answers, tuple)
+    assert [array.shape for array in inputs] == [(3, 2, 2), (3, 2)]
+    assert [array.shape for array in answers] == [(3, 1), (3, 1)]
+    assert isinstance(weights, np.ndarray) and weights.tolist() == [1, 1, 1]
+
+
+def test_a_list_of_examples_is_an_array() -> None:
+    arrays, _ = fetch("mine:list_of_examples")
+    assert isinstance(arrays.x_train, np.ndarray) and isinstance(arrays.y_train, np.ndarray)
+    assert arrays.x_train.tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert arrays.y_train.shape == (3, 2)
 
 
 def test_any_answers_of_numbers_are_taken() -> None:

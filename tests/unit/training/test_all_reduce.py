@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -257,6 +258,16 @@ def test_each_example_is_trained_once_per_epoch(examples: int, tmp_path: Path) -
 def test_an_incomplete_batch_is_trained_by_the_same_compiled_function(tmp_path: Path) -> None:
     trainer, _ = train(tmp_path)
     assert trainer._execute.experimental_get_tracing_count() == 1
+
+
+def test_labels_may_be_rows_of_one(tmp_path: Path) -> None:
+    arrays = synthetic_arrays()
+    rows = dataclasses.replace(
+        arrays, y_train=arrays.y_train[:, None].astype(np.int64), y_test=arrays.y_test[:, None]
+    )
+    found = make_trainer(rows).train(EventLog(tmp_path / "rows", 0), print)
+    expected = make_trainer(arrays).train(EventLog(tmp_path / "usual", 0), print)
+    assert curve(found) == curve(expected)
 
 
 def test_padding_weighs_nothing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tfscaling.training import models, parameter_server, user_model
 from tfscaling.training.user_model import ModelError
 
 keras = pytest.importorskip("keras")
+tf = pytest.importorskip("tensorflow")
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +116,32 @@ def test_what_no_training_could_follow_is_refused(
     assert message.startswith("model mine:model: ")
     assert wrong in message
     assert "\n" not in message
+
+
+def cleared() -> Any:
+    keras.backend.clear_session()
+    return functional()
+
+
+def cleared_and_broken() -> Any:
+    keras.utils.clear_session()
+    raise OSError("no such file")
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (cleared, ModelError, r"^model mine:model: .*leave clear_session\(\) out$"),
+        (cleared_and_broken, OSError, "no such file"),
+    ],
+)
+def test_a_session_that_is_cleared_in_the_scope_of_a_strategy_is_named(
+    function: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with pytest.raises(error, match=message), strategy.scope():
+        user_model.build("mine:model", function)
+    assert not tf.distribute.has_strategy()
 
 
 LABELS = np.zeros(2, np.int32)

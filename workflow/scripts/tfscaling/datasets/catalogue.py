@@ -186,7 +186,7 @@ def get(name: str, parameters: Given = NOTHING) -> Dataset:
 
 
 def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
-    """What the user's function returns, checked; one label for each example becomes int32."""
+    """What the user's function returns, checked."""
     try:
         train, test = (
             pipelines.arrays_of(part) if hasattr(part, "as_numpy_iterator") else part
@@ -202,7 +202,7 @@ def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
                 f"the {part} data has {len(given)} parts; allowed: inputs, answers, and weights of "
                 "the examples"
             )
-        for kind, nest in zip(("x", "y", "weights"), given, strict=False):
+        for kind, nest in zip(("x", "y", "weights"), npz.with_tuples(given), strict=False):
             arrays |= npz.named(f"{kind}_{part}", nest)
     train_only, test_only = (
         {re.sub("_(train|test)", "", name, count=1) for name in arrays if _is_test(name) is is_test}
@@ -219,9 +219,21 @@ def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
             raise ValueError(f"{first} has no examples")
         if array.ndim == 0 or len(array) != examples:
             raise ValueError(f"{name} has the shape {array.shape}, {first} has {examples} examples")
-        if name in ("y_train", "y_test") and array.dtype.kind in "ui" and array.size == examples:
-            arrays[name] = array.ravel().astype(np.int32)
     return arrays
+
+
+def _with_labels(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same with labels in a row as int32: in each type that holds them they are the same data.
+
+    So is their checksum.
+    """
+    found = dict(arrays)
+    for name in ("y_train", "y_test"):
+        labels = found.get(name)
+        if labels is not None and labels.dtype.kind in "ui" and labels.ndim == 1:
+            as_int32 = labels.astype(np.int32)
+            found[name] = as_int32 if np.array_equal(as_int32, labels) else labels
+    return found
 
 
 def _is_test(name: str) -> bool:
@@ -259,7 +271,7 @@ def fetch(
     for source, read in _readers(dataset, path).items():
         try:
             arrays = read()
-            checksum = fingerprint(arrays)
+            checksum = fingerprint(arrays if path or dataset.sha256 else _with_labels(arrays))
             if dataset.sha256 not in (None, checksum):
                 raise ValueError(
                     f"the arrays have the SHA-256 {checksum}, the published ones {dataset.sha256}"

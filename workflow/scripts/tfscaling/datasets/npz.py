@@ -6,7 +6,7 @@ outputs. The file has one array of each: `x_train`, `x_train.left` or `x_train[0
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,33 @@ def named(part: str, given: Any) -> dict[str, np.ndarray]:
     else:
         arrays = {part: given}
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def with_tuples(given: Sequence[Any]) -> list[Any]:
+    """Inputs, answers and weights, with a tuple for each list of several arrays, as in `fit`.
+
+    Such a list has fewer arrays than examples, and each array as many examples as the other parts;
+    any other list is one array, an item for each example.
+    """
+    if not any(map(_has_arrays, given)):
+        return list(given)
+    examples = {len(array) for part in given for array in _arrays(part)}
+
+    def is_several(part: Any) -> bool:
+        return _has_arrays(part) and len(examples) == 1 and len(part) < max(examples)
+
+    return [tuple(part) if is_several(part) else part for part in given]
+
+
+def _has_arrays(part: Any) -> bool:
+    is_list = isinstance(part, list) and bool(part)
+    return is_list and all(getattr(item, "ndim", 0) for item in part)
+
+
+def _arrays(part: Any) -> list[Any]:
+    if isinstance(part, Mapping):
+        return list(part.values())
+    return list(part) if isinstance(part, tuple) or _has_arrays(part) else [part]
 
 
 def nested(part: str, arrays: Mapping[str, np.ndarray]) -> Nest:

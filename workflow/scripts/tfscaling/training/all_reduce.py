@@ -14,7 +14,7 @@ from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Execution, GradientNorms
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training import gradient_norms, resident, user_model
+from tfscaling.training import byte_inputs, gradient_norms, resident, user_model
 from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.example_order import ExampleOrder
 from tfscaling.training.loop import compiled
@@ -42,6 +42,7 @@ class Trainer(AllReduceLoop):
             lambda: self._gather(tf.range(self.batch), *arrays.train),
             lambda: user_model.problem_of_labels(arrays),
         )
+        byte_inputs.check(self.model, arrays.x_train)
         self._execute = compiled(self._steps)
         self._computation = compiled(self._compute)
         self._evaluate_call = compiled(self._evaluation)

@@ -39,14 +39,16 @@ class Feed:
     """Iterator over the steps of a worker: a `Fed` for each of its `devices`; it never ends.
 
     Each replica gets `batch` examples of a step. After the end of `dataset` come copies of the last
-    batch that weigh nothing: the worker takes part in the steps of those whose part is longer.
-    Raises PipelineError for a batch of more examples than the worker's replicas take together, and
-    for a first one of fewer that is not the only one.
+    batch that weigh nothing: the worker takes part in the steps of those whose part is longer. If
+    there is none they are zeros, in dimensions that may vary as large as `like`, a batch of other
+    data. Raises PipelineError for a batch of more examples than the worker's replicas take
+    together, and for a first one of fewer that is not the only one.
     """
 
-    def __init__(self, dataset: Any, batch: int, devices: Sequence[str]) -> None:
+    def __init__(self, dataset: Any, batch: int, devices: Sequence[str], like: Any = None) -> None:
         self._dataset, self._batch, self._devices = dataset, batch, devices
         self._size = batch * len(devices)
+        self._like = like
         self._ready: queue.Queue[list[Fed] | Exception] = queue.Queue(PREFETCHED)
         self._closed, self._ended = threading.Event(), threading.Event()
         self._last: list[Fed] | None = None
@@ -92,8 +94,6 @@ class Feed:
                 return
 
     def _items(self, batches: Iterator[Any]) -> Iterator[list[Fed]]:
-        import tensorflow as tf
-
         waiting: tuple[Any, int] | None = None
         is_first = True
         for batch in batches:
@@ -112,12 +112,24 @@ class Feed:
                 yield self._split(*waiting, more=1)
             waiting = batch, examples
         if waiting is None:
-            nothing = tf.nest.map_structure(
-                lambda spec: tf.zeros([self._size, *(n or 1 for n in spec.shape[1:])], spec.dtype),
-                self._dataset.element_spec,
-            )
-            waiting = nothing, 0
+            waiting = self._nothing(), 0
         yield self._split(*waiting, more=0)
+
+    def _nothing(self) -> Any:
+        """A batch of zeros."""
+        import tensorflow as tf
+
+        parts = tf.nest.flatten(self._dataset.element_spec)
+        shapes = [part.shape for part in parts]
+        others = [] if self._like is None else [part.shape for part in tf.nest.flatten(self._like)]
+        if [shape.rank for shape in others] != [shape.rank for shape in shapes]:
+            others = shapes
+
+        def zeros(part: Any, other: Any) -> Any:
+            sizes = (n or m or 1 for n, m in zip(part.shape[1:], other[1:], strict=True))
+            return tf.zeros([self._size, *sizes], part.dtype)
+
+        return tf.nest.pack_sequence_as(self._dataset.element_spec, list(map(zeros, parts, others)))
 
     def _examples(self, batch: Any) -> int:
         import tensorflow as tf

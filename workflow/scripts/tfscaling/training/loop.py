@@ -17,6 +17,7 @@ import msgspec
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Epoch, GradientNorms
 from tfscaling.study.run_spec import RunSpec
+from tfscaling.training import byte_inputs
 from tfscaling.training.measured import Measured, Result, described, finite_only
 
 _PROGRESS_INTERVAL_S = 5.0
@@ -233,7 +234,8 @@ class TrainingLoop(ABC):
     def _as_fit_has_them(self, data: tuple[Any, ...]) -> tuple[Any, ...]:
         """Examples of inputs, answers and weights of arrays, as `fit` gives them to a model.
 
-        Floating point is float32, all else as it is; only inputs of bytes are scaled to [0, 1].
+        Floating point is float32, all else as it is; only inputs of bytes are scaled to [0, 1],
+        unless the model's own input is of whole numbers.
         """
         tf = self.tf
 
@@ -241,19 +243,20 @@ class TrainingLoop(ABC):
             return tf.cast(found, tf.float32) if found.dtype.is_floating else found
 
         def scaled(part: Any) -> Any:
-            return tf.cast(part, tf.float32) * (1.0 / 255.0) if part.dtype == tf.uint8 else part
+            return tf.cast(part, tf.float32) * (1.0 / 255.0)
 
         x, *rest = tf.nest.map_structure(taken, data)
-        return (tf.nest.map_structure(scaled, x), *rest)
+        return (byte_inputs.scaled(self.model, x, scaled), *rest)
 
     def _forward(self, batch: Any, answers: Any, weights: Any, training: bool) -> Any:
         """Loss, correct answers and number of examples of this batch, summed by `weights`, float32.
 
         A weight is 1, or 0 for padding. The model's own losses are of the batch: they count as
-        often as the batch has examples, so that they count once in a mean over examples.
+        often as the batch has examples, so that they count once in a mean over examples. Labels
+        may be rows of one.
         """
         tf = self.tf
-        answers = tf.cast(answers, tf.int32)
+        answers = tf.cast(tf.reshape(answers, [-1]), tf.int32)
         logits = tf.cast(self.model(batch, training=training), tf.float32)
         correct = tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), answers), tf.float32)
         examples = tf.reduce_sum(weights)

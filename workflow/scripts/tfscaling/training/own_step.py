@@ -36,7 +36,8 @@ class _Replica(threading.local):
 class OwnStep:
     """The steps of a model on one replica, and what its metrics found on all of them.
 
-    `sample` is a batch as `fit` would have it, of any size: (x, y) or (x, y, weights).
+    `sample` is a batch as `fit` would have it, of any size: (x, y) or (x, y, weights), or
+    TensorSpecs of one.
     `rounds_gradients`: replicas exchange them in 16 bits. To be made in the scope of the strategy;
     all but `reset` and `results` is called by each replica.
     """
@@ -146,7 +147,7 @@ class OwnStep:
             return []
         names: set[str] = set()
 
-        def replica() -> None:
+        def replica(sample: tuple[Any, ...]) -> None:
             self._replica.collected = []
             try:
                 for step in (self._train_step, self._test_step):
@@ -156,7 +157,8 @@ class OwnStep:
 
         # traced only: nothing is computed
         strategy = tf.distribute.get_strategy()
-        tf.function(lambda: strategy.run(replica), autograph=False).get_concrete_function()
+        traced = tf.function(lambda batch: strategy.run(replica, args=(batch,)), autograph=False)
+        traced.get_concrete_function(sample)
         kept = self._results_of([tf.zeros(v.shape, v.dtype) for v in self.metrics])
         if "loss" not in {*kept, *names}:
             raise ModelError("the model's own steps return no loss and no metric is called loss")

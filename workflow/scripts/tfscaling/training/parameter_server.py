@@ -24,7 +24,7 @@ from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Execution
 from tfscaling.study.config import Recipe
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training import user_model
+from tfscaling.training import byte_inputs, user_model
 from tfscaling.training.example_order import ExampleOrder
 from tfscaling.training.loop import TrainingLoop, compiled
 from tfscaling.training.measured import Measured, Result, measured_by_sums
@@ -91,6 +91,7 @@ def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
     if user_model.trains_itself(model, recipe):
         raise user_model.ModelError(NO_OWN_STEP)
     user_model.check_classifier(model, user_model.problem_of_labels(arrays))
+    byte_inputs.check(model, arrays.x_train)
 
 
 class ParameterServerTrainer(TrainingLoop):

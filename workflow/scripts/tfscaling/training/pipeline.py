@@ -71,7 +71,7 @@ class PipelineTrainer(AllReduceLoop):
         element = datasets.train.element_spec
         self.make_model(
             build_model,
-            lambda: tf.nest.map_structure(lambda spec: _zeros(spec, self.batch), element),
+            lambda: tf.nest.map_structure(lambda spec: _with_examples(spec, self.batch), element),
             lambda: _problem_of_labels(element),
         )
         self.data = datasets
@@ -92,7 +92,8 @@ class PipelineTrainer(AllReduceLoop):
     @contextmanager
     def _fed(self, dataset: Any) -> Iterator[Iterator[Any]]:
         """The worker's batches, each as a `Fed` on every replica."""
-        feed = Feed(dataset, self.batch, self.strategy.extended.worker_devices)
+        seen = None if self._kept is None else self._of_first_replica(self._kept.batch)
+        feed = Feed(dataset, self.batch, self.strategy.extended.worker_devices, seen)
 
         def of_replicas(parts: list[Fed]) -> Any:
             return self.strategy.experimental_distribute_values_from_function(
@@ -101,6 +102,11 @@ class PipelineTrainer(AllReduceLoop):
 
         with closing(feed):
             yield map(of_replicas, feed)
+
+    def _of_first_replica(self, values: Any) -> Any:
+        """A nest of values of replicas on this worker's first device."""
+        local = self.strategy.experimental_local_results
+        return self.tf.nest.map_structure(lambda value: local(value)[0], values)
 
     def _weights(self, fed: Fed) -> Any:
         tf = self.tf
@@ -114,30 +120,23 @@ class PipelineTrainer(AllReduceLoop):
         context = self.tf.distribute.get_replica_context()
         return context.all_reduce(self.tf.distribute.ReduceOp.SUM, sums)
 
-    def _taken(self, batch: Any) -> Any:
-        """The batch as its model has it: a classifier one label for each example, in a row."""
-        if self.own is not None:
-            return batch
-        x, answers = batch
-        return x, self.tf.reshape(answers, [-1])
-
     def _step(self, fed: Fed) -> Any:
         def replica(fed: Fed) -> Any:
             sums = self._summed(fed)
             examples = self.tf.maximum(sums[0], 1.0)
-            return self.train_on(self._taken(fed.batch), self._weights(fed), examples), sums
+            return self.train_on(fed.batch, self._weights(fed), examples), sums
 
         return self.strategy.run(replica, args=(fed,))
 
     def _compute(self, fed: Fed) -> Any:
         def replica(fed: Fed) -> Any:
-            return self.compute_on(self._taken(fed.batch), self._weights(fed))
+            return self.compute_on(fed.batch, self._weights(fed))
 
         return self.strategy.run(replica, args=(fed,))
 
     def _evaluation(self, fed: Fed) -> Any:
         def replica(fed: Fed) -> Any:
-            self.test_on(self._taken(fed.batch), self._weights(fed))
+            self.test_on(fed.batch, self._weights(fed))
             return self._summed(fed)
 
         return self.strategy.run(replica, args=(fed,))
@@ -241,8 +240,8 @@ def _problem_of_labels(element: Any) -> str | None:
     return None
 
 
-def _zeros(spec: Any, examples: int) -> Any:
-    """A batch of this many examples like `spec`; dimensions that may vary are 1."""
+def _with_examples(spec: Any, examples: int) -> Any:
+    """A batch of this many examples like `spec`, whose dimensions that may vary stay so."""
     import tensorflow as tf
 
-    return tf.zeros([examples, *(size or 1 for size in spec.shape[1:])], spec.dtype)
+    return tf.TensorSpec([examples, *spec.shape[1:]], spec.dtype)

@@ -31,7 +31,7 @@ from tfscaling.records.rank_report import (
 )
 from tfscaling.study import user_code, variants
 from tfscaling.study.run_spec import JobSpec, RunSpec
-from tfscaling.training import devices, models, mpi, parameter_server, user_model
+from tfscaling.training import byte_inputs, devices, models, mpi, parameter_server, user_model
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.checkpoints import Checkpoints
@@ -181,7 +181,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         data_sha256=data_sha256,
         input_wait_s=result.input_wait_s,
         trained_by=user_model.trained_by(trainer.model, spec.recipe),
-        warnings=tuple(user_model.warnings(trainer.model, spec.recipe)),
+        warnings=tuple(_warnings(trainer.model, spec, data)),
         train_examples=trainer.train_examples,
         test_examples=trainer.test_examples,
         examples_trained=result.examples_trained,
@@ -197,6 +197,12 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         test_loss=result.test_loss,
         test_accuracy=result.test_accuracy,
     )
+
+
+def _warnings(model: Any, spec: RunSpec, data: Arrays | Datasets) -> list[str]:
+    """What of a user's model and data is taken in another way than it may be meant."""
+    of_bytes = byte_inputs.warnings(model, data.x_train) if isinstance(data, Arrays) else []
+    return [*user_model.warnings(model, spec.recipe), *of_bytes]
 
 
 def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:

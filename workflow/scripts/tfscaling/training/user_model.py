@@ -9,6 +9,7 @@ loss is the cross-entropy; so is every model if the recipe's `loss` says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from tfscaling.datasets.catalogue import Arrays
@@ -39,10 +40,32 @@ class ModelError(ValueError):
 def build(name: str, function: Callable[[], Any]) -> Any:
     """The model that the user's function makes. Raises ModelError if it could not be followed."""
     before = _global_settings()
-    model = function()
+    with _keeping_scope() as is_kept:
+        model = function()
+        if not is_kept():
+            raise ModelError(
+                f"model {name}: the function calls keras.backend.clear_session(), which ends the "
+                "scope of the strategy in which the model is made: leave clear_session() out"
+            )
     if (wrong := _changed(before, _global_settings()) or problem(model)) is not None:
         raise ModelError(f"model {name}: {wrong}")
     return model
+
+
+@contextmanager
+def _keeping_scope() -> Iterator[Callable[[], bool]]:
+    """Keep TensorFlow's default graph, which has the scope of a strategy; says whether it is kept.
+
+    Without it the scope could not be left: an error of TensorFlow would hide any other.
+    """
+    from tensorflow.python.framework import ops
+
+    graph = ops.get_default_graph()
+    try:
+        yield lambda: ops.get_default_graph() is graph
+    finally:
+        if ops.get_default_graph() is not graph:
+            ops._default_graph_stack._global_default_graph = graph
 
 
 def problem(model: Any) -> str | None:
@@ -118,7 +141,7 @@ def problem_of_labels(arrays: Arrays) -> str | None:
     for part, labels in (("y_train", arrays.y_train), ("y_test", arrays.y_test)):
         if isinstance(labels, dict | tuple):
             return f"{part} has {len(labels)} arrays, and not one"
-        if labels.dtype.kind not in "ui" or labels.ndim != 1:
+        if labels.dtype.kind not in "ui" or labels.size != len(labels):
             return (
                 f"{part} has the type {labels.dtype} and the shape {labels.shape}, and not one "
                 "whole number for each example"
