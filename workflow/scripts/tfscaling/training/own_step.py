@@ -58,7 +58,7 @@ class OwnStep:
         losses.scale_loss_for_distribution = losses.unscale_loss_for_distribution = _as_it_is
         model._symbolic_build(data_batch=sample)
         if replicas > 1:
-            _check_reductions(model)
+            check_reductions(model)
         #: Numbers of the replicas whose optimizer has the gradients of all replicas.
         self._updating: set[int | None] = set()
         for optimizer in _optimizers(model):
@@ -337,7 +337,7 @@ def _listed(numbers: set[int | None]) -> Iterator[None]:
         numbers.discard(number)
 
 
-def _check_reductions(model: Any) -> None:
+def check_reductions(model: Any) -> None:
     """Raise ModelError if a compiled loss is no mean over a batch, as those of its parts."""
     losses = getattr(model, "_compile_loss", None)
     for part in (losses and losses._flat_losses) or ():
