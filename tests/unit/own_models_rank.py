@@ -163,6 +163,60 @@ def own_step() -> Any:
     return model
 
 
+def averaged() -> Any:
+    """An optimizer of optimizers, one with moving averages of the weights: `fit` ends with them."""
+    import keras
+
+    model = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(1)]
+    )
+    biases = {".*bias": keras.optimizers.Adam(0.01)}
+    kernels = keras.optimizers.SGD(0.05, use_ema=True, ema_momentum=0.9)
+    optimizers = keras.optimizers.OptimizerMap(kernels, biases)
+    model.compile(keras.optimizers.MultiOptimizer(optimizers), "mse")
+    return model
+
+
+def accumulated() -> Any:
+    """Optimizers that update weights in some steps only, one of them in a list of a dictionary."""
+    import keras
+    import tensorflow as tf
+
+    class Stepper(keras.Model):  # type: ignore[misc]
+        def train_step(self, batch: Any) -> dict[str, Any]:
+            x, y = batch
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(x, y, self(x, training=True))
+            variables = self.trainable_variables
+            gradients = tape.gradient(loss, variables)
+            self.optimizer.apply(gradients[:2], variables[:2])
+            self.others["head"][0].apply(gradients[2:], variables[2:])
+            return {"loss": loss}
+
+        def test_step(self, batch: Any) -> dict[str, Any]:
+            x, y = batch
+            return {"loss": keras.ops.mean(keras.ops.square(y - self(x, training=False)))}
+
+        @property
+        def metrics(self) -> list[Any]:
+            return []
+
+    given = keras.Input((4,))
+    model = Stepper(given, keras.layers.Dense(1)(keras.layers.Dense(8, "tanh")(given)))
+    model.compile(
+        keras.optimizers.Adam(0.02, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=3),
+        "mse",
+    )
+    head = keras.optimizers.SGD(
+        0.05, 0.9, weight_decay=0.1, clipnorm=0.5, gradient_accumulation_steps=4
+    )
+    variables = model.trainable_variables
+    model.optimizer.build(variables[:2])
+    head.build(variables[2:])
+    model.others = {"head": [head]}
+    return model
+
+
 def collectives() -> Any:
     """A `train_step` that exchanges more than gradients.
 
@@ -225,6 +279,8 @@ CASES = {
     "two_outputs": Case(two_outputs, data),
     "own_loss": Case(own_loss, classes, "mixed_float16"),
     "own_step": Case(own_step, values, steps_per_execution=5),
+    "averaged": Case(averaged, values),
+    "accumulated": Case(accumulated, values),
 }
 
 
@@ -433,6 +489,7 @@ def main() -> None:
             "uneven": piped(strategy, 2, classifier, uneven(worker), **BY_RECIPE),
             "endless": piped(strategy, 2, classifier, endless(worker), **ENDLESS),
             "collectives": trained(strategy, 2, Case(collectives, values)),
+            "accumulated": trained(strategy, 2, CASES["accumulated"]),
         }
     else:
         names = devices.configure(2, "logical", 1)

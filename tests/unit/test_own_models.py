@@ -121,7 +121,7 @@ def without_returned(found: Found) -> Found:
 def test_one_replica_trains_as_fit_does(one_process: Found, name: str) -> None:
     found, expected = (without_returned(one_process[how][name]) for how in ("one replica", "fit"))
     but: tuple[str, ...] = ()
-    if name == "own_step":
+    if name in ("own_step", "accumulated"):
         # likewise; of the test data there is one batch
         assert found["test"]["loss"] == pytest.approx(expected["test"]["loss"], rel=1e-4)
         but = ("loss",)
@@ -135,14 +135,19 @@ def test_two_devices_train_as_one(one_process: Found, name: str) -> None:
     assert_equal(found, expected, TOLERANCE[CASES[name].precision], ("kind_loss", "value_loss"))
 
 
-def test_two_workers_train_as_two_devices(one_process: Found, two_workers: list[Found]) -> None:
-    expected = one_process["two devices"]["two_outputs"]
-    first, second = (found["two workers"]["two_outputs"] for found in two_workers)
+@pytest.mark.parametrize("name", ["two_outputs", "accumulated"])
+def test_two_workers_train_as_two_devices(
+    one_process: Found, two_workers: list[Found], name: str
+) -> None:
+    expected = one_process["two devices"][name]
+    first, second = (found["two workers"][name] for found in two_workers)
     assert first == second
     assert_equal(first, expected, 1e-5, ())
 
 
-@pytest.mark.parametrize("name", ["two_outputs", "from files", "uneven", "endless", "collectives"])
+@pytest.mark.parametrize(
+    "name", ["two_outputs", "from files", "uneven", "endless", "collectives", "accumulated"]
+)
 def test_workers_train_by_mpi_as_by_tensorflows_own_all_reduce(
     two_workers: list[Found], two_mpi_workers: list[Found], name: str
 ) -> None:
@@ -229,6 +234,40 @@ def test_an_optimizer_of_a_step_must_be_built() -> None:
         OwnStep(model, own_models_rank.values(2, 0), replicas=1)
 
 
+def stepping_with(optimizers: list[Any]) -> Any:
+    """A model whose `train_step` uses the first of these as well."""
+    model = own_models_rank.own_step()
+    own = model.train_step
+
+    def train_step(batch: Any) -> dict[str, Any]:
+        zeros = [keras.ops.zeros(v.shape) for v in model.trainable_variables]
+        optimizers[0].apply(zeros, model.trainable_variables)
+        return own(batch)
+
+    model.train_step = train_step
+    return model
+
+
+def test_an_optimizer_that_the_model_does_not_have_is_refused_on_several_replicas() -> None:
+    batch, other = own_models_rank.values(2, 0), keras.optimizers.SGD(0.1, name="other")
+    model = stepping_with([other])
+    other.build(model.trainable_variables)
+    OwnStep(model, batch, replicas=1)
+    with pytest.raises(ModelError, match="optimizer other, which is no attribute"):
+        OwnStep(model, batch, replicas=2)
+
+
+def test_an_optimizer_in_a_list_must_be_built_where_a_step_uses_it() -> None:
+    batch, others = own_models_rank.values(2, 0), [keras.optimizers.SGD(0.1, name="other")]
+    unused = own_models_rank.own_step()
+    unused.others = others
+    OwnStep(unused, batch, replicas=2)
+    model = stepping_with(others)
+    model.others = others
+    with pytest.raises(ModelError, match="optimizer other has no variables"):
+        OwnStep(model, batch, replicas=2)
+
+
 def test_accuracy_is_the_metric_of_that_name(one_process: Found) -> None:
     trained = one_process["two devices"]
     accuracies = {name: found["accuracy"] for name, found in trained.items()}
@@ -236,4 +275,6 @@ def test_accuracy_is_the_metric_of_that_name(one_process: Found) -> None:
         "two_outputs": trained["two_outputs"]["metrics"][-1]["kind_accuracy"],
         "own_loss": trained["own_loss"]["metrics"][-1]["accuracy"],
         "own_step": None,
+        "averaged": None,
+        "accumulated": None,
     }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Build each of these runs' models once, on this machine's CPU, before any run starts.
 
-INPUTS   specifications of runs (--specs, a JSON array), prepared datasets below --datasets-dir
-OUTPUTS  --problems, a line for each specification: null, or why no such run can begin, as JSON
+INPUTS   models, each with a run (--models, a JSON array), prepared datasets below --datasets-dir
+OUTPUTS  --problems, a line for each model: null, or why no such run can begin, as JSON
 """
 
 import argparse
@@ -12,25 +12,26 @@ from pathlib import Path
 import msgspec
 from tfscaling.files import program_errors
 from tfscaling.study import variants
-from tfscaling.study.run_spec import RunSpec
+from tfscaling.study.run_spec import ModelToCheck
 from tfscaling.training import devices, model_check, rank
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--specs", type=Path, required=True)
+    parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--datasets-dir", type=Path, required=True)
     parser.add_argument("--problems", type=Path, required=True)
     args = parser.parse_args()
-    specs = program_errors.read_json(args.specs, list[RunSpec])
+    models = program_errors.read_json(args.models, list[ModelToCheck])
     devices.hide_gpus(os.environ)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     rank.load_tensorflow()
     with args.problems.open("wb", buffering=0) as problems:
-        for spec in specs:
+        for model in models:
+            spec = model.spec
             print(f"{spec.point.model} with recipe {spec.point.recipe}", flush=True)
             file = args.datasets_dir / f"{variants.data_of(spec)}.npz"
-            problems.write(msgspec.json.encode(model_check.problem(spec, file)) + b"\n")
+            problems.write(msgspec.json.encode(model_check.problem(model, file)) + b"\n")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,10 @@ def distance(y, p):
 
 def untrained():
     return _net(loss=distance)
+
+
+def summed():
+    return _net(loss=keras.losses.SparseCategoricalCrossentropy(True, reduction="sum"))
 """
 DATA = """
 def data(context):
@@ -86,7 +90,7 @@ def test_models_are_built_with_their_data_and_loss_and_those_that_can_be_are_bui
     assert "in distance: NameError: name 'missing' is not defined" in wrong[1]
     assert "Traceback" in (RESULTS / model_checks.LOG).read_text()
     left = model_checks.to_build(planned, RESULTS)
-    assert [spec.point.model for spec in left.values()] == ["nets:unbuilt", "nets:untrained"]
+    assert [model.spec.point.model for model in left.values()] == ["nets:unbuilt", "nets:untrained"]
     assert model_checks.check(specs("nets:good"), RESULTS) == ("", "")
 
     Path("nets.py").write_text(MODELS.replace("Dense(3)", "Dense(4)"))
@@ -94,8 +98,9 @@ def test_models_are_built_with_their_data_and_loss_and_those_that_can_be_are_bui
 
 
 def test_one_run_of_the_fewest_nodes_stands_for_those_alike_and_models_of_ours_for_none() -> None:
-    (spec,) = model_checks.to_build(specs("nets:good", "mnist_cnn"), RESULTS).values()
-    assert (spec.point.model, spec.geometry.nodes) == ("nets:good", 1)
+    (model,) = model_checks.to_build(specs("nets:good", "mnist_cnn"), RESULTS).values()
+    assert (model.spec.point.model, model.spec.geometry.nodes) == ("nets:good", 1)
+    assert model.on_several_replicas
     axes = specs("nets:good", parameters={"width": [1, 2]})
     assert len(model_checks.to_build(axes, RESULTS)) == 2
     assert model_checks.check(specs("mnist_cnn"), RESULTS) == ("", "")
@@ -107,3 +112,12 @@ def test_a_check_that_takes_too_long_is_said_and_holds_up_nothing() -> None:
     assert outcome.refusal == ""
     assert "nets:good: not checked" in outcome.warning
     assert len(model_checks.to_build(specs("nets:good"), RESULTS)) == 1
+
+
+def test_a_loss_that_several_replicas_cannot_split_is_refused_where_runs_have_several() -> None:
+    planned = specs("nets:summed")
+    assert "has the reduction sum" in model_checks.check(planned, RESULTS).refusal
+    alone = [spec for spec in planned if spec.replicas == 1]
+    assert alone
+    assert model_checks.check(alone, RESULTS) == ("", "")
+    assert len(model_checks.to_build(planned, RESULTS)) == 1

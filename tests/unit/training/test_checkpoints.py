@@ -37,7 +37,7 @@ def compiled_model() -> Any:
 
     model = lively_model()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
+    model.compile(keras.optimizers.Adam(0.01, use_ema=True), loss, metrics=["accuracy"])
     return model
 
 

@@ -291,6 +291,17 @@ def test_a_schedule_of_learning_rates_is_scaled_but_not_replaced() -> None:
         asked(model(), decay="linear")
 
 
+def test_settings_of_several_optimizers_are_theirs() -> None:
+    def model() -> Any:
+        optimizers = keras.optimizers.OptimizerMap(keras.optimizers.SGD(0.2))
+        return compiled(functional(), keras.optimizers.MultiOptimizer(optimizers), "mse")
+
+    assert isinstance(asked(model()), keras.optimizers.MultiOptimizer)
+    for keys in ({"learning_rate": 0.1}, {"momentum": 0.5}, {"learning_rate_scaling": "linear"}):
+        with pytest.raises(ModelError, match="MultiOptimizer"):
+            asked(model(), 2, **keys)
+
+
 def test_a_model_with_a_step_of_its_own_needs_no_compile() -> None:
     model = made(own_class("compute_loss"))
     assert isinstance(asked(model, learning_rate=0.1), keras.optimizers.SGD)

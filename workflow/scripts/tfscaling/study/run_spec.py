@@ -408,3 +408,11 @@ def _single(parameters: Parameters) -> dict[str, Value]:
 def run_path(axes: Mapping[str, str | int]) -> str:
     """The folder of the run with these axes, below results/runs."""
     return "/".join(f"{axis}={axes[axis]}" for axis in AXES)
+
+
+class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run whose model stands for those of all runs alike, built before any of them starts."""
+
+    spec: RunSpec
+    #: Of these runs some have more replicas than one.
+    on_several_replicas: bool

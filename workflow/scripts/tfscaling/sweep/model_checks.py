@@ -23,7 +23,7 @@ import msgspec
 from tfscaling.files import atomic
 from tfscaling.records import prepared_data
 from tfscaling.study import user_code, user_source, variants
-from tfscaling.study.run_spec import RunSpec
+from tfscaling.study.run_spec import ModelToCheck, RunSpec
 
 #: So long all of them may take.
 LIMIT_S = 120.0
@@ -49,55 +49,65 @@ def check(specs: Iterable[RunSpec], results: Path, limit_s: float = LIMIT_S) -> 
     due = to_build(specs, results)
     if not due or util.find_spec("tensorflow") is None:
         return Outcome()
-    names = ", ".join(dict.fromkeys(spec.point.model for spec in due.values()))
+    names = _names(list(due.values()))
     print(f"building {names} once, before runs start", file=sys.stderr, flush=True)
     found, ended = _built(list(due.values()), results, limit_s)
     problems = [
-        f"{spec.point.model} with recipe {spec.point.recipe}: {problem}"
-        for spec, problem in zip(due.values(), found, strict=False)
+        f"{model.spec.point.model} with recipe {model.spec.point.recipe}: {problem}"
+        for model, problem in zip(due.values(), found, strict=False)
         if problem is not None
     ]
     _remember([key for key, wrong in zip(due, found, strict=False) if wrong is None], results)
     if problems:
         return Outcome(
-            "No run was started: each run of these would fail.\n"
+            "No run was started: runs of these would fail.\n"
             + "".join(f"  {line}\n" for line in problems)
             + f"The traceback: {results / LOG}. {_SWITCH}."
         )
     if ended:
-        left = ", ".join(dict.fromkeys(s.point.model for s in list(due.values())[len(found) :]))
+        left = _names(list(due.values())[len(found) :])
         return Outcome(warning=f"{left}: not checked, {ended}; log: {results / LOG}. {_SWITCH}.")
     return Outcome()
 
 
-def to_build(specs: Iterable[RunSpec], results: Path) -> dict[str, RunSpec]:
+def _names(models: list[ModelToCheck]) -> str:
+    return ", ".join(dict.fromkeys(model.spec.point.model for model in models))
+
+
+def to_build(specs: Iterable[RunSpec], results: Path) -> dict[str, ModelToCheck]:
     """One of the runs of each model, recipe and dataset that was not built yet, by its key.
 
-    The one of the fewest tasks: a model that cannot do with more is a result of those runs.
+    The one of the fewest tasks: a model that cannot do with more is a result of those runs, but for
+    what the model itself says.
     """
     smallest: dict[tuple[str, str | None, bytes], RunSpec] = {}
+    distributed = set()
     for spec in specs:
         if not user_code.is_reference(spec.point.model) or spec.recipe.program:
             continue
         if spec.measured.setup:
             continue
         alike = (spec.point.model, spec.dataset, msgspec.json.encode(spec.recipe))
+        if spec.replicas > 1:
+            distributed.add(alike)
         other = smallest.get(alike)
         if other is None or _size(spec) < _size(other):
             smallest[alike] = spec
     built = _remembered(results)
-    keyed = {_key(spec, results): spec for spec in smallest.values()}
-    return {key: spec for key, spec in keyed.items() if key not in built}
+    models = [ModelToCheck(spec, alike in distributed) for alike, spec in smallest.items()]
+    keyed = {_key(model, results): model for model in models}
+    return {key: model for key, model in keyed.items() if key not in built}
 
 
 def _size(spec: RunSpec) -> tuple[int, int]:
     return spec.geometry.tasks, spec.replicas
 
 
-def _key(spec: RunSpec, results: Path) -> str:
+def _key(model: ModelToCheck, results: Path) -> str:
+    spec = model.spec
     facts = prepared_data.facts(results / "datasets" / f"{variants.data_of(spec)}.npz")
     content = [
-        *(spec.point.model, spec.dataset, spec.per_replica_batch_size),
+        *(spec.point.model, spec.dataset, spec.per_replica_batch_size, model.on_several_replicas),
         msgspec.to_builtins(spec.recipe),
         *(user_source.of_run(spec).checksums(), facts and facts.sha256),
         [metadata.version(name) for name in ("tensorflow", "keras")],
@@ -105,14 +115,16 @@ def _key(spec: RunSpec, results: Path) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _built(specs: list[RunSpec], results: Path, limit_s: float) -> tuple[list[str | None], str]:
+def _built(
+    models: list[ModelToCheck], results: Path, limit_s: float
+) -> tuple[list[str | None], str]:
     """The problem of each model, or None, in order; and why the last are missing, or ""."""
     log = results / LOG
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, log.open("wb") as output:
-        asked, problems = Path(folder, "specs.json"), Path(folder, "problems.jsonl")
-        asked.write_bytes(msgspec.json.encode(specs))
-        files = ["--specs", asked, "--datasets-dir", results / "datasets", "--problems", problems]
+        asked, problems = Path(folder, "models.json"), Path(folder, "problems.jsonl")
+        asked.write_bytes(msgspec.json.encode(models))
+        files = ["--models", asked, "--datasets-dir", results / "datasets", "--problems", problems]
         words = list(map(str, [sys.executable, _SCRIPT, *files]))
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

@@ -24,7 +24,7 @@ from tfscaling.training import (
 from tfscaling.training.checkpointed_loop import CheckpointedLoop
 from tfscaling.training.checkpoints import Saved, variables_of
 from tfscaling.training.loop import compiled
-from tfscaling.training.measured import Measured, measured_by_itself, measured_by_sums
+from tfscaling.training.measured import Measured, Result, measured_by_itself, measured_by_sums
 from tfscaling.training.optimizers import make_optimizer
 from tfscaling.training.own_step import OwnStep
 
@@ -97,6 +97,12 @@ class AllReduceLoop(CheckpointedLoop):
         compiled(self._seed_replicas)()
         if self._averages_weights:
             self._average_weights_call.get_concrete_function()  # traced here, not in a step
+
+    def _end(self, result: Result, events: EventLog) -> None:
+        if self.own is not None and not result.diverged and not result.is_short:
+            with self.strategy.scope():
+                self.own.finalize()
+        super()._end(result, events)
 
     def saved(self) -> Saved:
         """Shared are weights and the optimizer's state, unless replicas have their own."""

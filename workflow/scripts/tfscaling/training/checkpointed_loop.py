@@ -132,10 +132,10 @@ class CheckpointedLoop(TrainingLoop):
         begun.steps_per_epoch = begun.steps_per_epoch or steps
         checkpoints.after_epoch(self, self._state(result, epoch + 1, 0, 0))
 
-    def _end(self, events: EventLog) -> None:
+    def _end(self, result: Result, events: EventLog) -> None:
         if self._checkpoints is not None:
             self._checkpoints.tell(events)
-        super()._end(events)
+        super()._end(result, events)
 
     def _state(self, result: Result, epoch: int, step: int, examples: int) -> State:
         """What a checkpoint after `step` steps of an epoch has besides variables."""

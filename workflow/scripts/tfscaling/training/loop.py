@@ -136,10 +136,10 @@ class TrainingLoop(ABC):
                 done = self.recipe.stop_after_steps
                 report(f"stopped after {done} steps: the time of the whole is projected from them")
                 break
-        self._end(events)
+        self._end(result, events)
         return result
 
-    def _end(self, events: EventLog) -> None:
+    def _end(self, result: Result, events: EventLog) -> None:
         """Tell that the last epoch is done."""
         events.add("trained")
 

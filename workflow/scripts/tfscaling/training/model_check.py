@@ -12,9 +12,10 @@ from pathlib import Path
 
 from tfscaling.records import tracebacks
 from tfscaling.study import user_code
-from tfscaling.study.run_spec import RunSpec
-from tfscaling.training import devices, models, rank
+from tfscaling.study.run_spec import ModelToCheck, RunSpec
+from tfscaling.training import devices, models, own_step, rank
 from tfscaling.training.all_reduce import Trainer
+from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.pipeline import Datasets, PipelineTrainer
 from tfscaling.training.strategies import STRATEGIES, Exchange
 
@@ -23,19 +24,20 @@ _FILE_BYTES_MAX = 1 << 28
 _FIRST_PORT = 20000
 
 
-def problem(spec: RunSpec, dataset_file: Path) -> str | None:
-    """Why no run of this kind can begin, in one line with the line of the user's code, or None.
+def problem(model: ModelToCheck, dataset_file: Path) -> str | None:
+    """Why runs of this kind cannot begin, in one line with the line of the user's code, or None.
 
     `dataset_file` is the prepared data; where that is not there yet, or large, the model alone is
     built. The traceback is printed. The process computes on the CPU from then on.
     """
     import keras
 
+    spec = model.spec
     keras.backend.clear_session()
     os.environ.update({**spec.measured.env, "TF_CONFIG": tf_config(spec)})
     try:
         devices.set_precision(spec.recipe.precision)
-        _build(spec, dataset_file)
+        _build(spec, dataset_file, model.on_several_replicas)
     except Exception as error:
         traceback.print_exc()
         return tracebacks.sentence(error, Path.cwd())
@@ -52,17 +54,20 @@ def tf_config(spec: RunSpec) -> str:
     return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
 
 
-def _build(spec: RunSpec, dataset_file: Path) -> None:
+def _build(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -> None:
     build = models.get(spec.point.model, spec.recipe.constants).build
     if not _is_readable(spec, dataset_file):
         build()
         return
     strategy = STRATEGIES["single"].build(["CPU:0"], Exchange())
     data, _ = rank.data_of(0, spec, dataset_file)
+    trainer: AllReduceLoop
     if isinstance(data, Datasets):
-        PipelineTrainer(strategy, build, data, spec)
+        trainer = PipelineTrainer(strategy, build, data, spec)
     else:
-        Trainer(strategy, build, data, spec)
+        trainer = Trainer(strategy, build, data, spec)
+    if trainer.own is not None and on_several_replicas:
+        own_step.check_reductions(trainer.model)
 
 
 def _is_readable(spec: RunSpec, dataset_file: Path) -> bool:

@@ -7,6 +7,7 @@ only. Two things make the replicas together do what `fit` does on one device wit
   before the optimizer sees it: so are clipping, accumulation and the check of a scaled loss those
   of the whole batch. Keras itself sums after them, and divides its own losses, but not those of an
   overridden `compute_loss`, by the number of replicas.
+  An optimizer that a step has and that is not found, as in a variable of the module, is an error.
 - The state of every metric is combined over the replicas by the variables' own `aggregation`, a
   sum unless the metric says otherwise, and its result is computed once, from the whole.
 """
@@ -14,7 +15,8 @@ only. Two things make the replicas together do what `fit` does on one device wit
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from tfscaling.training import fused_updates, rounded_gradients
@@ -22,6 +24,9 @@ from tfscaling.training.user_model import ModelError, has_own
 
 #: Methods that may return values which no metric keeps.
 _RETURNING = ("train_step", "test_step", "compute_metrics", "get_metrics_result")
+
+#: Numbers of the replicas that are in a step, whose gradients Keras must not sum itself.
+_IN_STEP: set[int | None] = set()
 
 
 class _Replica(threading.local):
@@ -54,9 +59,12 @@ class OwnStep:
         losses.scale_loss_for_distribution = losses.unscale_loss_for_distribution = _as_it_is
         model._symbolic_build(data_batch=sample)
         if replicas > 1:
-            _check_reductions(model)
+            check_reductions(model)
+        #: Numbers of the replicas whose optimizer has the gradients of all replicas.
+        self._updating: set[int | None] = set()
         for optimizer in _optimizers(model):
             self._share(optimizer)
+        _refuse_other_optimizers()
         self.metrics = list(model.metrics_variables)
         self._train_step = tf.autograph.experimental.do_not_convert(model.train_step)
         self._test_step = tf.autograph.experimental.do_not_convert(model.test_step)
@@ -75,7 +83,8 @@ class OwnStep:
         tf, replica = self.tf, self._replica
         replica.share = tf.cast(own, tf.float32) / tf.cast(examples, tf.float32)
         replica.updates = 0
-        self._step(self._train_step, batch, own)
+        with self._sums_itself():
+            self._step(self._train_step, batch, own)
         if self.replicas > 1 and replica.updates == 0:
             raise ModelError(
                 "the model's own train_step updates no weight by a Keras optimizer: each replica "
@@ -151,7 +160,9 @@ class OwnStep:
             self._replica.collected = []
             try:
                 for step in (self._train_step, self._test_step):
-                    names.update(k for k, value in step(sample).items() if _is_scalar(value))
+                    with self._sums_itself():
+                        returned = step(sample)
+                    names.update(k for k, value in returned.items() if _is_scalar(value))
             finally:
                 self._replica.collected = None
 
@@ -176,11 +187,30 @@ class OwnStep:
         values = [tf.cast(returned.get(name, 0.0), tf.float64) for name in self._returned]
         self.sums.assign_add(tf.stack([*(value * weight for value in values), weight]))
 
+    def finalize(self) -> None:
+        """What `fit` does after its last epoch: moving averages become the weights.
+
+        To be called in the scope of the strategy, outside of replicas.
+        """
+        import keras
+
+        if isinstance(self.model.optimizer, keras.optimizers.Optimizer):
+            self.model.optimizer.finalize_variable_values(self.model.trainable_weights)
+
+    def _sums_itself(self) -> AbstractContextManager[None]:
+        """In a replica: no optimizer may sum gradients that `_summed` has not."""
+        return _listed(_IN_STEP) if self.replicas > 1 else nullcontext()
+
     def _share(self, optimizer: Any) -> None:
         """Let the optimizer apply what the gradients of all replicas are together."""
         apply, replica = optimizer.apply, self._replica
 
         def applied(grads: Any, trainable_variables: Any = None) -> None:
+            if _replica_number() in self._updating:  # by an optimizer that has this one
+                apply(grads, trainable_variables)
+                return
+            if not optimizer.built:
+                raise ModelError(_unbuilt(optimizer))
             gradients = list(grads)
             replica.updates += 1
             if replica.collected is not None:
@@ -188,12 +218,14 @@ class OwnStep:
                 return
             if self.replicas > 1:
                 gradients = self._summed(gradients)
-            apply(fused_updates.after_all(gradients), trainable_variables)
+            with _listed(self._updating):
+                apply(fused_updates.after_all(gradients), trainable_variables)
 
         optimizer.apply = applied
         if self.replicas > 1:
-            inner = getattr(optimizer, "inner_optimizer", optimizer)
-            inner._all_reduce_sum_gradients = list
+            optimizer._all_reduce_sum_gradients = list
+            if optimizer.gradient_accumulation_steps or optimizer.ema_overwrite_frequency:
+                _update_each_replica(optimizer)
 
     def _summed(self, gradients: list[Any]) -> list[Any]:
         tf = self.tf
@@ -209,21 +241,105 @@ class OwnStep:
 
 
 def _optimizers(model: Any) -> list[Any]:
-    """The model's optimizer, and others that a step of its own may have."""
+    """All optimizers that a step of the model may have: of layers, other optimizers, in lists."""
     import keras
 
-    of_model = [v for v in vars(model).values() if isinstance(v, keras.optimizers.Optimizer)]
-    found = list({id(optimizer): optimizer for optimizer in (model.optimizer, *of_model)}.values())
-    for optimizer in found:
-        if optimizer is not None and not optimizer.built:
+    own = [v for v in vars(model).values() if isinstance(v, keras.optimizers.Optimizer)]
+    for optimizer in own:
+        if not optimizer.built:
+            raise ModelError(_unbuilt(optimizer))
+    found, seen, left = [], {id(model): model}, [model.optimizer, *vars(model).values()]
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen[id(each)] = each
+        if isinstance(each, keras.optimizers.Optimizer):
+            found.append(each)
+        if isinstance(each, keras.optimizers.Optimizer | keras.layers.Layer):
+            left += vars(each).values()
+        elif isinstance(each, Mapping):
+            left += each.values()
+        elif isinstance(each, list | tuple | set):
+            left += each
+    return found
+
+
+def _unbuilt(optimizer: Any) -> str:
+    return (
+        f"the optimizer {optimizer.name} has no variables yet; call its build(variables) "
+        "in the function that makes the model"
+    )
+
+
+def _refuse_other_optimizers() -> None:
+    """Let no optimizer that `_optimizers` has not found sum the gradients of a step's replicas."""
+    from keras.src.backend.tensorflow.optimizer import TFOptimizer
+
+    summed = TFOptimizer._all_reduce_sum_gradients
+    if summed.__module__ == __name__:
+        return
+
+    def checked(optimizer: Any, grads_and_vars: Any) -> Any:
+        if _replica_number() in _IN_STEP:
             raise ModelError(
-                f"the optimizer {optimizer.name} has no variables yet; call its build(variables) "
-                "in the function that makes the model"
+                f"the model's own train_step uses the optimizer {optimizer.name}, which is no "
+                "attribute of the model: replicas would sum its gradients and not take their "
+                "mean. Let it be an attribute of the model, or be in a list or dictionary that is"
             )
-    return [optimizer for optimizer in found if optimizer is not None]
+        return summed(optimizer, grads_and_vars)
+
+    TFOptimizer._all_reduce_sum_gradients = checked
 
 
-def _check_reductions(model: Any) -> None:
+def _update_each_replica(optimizer: Any) -> None:
+    """Let each replica update its own copies of the variables, by the same gradients.
+
+    An optimizer that updates in some steps only does so in a condition, in which replicas cannot
+    meet, as they do to update variables together. They need not: nothing is left to exchange.
+    """
+    import tensorflow as tf
+
+    update = optimizer._backend_apply_gradients
+
+    def alone(grads: Any, trainable_variables: Any) -> None:
+        extended = tf.distribute.get_strategy().extended
+        meets = extended._use_merge_call
+        extended._use_merge_call = lambda: False
+        try:
+            update(grads, trainable_variables)
+        finally:
+            extended._use_merge_call = meets
+
+    optimizer._backend_apply_gradients = alone
+
+
+def _replica_number() -> int | None:
+    """Of the replica that is traced or computed; None outside of replicas.
+
+    Not by the thread: a replica that meets the others goes on in another one.
+    """
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    if context is None:
+        return None
+    number = tf.get_static_value(context.replica_id_in_sync_group)
+    return None if number is None else int(number)
+
+
+@contextmanager
+def _listed(numbers: set[int | None]) -> Iterator[None]:
+    """With this replica's number among them."""
+    number = _replica_number()
+    numbers.add(number)
+    try:
+        yield
+    finally:
+        numbers.discard(number)
+
+
+def check_reductions(model: Any) -> None:
     """Raise ModelError if a compiled loss is no mean over a batch, as those of its parts."""
     losses = getattr(model, "_compile_loss", None)
     for part in (losses and losses._flat_losses) or ():

@@ -214,6 +214,12 @@ def _change_optimizer(
     if optimizer is None:
         raise ModelError("the model has no optimizer that could take the recipe's learning_rate")
     inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if isinstance(inner, keras.optimizers.MultiOptimizer):
+        raise ModelError(
+            "the model's optimizer is a MultiOptimizer, each of whose optimizers has settings of "
+            "its own: the recipe's learning_rate, its scaling and schedule, momentum, nesterov and "
+            "weight_decay cannot change them. Leave these out, or name an optimizer"
+        )
     for key, value in given.items():
         if key == "weight_decay":
             inner.weight_decay = value or None
