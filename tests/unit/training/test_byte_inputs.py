@@ -133,6 +133,13 @@ def test_a_table_for_scaled_bytes_is_refused() -> None:
         byte_inputs.check(of_two("float32"), {"images": BYTES, "words": BYTES})
 
 
+def test_a_table_for_bytes_that_the_model_scales_back_is_taken() -> None:
+    back = (layers.Rescaling(255), layers.Embedding(256, 4), layers.Flatten())
+    byte_inputs.check(sequential(*back), BYTES)
+    with pytest.raises(ModelError, match=r"\(Embedding\)"):
+        byte_inputs.check(sequential(layers.Reshape((3, 4)), *back[1:]), BYTES)
+
+
 def trained(x: np.ndarray, y: np.ndarray, dtype: str | None, folder: Path) -> float:
     """Accuracy after a training on arrays."""
     trainer = Trainer(

@@ -15,6 +15,8 @@ from tfscaling.training.user_model import ModelError
 #: Layers for numbers that are not in [0, 1].
 _FOR_BYTES = ("Rescaling", "Normalization")
 _FOR_NUMBERS = "Embedding"
+#: Layers that give the numbers that they get.
+_KEEPING = ("InputLayer", "Flatten", "Reshape", "Permute", "RepeatVector", "Identity")
 
 
 class _Part(NamedTuple):
@@ -40,10 +42,13 @@ def scaled(model: Any, x: Any, scale: Callable[[Any], Any]) -> Any:
 
 
 def check(model: Any, x: Nest) -> None:
-    """Raise ModelError if the model looks up in a table what is scaled to [0, 1]."""
+    """Raise ModelError if the model looks up in a table what is scaled to [0, 1].
+
+    Not if a layer in between may scale it back.
+    """
     for part in _parts(model, x):
         if part.is_scaled and part.symbol is not None:
-            for layer in _reached(model, part.symbol):
+            for layer in _reached(model, part.symbol, _keeps_numbers):
                 if type(layer).__name__ == _FOR_NUMBERS:
                     raise ModelError(
                         f"{part.name} has bytes, which are scaled to 0 … 1 for an input of "
@@ -58,7 +63,11 @@ def warnings(model: Any, x: Nest) -> list[str]:
     for part in _parts(model, x):
         if part.is_scaled:
             is_graph = part.symbol is not None  # of a subclass it cannot be said what goes where
-            layers = _reached(model, part.symbol) if is_graph else model._flatten_layers()
+            layers = (
+                _reached(model, part.symbol, _is_not_trained)
+                if is_graph
+                else model._flatten_layers()
+            )
             kinds = _FOR_BYTES if is_graph else (*_FOR_BYTES, _FOR_NUMBERS)
             kinds_of = ((each.name, type(each).__name__) for each in layers)
             if named := [f"{name} ({kind})" for name, kind in kinds_of if kind in kinds]:
@@ -82,8 +91,16 @@ def _parts(model: Any, x: Any) -> list[_Part]:
     return [_Part("x", x, inputs[0] if len(inputs) == 1 else None)]
 
 
-def _reached(model: Any, symbol: Any) -> Iterator[Any]:
-    """The layers that an input of a model of layers goes through, up to those that are trained."""
+def _is_not_trained(layer: Any) -> bool:
+    return not getattr(layer, "trainable_variables", None)
+
+
+def _keeps_numbers(layer: Any) -> bool:
+    return type(layer).__name__ in _KEEPING
+
+
+def _reached(model: Any, symbol: Any, goes_on: Callable[[Any], bool]) -> Iterator[Any]:
+    """The layers that an input of a model of layers goes to, and from one where it `goes_on`."""
     graph = getattr(model, "_functional", None) or model
     reached = {id(symbol)}
     for depth in sorted(graph._nodes_by_depth, reverse=True):
@@ -94,8 +111,8 @@ def _reached(model: Any, symbol: Any) -> Iterator[Any]:
             layer, inner = node.operation, getattr(node.operation, "inputs", None)
             if inner and len(inner) == len(node.input_tensors):
                 for place in places:
-                    yield from _reached(layer, inner[place])
+                    yield from _reached(layer, inner[place], goes_on)
             else:
                 yield layer
-            if not getattr(layer, "trainable_variables", None):
+            if goes_on(layer):
                 reached |= {id(each) for each in node.output_tensors}
