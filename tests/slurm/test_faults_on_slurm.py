@@ -65,7 +65,7 @@ BY_SLURM = {
     "requeued": Fault(2, ("requeued",), 30, 2, True),
     "preempted": Fault(1, ("preempted",), 30, 2, True),
     "warned": Fault(1, ("preempted",), 30, 2, True),  # a grace time before the preemption
-    "power": Fault(2, OF_A_NODE, 300, 2, True),
+    "power": Fault(2, OF_A_NODE, 120, 2, True),
     "writing": Fault(1, (), 0, 1, True),  # the run was finished
     "slurmd": Fault(1, (), 0, 1, True),
 }
@@ -470,7 +470,7 @@ def test_a_training_whose_node_loses_its_power_says_which(seen: Seen, name: str)
     cause = read(report)["cause"]
     assert cause["kind"] in (OF_A_NODE if name == "training" else ("node_failed",))
     assert cause["host"] == host
-    assert report.stat().st_mtime - lost_s < 300
+    assert report.stat().st_mtime - lost_s < (120 if name == "training" else 300)
 
 
 def test_it_goes_on_from_its_checkpoint_on_another_node(seen: Seen) -> None:

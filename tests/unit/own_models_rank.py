@@ -177,12 +177,28 @@ def averaged() -> Any:
     return model
 
 
+def tested() -> Any:
+    """A class of models with a `test_step` of their own, which gives the loss, and no metrics."""
+    import keras
+
+    class Tested(keras.Model):  # type: ignore[misc]
+        def test_step(self, batch: Any) -> dict[str, Any]:
+            x, y = batch
+            return {"loss": keras.ops.mean(keras.ops.square(y - self(x, training=False)))}
+
+        @property
+        def metrics(self) -> list[Any]:
+            return []
+
+    return Tested
+
+
 def accumulated() -> Any:
     """Optimizers that update weights in some steps only, one of them in a list of a dictionary."""
     import keras
     import tensorflow as tf
 
-    class Stepper(keras.Model):  # type: ignore[misc]
+    class Stepper(tested()):  # type: ignore[misc]
         def train_step(self, batch: Any) -> dict[str, Any]:
             x, y = batch
             with tf.GradientTape() as tape:
@@ -192,14 +208,6 @@ def accumulated() -> Any:
             self.optimizer.apply(gradients[:2], variables[:2])
             self.others["head"][0].apply(gradients[2:], variables[2:])
             return {"loss": loss}
-
-        def test_step(self, batch: Any) -> dict[str, Any]:
-            x, y = batch
-            return {"loss": keras.ops.mean(keras.ops.square(y - self(x, training=False)))}
-
-        @property
-        def metrics(self) -> list[Any]:
-            return []
 
     given = keras.Input((4,))
     model = Stepper(given, keras.layers.Dense(1)(keras.layers.Dense(8, "tanh")(given)))
@@ -237,7 +245,7 @@ def collectives() -> Any:
                 self.centre.assign(0.5 * self.centre + 0.5 * keras.ops.mean(inputs, axis=0))
             return inputs - self.centre
 
-    class Contrasting(keras.Model):  # type: ignore[misc]
+    class Contrasting(tested()):  # type: ignore[misc]
         def train_step(self, batch: Any) -> dict[str, Any]:
             x, y = batch
             replica = tf.distribute.get_replica_context()
@@ -250,14 +258,6 @@ def collectives() -> Any:
             self.optimizer.apply(gradients, self.trainable_variables)
             of_all = replica.all_reduce(tf.distribute.ReduceOp.MEAN, loss)
             return {"loss": loss, "of_all": of_all}
-
-        def test_step(self, batch: Any) -> dict[str, Any]:
-            x, y = batch
-            return {"loss": keras.ops.mean(keras.ops.square(y - self(x, training=False)))}
-
-        @property
-        def metrics(self) -> list[Any]:
-            return []
 
     given = keras.Input((4,))
     hidden = keras.layers.Dense(8)(Centred()(given))
