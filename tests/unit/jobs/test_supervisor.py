@@ -203,8 +203,8 @@ def test_a_stopped_rank_is_found_and_named(tmp_path: Path, doing: str) -> None:
     assert of_this_test(tmp_path) == []
 
 
-#: As TensorFlow does while it looks for the other ranks: after some heartbeats a call keeps Python's
-#: lock.
+#: As TensorFlow does while it looks for the other ranks: after some heartbeats a call keeps the
+#: lock of Python.
 MEET = (
     "import ctypes\ntime.sleep(1)\nsay('imported')\n"
     "ctypes.PyDLL(None).sleep(int(sys.argv[3]))\nsay('end')"
