@@ -106,7 +106,6 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "The answer in one sentence, and how sure it is: plain text.",
         headline.table,
         headline.text,
-        uses=("decision",),
         category="Findings",
         with_warnings=headline.with_warnings,
     ),

@@ -6,20 +6,27 @@ A point is compared with those of the same model and recipe only: the others do 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
 from tfscaling.analysis.contest import COSTS, Contest
-from tfscaling.analysis.eligibility import ineligible_text, remark, split
+from tfscaling.analysis.eligibility import (
+    NotCovered,
+    not_covered,
+    not_covered_text,
+    remark,
+    split,
+)
 from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.search_results import verdict_text
 from tfscaling.race.study_searches import StudySearch
+from tfscaling.race.terms import Verdict, Why
 from tfscaling.records.metrics import QUALITY
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
+from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK, all_at_target
 from tfscaling.tables.display import target_text
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.significance import (
@@ -27,6 +34,7 @@ from tfscaling.tables.significance import (
     NOT_COMPARED,
     SUPPORTED,
     TOO_FEW,
+    Difference,
     Samples,
     weakest,
 )
@@ -40,11 +48,14 @@ from tfscaling.tables.table_rows import (
     point_of,
     qualities_of,
 )
-from tfscaling.tables.wording import counted, listed, point_name, value, varying, within
+from tfscaling.tables.wording import listed, point_name, value, varying, within
 
 #: Columns that say how sure a choice is.
-_SURE = ("bound", "is_best", "indifference", "comparisons")
-COLUMNS = ("work", "goal", "title", "text", "support", *POINT_AXES, "alike", *_SURE)
+_SURE = ("bound", "is_decided", "is_best", "indifference", "comparisons")
+COLUMNS = (
+    *("work", "goal", "title", "text", "support", *POINT_AXES, "alike", *_SURE),
+    "not_covered",
+)
 #: A goal where the configuration asks for it.
 WITH_QUEUE = "time_with_queue_s"
 #: Metric → what the choice is for; the quality or the target of the work follows what ends so.
@@ -65,7 +76,10 @@ class Choice:
     `bound`: by what fraction the point may be worse than the best, with CONFIDENCE for that many
     `comparisons`; supported if it is no more than the `indifference`. `is_best`: every other point
     is shown to be worse, which takes more than a bound of 0: two points may be equally good.
-    `alike` are the points that are not shown to be worse than the best estimate.
+    `alike` are the points that are not shown to be worse than the best estimate. `is_decided`: the
+    point is within the indifference of the best of those compared. `against` is how much worse each
+    of these is. `not_covered` are planned configurations that were not compared: where one of them
+    may still change the answer, the choice is not supported.
     """
 
     work: str
@@ -79,6 +93,14 @@ class Choice:
     bound: float | None = None
     is_best: bool = False
     comparisons: int = 0
+    is_decided: bool = False
+    against: Mapping[Point, Difference] = field(default_factory=dict)
+    not_covered: tuple[NotCovered, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a configuration that was not compared may change the answer."""
+        return any(each.is_open for each in self.not_covered)
 
 
 def table(choices: Sequence[Choice]) -> pd.DataFrame:
@@ -91,6 +113,7 @@ def table(choices: Sequence[Choice]) -> pd.DataFrame:
         row: Row = {"work": choice.work, "goal": choice.goal, "title": choice.title}
         row |= {"text": choice.text, "support": choice.support, "alike": len(choice.alike)}
         row |= {name: getattr(choice, name) for name in _SURE}
+        row["not_covered"] = not_covered_text(choice.not_covered)
         rows.append(row | (columns_of(choice.point) if choice.point else {}))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -101,7 +124,7 @@ def decide(study: Study) -> list[Choice]:
     found = []
     for work, rows in study.works.items():
         measured, ineligible = split(rows, samples)
-        vary = varying(rows)
+        uncovered, vary = not_covered(rows, samples), varying(rows)
         goals = [goal for goal in GOALS if goal != WITH_QUEUE or study.decision_time == goal]
         for goal in goals if measured or ineligible else ():
             title = _title(goal, rows)
@@ -111,9 +134,10 @@ def decide(study: Study) -> list[Choice]:
             search = study.searches.get(work)
             if search and goal in search.verdicts:
                 choice = _searched(choice, search, rows, samples)
-            elif measured:
-                choice = _chosen(choice, measured, samples, vary)
-            text = _joined(choice.text, ineligible_text(ineligible, vary))
+            else:
+                choice = replace(choice, not_covered=tuple(uncovered))
+                choice = _chosen(choice, measured, samples, vary) if measured else choice
+            text = _joined(choice.text, not_covered_text(choice.not_covered, vary))
             found.append(replace(choice, text=text))
     return found
 
@@ -122,6 +146,7 @@ def _searched(choice: Choice, search: StudySearch, rows: Sequence[Row], samples:
     """The choice as the search has made it, or stands."""
     verdict, asked = search.verdicts[choice.goal], search.planned.search
     by_point = {point_of(row): row for row in rows}
+    choice = replace(choice, not_covered=_out_of_search(search, verdict, by_point))
     taken = search.points.get(verdict.cheapest or "")
     rivals = [search.points[name] for name in verdict.survivors if search.points[name] != taken]
     if taken is None or taken not in by_point:
@@ -130,21 +155,38 @@ def _searched(choice: Choice, search: StudySearch, rows: Sequence[Row], samples:
         return replace(choice, text=text, support=support, indifference=asked.indifference)
     row, vary = by_point[taken], varying(rows)
     named = f"{point_name(row, vary)}: {value(choice.goal, row)}{remark(row, samples)}"
+    is_supported = verdict.is_decided and not choice.is_open
     text = (
-        f"{'Use ' if verdict.is_decided else ''}{named}; {verdict_text(search, verdict)} "
+        f"{'Use ' * is_supported}{named}; {verdict_text(search, verdict)} "
         f"({asked.confidence:.0%}, a search among {len(search.points)} points)."
     )
     bound = asked.indifference if verdict.is_decided else verdict.bound
     return replace(
         choice,
         text=f"{text[0].upper()}{text[1:]}",
-        support=SUPPORTED if verdict.is_decided else INCONCLUSIVE,
+        support=SUPPORTED if is_supported else INCONCLUSIVE,
+        is_decided=verdict.is_decided,
         indifference=asked.indifference,
         point=taken,
         alike=tuple(rivals),
         bound=bound if math.isfinite(bound) else None,
         comparisons=len(search.points) - 1,
     )
+
+
+def _out_of_search(
+    search: StudySearch, verdict: Verdict, rows: Mapping[Point, Row]
+) -> tuple[NotCovered, ...]:
+    """The configurations of a search without a place in its verdict, and why."""
+    left = {each.name: each.why for each in verdict.left}
+    found = []
+    for name in search.points:
+        row = rows.get(search.points[name])
+        if row is not None and left.get(name) in (Why.DOES_NOT_RUN, Why.NOT_REACHED):
+            took = f", its valid runs {value(verdict.goal, row)}" * is_known(row[verdict.goal])
+            found.append(NotCovered(row, f"{left[name]}{took}", name in verdict.unresolved))
+    others = [rows[point] for point in search.other_work if point in rows]
+    return (*found, *(NotCovered(row, OTHER_WORK) for row in others))
 
 
 def _title(goal: str, rows: Sequence[Row]) -> str | None:
@@ -169,10 +211,10 @@ def _chosen(
     """The choice with what the runs say of its goal."""
     goal, indifference = choice.goal, choice.indifference
     known = ranked(goal, measured)
-    unknown = [row for row in measured if not is_known(row[goal])]
-    without = _without(goal, unknown, len(known), vary)
+    lacking = _lacking(goal, [row for row in measured if not is_known(row[goal])])
+    choice = replace(choice, not_covered=(*choice.not_covered, *lacking))
     if not known:
-        return replace(choice, text=without)
+        return choice
     is_higher_better = metric_of(goal, known[0]).is_higher_better
     enough: list[Row] = []
     few: list[Row] = []
@@ -187,29 +229,32 @@ def _chosen(
             f"Too few runs to decide; the {extreme} median has {point_name(best, vary)}: "
             f"{value(goal, best)}, of {made}{remark(best, samples)}."
         )
-        return replace(choice, text=_joined(text, without), support=TOO_FEW)
+        support = TOO_FEW if len(known) > 1 else NOT_COMPARED
+        return replace(choice, text=text, support=support)
     contest = Contest.of(goal, enough, samples, indifference)
     among = " with enough runs" if few else ""
     text = _joined(
-        _taken_text(goal, contest, samples, vary, indifference, among),
+        _taken_text(choice, contest, samples, vary, among),
         _rivals_text(goal, contest, samples, vary, indifference),
     )
     if few:
-        text += f" {_points(few, vary, 'has', 'have')} too few runs to be compared."
+        text += f" Too few runs to compare: {listed([point_name(row, vary) for row in few])}."
     support = weakest(
         [NOT_COMPARED] * (not contest.comparisons)
         + [TOO_FEW] * bool(few)
-        + [INCONCLUSIVE] * (not contest.is_decided)
+        + [INCONCLUSIVE] * (choice.is_open or not contest.is_decided)
     )
     return replace(
         choice,
-        text=_joined(text, without),
+        text=text,
         support=support,
         point=point_of(contest.taken),
         alike=tuple(point_of(row) for row in contest.alike),
         bound=contest.bound,
         is_best=contest.is_best and contest.comparisons > 0,
         comparisons=contest.comparisons,
+        is_decided=contest.is_decided and contest.comparisons > 0 and not few,
+        against=contest.against,
     )
 
 
@@ -223,33 +268,29 @@ def ranked(goal: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def _taken_text(
-    goal: str,
-    contest: Contest,
-    samples: Samples,
-    vary: Sequence[str],
-    indifference: float,
-    among: str,
+    choice: Choice, contest: Contest, samples: Samples, vary: Sequence[str], among: str
 ) -> str:
     """Which point to take, with its value and how far it may be from the best.
 
     `among`: which points it is compared with, if not with all.
     """
-    taken = contest.taken
+    goal, taken = choice.goal, contest.taken
+    use, among = ("Best of those compared: ", " compared") if choice.is_open else ("Use ", among)
     metrics = dict.fromkeys((goal, COSTS.get(goal, goal)) if len(contest.near) > 1 else (goal,))
     values = ", ".join(value(name, taken) for name in metrics if is_known(taken[name]))
     named = f"{point_name(taken, vary)}: {values}{remark(taken, samples)}"
     if not contest.comparisons:
-        return f"The only point with enough runs is {named}; it is compared with none."
+        return f"Measured: {named}. There is nothing to compare it with."
     held = f"({CONFIDENCE:.0%}, {contest.comparisons} comparison{'s' * (contest.comparisons > 1)})"
     if contest.is_best:
-        return f"Use {named}. Every other point{among} is shown to be worse {held}."
+        return f"{use}{named}. Every other point{among} is shown to be worse {held}."
     of_what = "the best" if metric_of(goal, taken).best is None else "the least error"
     far = f"no bound {held}, as the best may be zero"
     if contest.bound is not None:
         far = f"{within(contest.bound, of_what)} {held}"
     if contest.is_decided:
-        return f"Use {named}; {far}."
-    limit = f"{100 * indifference:g}%"
+        return f"{use}{named}; {far}."
+    limit = f"{100 * choice.indifference:g}%"
     return f"Not decided to within {limit}. The best estimate has {named}; {far}."
 
 
@@ -274,47 +315,26 @@ def _rivals_text(
     return f"The next is {point_name(after, vary)}, {value(goal, after)}." if after else ""
 
 
-def _without(goal: str, rows: Sequence[Row], known: int, vary: Sequence[str]) -> str:
-    """Why measured points take no part in the choice; nothing if all do."""
-    untimed, short, others = _by_reason(goal, rows)
-    lack = {QUALITY: "quality", WITH_QUEUE: "measured wait in a queue"}.get(goal, "price")
-    if goal in OF_ALL_RUNS and not any(is_known(row["time_to_target_s"]) for row in others):
-        lack = "known time to the target"
-    if goal == QUALITY and rows:
-        lack = metric_of(goal, rows[0]).title
-    time = "time that counts of every run" if goal in OF_ALL_RUNS else "time that counts"
-    if not known and not others and not untimed:
-        return "No point reached the target in all its runs."
-    if goal == QUALITY and not known and others and all(map(is_projected, others)):
-        return f"No point has a {lack}: that of the whole is not projected from short runs."
-    if not known and not short and not (others and untimed):
-        return f"No point has a {lack if others else time}."
-    return _joined(
-        f"{_points(short, vary, 'did', 'did')} not reach the target in all runs." * bool(short),
-        f"{_points(untimed, vary, 'has', 'have')} no {time}." * bool(untimed),
-        f"{_points(others, vary, 'has', 'have')} no {lack}." * bool(others),
-    )
-
-
-def _by_reason(goal: str, rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
-    """Points without the metric: (without times, short of the target, without what it takes)."""
-    untimed: list[Row] = []
-    short: list[Row] = []
-    others: list[Row] = []
+def _lacking(goal: str, rows: Sequence[Row]) -> list[NotCovered]:
+    """Measured configurations without the metric, and what they lack."""
+    lack = {
+        QUALITY: metric_of(goal, rows[0]).title if rows and goal == QUALITY else "",
+        WITH_QUEUE: "measured wait in a queue",
+        "time_to_target_s": "known time to the target",
+    }.get(goal, "price")
+    found = []
     for row in rows:
         needed = row["runs"] if goal in OF_ALL_RUNS else 1
         if goal != QUALITY and row["runs_timed"] < needed:
-            untimed.append(row)
+            all_runs = " of every run" * (goal in OF_ALL_RUNS)
+            found.append(NotCovered(row, f"no time that counts{all_runs}"))
         elif goal in OF_ALL_RUNS and not all_at_target(row):
-            short.append(row)
+            reached = row["runs_at_target"]
+            made = f"{reached:.0f} of {row['runs'] + row['runs_diverged']:.0f} runs"
+            found.append(NotCovered(row, f"reached the target in {made}", bool(reached)))
         else:
-            others.append(row)
-    return untimed, short, others
-
-
-def _points(rows: Sequence[Row], vary: Sequence[str], one: str, several: str) -> str:
-    named = f"({listed([point_name(row, vary) for row in rows])})"
-    return counted(rows, f"{named} {one}", f"{named} {several}")
+            found.append(NotCovered(row, f"no {lack}"))
+    return found
 
 
 def _joined(*parts: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tfscaling.records.run_states import RunState
 from tfscaling.tables.comparison import (
@@ -19,7 +20,7 @@ from tfscaling.tables.comparison import (
 )
 from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import Row, is_known, point_of
-from tfscaling.tables.wording import counted, listed, point_name
+from tfscaling.tables.wording import listed, point_name
 
 #: Points that share these do the same work.
 WORK_AXES = ("model", "recipe")
@@ -28,6 +29,40 @@ WORK_AXES = ("model", "recipe")
 def split(rows: Sequence[Row], samples: Samples) -> tuple[list[Row], list[tuple[Row, str]]]:
     """(points that take part, those that do not, with the reason), of points of one work."""
     return _split(rows, [samples.statuses(point_of(row)) for row in rows])
+
+
+@dataclass(frozen=True)
+class NotCovered:
+    """A planned configuration about which a statement says nothing, and why.
+
+    `is_open`: its runs may still change the answer. Not where the runs themselves show that it
+    cannot be recommended: they diverged, or all of them missed the target.
+    """
+
+    row: Row
+    reason: str
+    is_open: bool = True
+
+
+def not_covered(rows: Sequence[Row], samples: Samples) -> list[NotCovered]:
+    """The planned configurations of one task that are in no comparison."""
+    most = examples_of_work(rows)
+    found = []
+    for row in rows:
+        statuses = samples.statuses(point_of(row))
+        if reason := why_not(row, statuses, most):
+            found.append(NotCovered(row, reason, not statuses[RunState.DIVERGED]))
+        elif row["runs"] == 0 and row["status"] != "excluded":
+            made = ", ".join(f"{count} {status}" for status, count in statuses.items())
+            found.append(NotCovered(row, f"no valid run ({made or row['status']})"))
+    return found
+
+
+def not_covered_text(found: Sequence[NotCovered], vary: Sequence[str] = ()) -> str:
+    """A sentence that names them and the reasons; empty if there are none."""
+    if not found:
+        return ""
+    return f"Not compared: {listed([f'{point_name(n.row, vary)}, {n.reason}' for n in found])}."
 
 
 def taking_part(rows: Sequence[Row]) -> list[Row]:
@@ -79,7 +114,7 @@ def why_not(row: Row, statuses: Counter[str], examples_max: float | None = None)
 
 
 def remark(row: Row, samples: Samples) -> str:
-    """`; 2 of 6 runs diverged, 1 of 6 runs failed`: what a recommendation must not hide."""
+    """`; 2 of 6 runs diverged, 12 of 18 attempts failed`: what a recommendation must not hide."""
     statuses = samples.statuses(point_of(row))
     total = sum(statuses.values())
     counts = [
@@ -87,15 +122,18 @@ def remark(row: Row, samples: Samples) -> str:
         for status, count in sorted(statuses.items(), key=lambda item: item[0] != RunState.DIVERGED)
         if count and status != "ok"
     ]
+    if _is_known(row, "runs_at_target") and (missed := row["runs"] - row["runs_at_target"]):
+        counts.append(f"{missed:.0f} of {row['runs']} runs missed the target")
+    failed = samples.failed_attempts(point_of(row))
+    if failed > statuses[RunState.FAILED]:
+        ended = statuses[RunState.OK] + statuses[RunState.DIVERGED]
+        counts.append(f"{failed} of {failed + ended} attempts failed")
     return f"; {', '.join(counts)}" if counts else ""
 
 
 def ineligible_text(ineligible: Sequence[tuple[Row, str]], vary: Sequence[str] = ()) -> str:
-    """A sentence about the points that take no part: which, and why; nothing if there are none."""
-    if not ineligible:
-        return ""
-    names = [f"{point_name(row, vary)}: {reason}" for row, reason in ineligible]
-    return f"{counted(names, 'takes', 'take')} no part: {listed(names)}."
+    """A sentence that names configurations that are not compared, with reasons; or empty."""
+    return not_covered_text([NotCovered(*pair) for pair in ineligible], vary)
 
 
 def works_of(rows: Iterable[Row]) -> dict[str, list[Row]]:

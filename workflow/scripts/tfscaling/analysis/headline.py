@@ -13,66 +13,76 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tfscaling.analysis import search_results
-from tfscaling.analysis.decision import WITH_QUEUE, ranked
-from tfscaling.analysis.eligibility import split
+from tfscaling.analysis.decision import GOALS, WITH_QUEUE, Choice, decide, ranked
+from tfscaling.analysis.eligibility import not_covered_text, split
 from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.search_results import verdict_text
 from tfscaling.race.study_searches import StudySearch
+from tfscaling.records.metrics import QUALITY
 from tfscaling.records.run_states import RunState
 from tfscaling.study.config import LINE_AXES
+from tfscaling.tables.comparison import all_at_target
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
 from tfscaling.tables.display import axis_text
 from tfscaling.tables.intervals import CONFIDENCE
-from tfscaling.tables.significance import INCONCLUSIVE, NOT_COMPARED, SUPPORTED, TOO_FEW, Samples
-from tfscaling.tables.table_rows import NOT_MEASURED, Row, columns_of, point_of, rows_of
+from tfscaling.tables.significance import INCONCLUSIVE, NOT_COMPARED, TOO_FEW, Samples
+from tfscaling.tables.table_rows import NOT_MEASURED, Row, is_known, point_of, rows_of
 from tfscaling.tables.wording import GPUS, percent, point_name, times, value, varying
 
 #: `badge` is one of significance.WEAKEST_FIRST, `sure` what that means here, or empty; `work` is
 #: empty where there is only one.
 COLUMNS = ("work", "text", "sure", "badge")
 _LINE_WIDTH = 100
+_TO_TARGET = "time_to_target_s"
 
 
-def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
-    """COLUMNS: one row per work, at least one; `decision` is the table of that name."""
-    choices = {
-        row["work"]: row for row in rows_of(decision) if row["goal"] == _goal(study, row["work"])
-    }
+def table(study: Study) -> pd.DataFrame:
+    """COLUMNS: one row per work, at least one."""
+    choices = {(choice.work, choice.goal): choice for choice in decide(study)}
     rows = []
     for work, points in study.works.items():
-        if work not in choices:
+        search = study.searches.get(work)
+        choice = _of_goal(study, search, work, choices)
+        if choice is None:
             text, sure, badge = _without_run(study, points), "", NOT_MEASURED
         else:
-            badge = str(choices[work]["support"])
-            choice, search = choices[work], study.searches.get(work)
+            badge = choice.support
             made = _searched(study, search, choice) if search else None
             text, sure = made or _sentences(study, points, choice)
         rows.append([work if len(study.works) > 1 else "", text, sure, badge])
     return pd.DataFrame(
-        rows or [["", "No point is to be run.", "", NOT_MEASURED]], columns=list(COLUMNS)
+        rows or [["", "No configuration is to be run.", "", NOT_MEASURED]], columns=list(COLUMNS)
     )
 
 
-def _goal(study: Study, work: str) -> str:
-    """What the headline is about: the shortest time, or what a search is for first."""
-    search = study.searches.get(work)
-    return search.planned.search.goals[0] if search else study.decision_time
+def _of_goal(
+    study: Study, search: StudySearch | None, work: str, choices: dict[tuple[str, str], Choice]
+) -> Choice | None:
+    """The choice that the headline is about: of the search, else of the target, else of time."""
+    if search:
+        return choices.get((work, search.planned.search.goals[0]))
+    to_target = choices.get((work, _TO_TARGET))
+    is_reached = to_target is not None and to_target.support != NOT_MEASURED
+    if is_reached and study.decision_time != WITH_QUEUE:
+        return to_target
+    return choices.get((work, study.decision_time))
 
 
-def _searched(study: Study, search: StudySearch, choice: Row) -> tuple[str, str]:
-    """(the answer of a search, what it took)."""
-    verdict = search.verdicts[choice["goal"]]
+def _searched(study: Study, search: StudySearch, choice: Choice) -> tuple[str, str]:
+    """(the answer of a search, what it took and what it does not cover)."""
+    verdict = search.verdicts[choice.goal]
     said = verdict_text(search, verdict)
-    rows = study.works[choice["work"]]
-    taken = next((row for row in rows if pd.notna(choice["nodes"]) and _is_of(row, choice)), None)
+    rows = study.works[choice.work]
+    vary = varying(rows)
+    taken = next((row for row in rows if point_of(row) == choice.point), None)
     rounds = search_results.rounds_text(verdict)
     saving = search_results.saving(search_results.spent(study, search).values())
-    sure = f"{rounds.capitalize()}: {saving}"
+    sure = f"{not_covered_text(choice.not_covered, vary)} {rounds.capitalize()}: {saving}".strip()
     if taken is None:
-        return f"{choice['title']}: {said}.", sure
-    named = f"{point_name(taken, varying(rows))}, {value(choice['goal'], taken)}"
+        return f"{choice.title}: {said}.", sure
+    took = f", {value(choice.goal, taken)}" * is_known(taken[choice.goal])
     confidence = f"{search.planned.search.confidence:.0%}"
-    return f"{choice['title']}: {named}; {said} ({confidence}).", sure
+    return f"{choice.title}: {point_name(taken, vary)}{took}; {said} ({confidence}).", sure
 
 
 def _without_run(study: Study, points: Sequence[Row]) -> str:
@@ -84,41 +94,53 @@ def _without_run(study: Study, points: Sequence[Row]) -> str:
     return f"No valid run: {', '.join(f'{number} {state}' for state, number in states.items())}."
 
 
-def _sentences(study: Study, points: Sequence[Row], choice: Row) -> tuple[str, str]:
-    """(the answer, how sure it is)."""
-    goal = str(choice["goal"])
-    rows = ranked(goal, split(points, study.samples)[0])
+def _sentences(study: Study, points: Sequence[Row], choice: Choice) -> tuple[str, str]:
+    """(the answer, how sure it is and what it does not cover)."""
+    measured, vary = split(points, study.samples)[0], varying(points)
+    rows = ranked(choice.goal, measured)
+    uncovered = not_covered_text(choice.not_covered, vary)
     if not rows:
-        return "No measured point may be compared with others.", ""
-    vary = varying(points)
-    taken, bound = rows[0], choice["bound"]
-    if pd.notna(choice["nodes"]):
-        taken = next(row for row in rows if _is_of(row, choice))
+        return "No comparison is possible.", uncovered
+    taken = next((row for row in rows if point_of(row) == choice.point), rows[0])
     name = point_name(taken, vary)
-    first = {
-        SUPPORTED: f"Fastest: {name}.",
-        NOT_COMPARED: f"The only point with enough runs: {name}.",
-    }.get(str(choice["support"]), f"Fastest so far: {name}.")
-    if choice["support"] == SUPPORTED and bound > 0:
-        first = f"{name}: within {percent(bound)} of the fastest."
-    if goal == WITH_QUEUE:
+    to_target = choice.title.removeprefix(GOALS[_TO_TARGET])
+    fastest = f"Fastest to {to_target}" if choice.goal == _TO_TARGET else "Fastest"
+    among = " of those compared" * choice.is_open
+    if choice.support == NOT_COMPARED:
+        first = f"Measured: {name}, {value(choice.goal, taken)}."
+    elif not choice.is_decided:
+        first = f"{fastest} so far: {name}."
+    elif choice.bound:
+        first = f"{name}: within {percent(choice.bound)} of the {fastest.lower()}{among}."
+    else:
+        first = f"{fastest}{among}: {name}."
+    if choice.goal == WITH_QUEUE:
         first = f"With the wait in the queue: {first[0].lower()}{first[1:]}"
-    against = _against(goal, taken, rows, study.samples, vary)
-    return f"{first} {against}".strip(), _how_sure(rows, study.samples, choice)
+    missed = _misses_target(ranked(study.decision_time, measured), vary)
+    against = "" if choice.support == NOT_COMPARED else _against(choice, taken, rows, study, vary)
+    text = " ".join(filter(None, (first, against, missed)))
+    sure = _how_sure(rows, study.samples, choice)
+    return text, " ".join(filter(None, (sure, uncovered)))
 
 
-def _is_of(row: Row, choice: Row) -> bool:
-    """Whether the choice takes the point of this row."""
-    # beside choices without a point, numbers of nodes are no integers
-    return all(choice[axis] == value for axis, value in columns_of(point_of(row)).items())
+def _misses_target(rows: Sequence[Row], vary: Sequence[str]) -> str:
+    """That the fastest of these misses the target, and what it reached; empty if it does not."""
+    if not rows or not is_known(rows[0]["target"]) or all_at_target(rows[0]):
+        return ""
+    row = rows[0]
+    made = row["runs"] + row["runs_diverged"]
+    missed = f"{made - row['runs_at_target']:.0f} of {made:.0f} runs"
+    name = point_name(row, vary)
+    return f"The shortest runs, {name}, miss the target in {missed} ({value(QUALITY, row)})."
 
 
 def _against(
-    goal: str, taken: Row, rows: Sequence[Row], samples: Samples, vary: Sequence[str]
+    choice: Choice, taken: Row, rows: Sequence[Row], study: Study, vary: Sequence[str]
 ) -> str:
     """How the time changes with the nodes: the point against the other end of its line.
 
-    Against the next point where its line has no other.
+    Against the next point where its line has no other. By the estimates of the choice, if it has
+    compared the two.
     """
     line = [row for row in rows if all(str(row[axis]) == str(taken[axis]) for axis in LINE_AXES)]
     line.sort(key=lambda row: row["nodes"])
@@ -131,42 +153,50 @@ def _against(
         name = point_name(other, vary)
     else:
         return ""
-    (found,) = samples.differences(goal, [(point_of(taken), point_of(other))], 1)
+    pair = point_of(taken), point_of(other)
+    found = choice.against.get(pair[1])
+    if found is None:
+        (found,) = study.samples.differences(choice.goal, [pair], max(1, len(rows) - 1))
     if found is None or found.ratio is None:
         return ""
     return f"{name} take{'s' * (other['nodes'] == 1)} {times(found)} as long."
 
 
-def _how_sure(rows: Sequence[Row], samples: Samples, choice: Row) -> str:
+def _how_sure(rows: Sequence[Row], samples: Samples, choice: Choice) -> str:
     """What the badge means here."""
-    support, alike, goal = choice["support"], int(choice["alike"]), str(choice["goal"])
+    alike, bound = len(choice.alike), choice.bound
     points = [point_of(row) for row in rows]
-    if support == TOO_FEW and pd.isna(choice["nodes"]):
-        made = [len(samples.values(point, goal)) for point in points]
+    if choice.support == TOO_FEW and choice.point is None:
+        made = [len(samples.values(point, choice.goal)) for point in points]
         fewest, most = min(made), max(made)
         each = "One run each" if most == 1 else f"{fewest} runs each"
         each = each if fewest == most else f"{fewest} to {most} runs each"
         timed = " with times" * any(row["runs_timed"] < row["runs"] for row in rows)
         return f"{each}{timed}: too few to be sure."
-    few = sum(not samples.has_enough(goal, point) for point in points)
-    if support == TOO_FEW:
-        return f"{_points(few, 'has', 'have')} too few runs to be compared."
-    if support == INCONCLUSIVE:
-        as_fast = f"{_points(alike, 'may', 'may')} be as fast" if alike else ""
-        bound = choice["bound"]
+    few = sum(not samples.has_enough(choice.goal, point) for point in points)
+    if choice.support == TOO_FEW:
+        return f"{_others(few, 'has', 'have')} too few runs to be compared."
+    if choice.is_decided:
+        if bound:
+            return ""
+        compared = " compared" * choice.is_open
+        none = "No other configuration" if choice.is_best else "No configuration"
+        return (
+            f"{none}{compared} is {'as fast' if choice.is_best else 'faster'} ({CONFIDENCE:.0%})."
+        )
+    if choice.support == INCONCLUSIVE:
+        as_fast = f"{_others(alike, 'may', 'may')} be as fast" if alike else ""
         slower = ""
-        if pd.notna(bound):
+        if bound is not None:
             slower = f"it may be {percent(bound)} slower than the fastest"
         text = "; ".join(part for part in (as_fast, slower) if part)
         return f"{text[0].upper()}{text[1:]} ({CONFIDENCE:.0%})." if text else ""
-    if support == SUPPORTED and choice["bound"] == 0:
-        none = "No other point is as fast" if choice["is_best"] else "No point is faster"
-        return f"{none} ({CONFIDENCE:.0%})."
     return ""
 
 
-def _points(number: int, one: str, several: str) -> str:
-    return f"1 other point {one}" if number == 1 else f"{number} other points {several}"
+def _others(number: int, one: str, several: str) -> str:
+    noun = "other configuration"
+    return f"1 {noun} {one}" if number == 1 else f"{number} {noun}s {several}"
 
 
 def text(table: pd.DataFrame, study: Study) -> str:

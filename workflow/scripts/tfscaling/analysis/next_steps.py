@@ -12,14 +12,16 @@ from statistics import median
 
 import pandas as pd
 
+from tfscaling.analysis.eligibility import split
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.run_states import RERUN_STALE, RunState
 from tfscaling.study import costs
 from tfscaling.study.run_spec import Point
+from tfscaling.tables.comparison import OTHER_WORK
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
 from tfscaling.tables.significance import INCONCLUSIVE, TOO_FEW
-from tfscaling.tables.table_rows import point_of, points_of, rows_of
-from tfscaling.tables.wording import listed
+from tfscaling.tables.table_rows import is_projected, point_of, points_of, rows_of
+from tfscaling.tables.wording import listed, point_name, varying
 
 COLUMNS = ("text", "runs", "duration_s", "node_hours", "cost_usd")
 #: Statuses of runs that another start of the sweep makes.
@@ -41,21 +43,63 @@ def table(study: Study, decision: pd.DataFrame) -> pd.DataFrame:
     """COLUMNS: one row per step, what helps most first; `decision` is the table of that name."""
     steps = [
         *_unfinished(study),
+        *_given_up(study),
         *_searches(study),
-        *_repeats(study, set(decision["support"])),
+        *_same_work(study),
+        *_resumed(study),
+        *_repeats(study, decision),
         *_prices(study),
     ]
     return pd.DataFrame([asdict(step) for step in steps], columns=list(COLUMNS))
 
 
-def _unfinished(study: Study) -> Iterator[Step]:
+def _is_given_up(study: Study) -> list[bool]:
+    """For each run whether a search gave it up, because it failed too often."""
     searched = {point for search in study.searches.values() for point in search.points.values()}
-    runs = study.runs
-    given_up = [
-        point in searched and has_failed
-        for point, has_failed in zip(points_of(runs), runs["failed_too_often"], strict=True)
+    failed = study.runs["failed_too_often"]
+    return [
+        point in searched and bool(often)
+        for point, often in zip(points_of(study.runs), failed, strict=True)
     ]
-    counts = Counter(runs.loc[[not each for each in given_up], "status"])
+
+
+def _given_up(study: Study) -> Iterator[Step]:
+    runs = study.runs[_is_given_up(study)]
+    if len(runs):
+        rows = {point_of(row): row for row in study.points}
+        vary = varying(study.points)
+        names = listed([point_name(rows[p], vary) for p in dict.fromkeys(points_of(runs))])
+        yield Step(
+            f"Find out why {len(runs)} run{'s' * (len(runs) > 1)} failed too often ({names}); "
+            "remove their folders to try them again.",
+            len(runs),
+        )
+
+
+def _same_work(study: Study) -> Iterator[Step]:
+    """What makes configurations comparable that trained different numbers of examples."""
+    vary = varying(study.points)
+    names = [point_name(row, vary) for row, why in study.ineligible if why.startswith(OTHER_WORK)]
+    if names:
+        yield Step(
+            f"Let all configurations train the same number of examples ({listed(names)} did not): "
+            "use `global_batch_size` with `steps_per_epoch`, or leave `steps_per_epoch` out."
+        )
+
+
+def _resumed(study: Study) -> Iterator[Step]:
+    """What lets the times of runs count that resumed from a checkpoint."""
+    number = sum(row["runs"] - row["runs_timed"] for row in study.points)
+    if number:
+        yield Step(
+            f"Set `compare_resumed: true` in the recipe, or add repeats: the times of {number} "
+            f"resumed run{'s' * (number > 1)} do not count."
+        )
+
+
+def _unfinished(study: Study) -> Iterator[Step]:
+    runs = study.runs
+    counts = Counter(runs.loc[[not each for each in _is_given_up(study)], "status"])
     named = [f"{counts[status]} {status}" for status in _TO_MAKE if counts[status]]
     if named:
         number = sum(counts[status] for status in _TO_MAKE)
@@ -66,23 +110,37 @@ def _unfinished(study: Study) -> Iterator[Step]:
         yield Step(f"Make the {stale} stale {noun} again with {RERUN_STALE}.", stale)
 
 
-def _repeats(study: Study, supports: set[str]) -> Iterator[Step]:
-    """Repeats for intervals, or twice as many where the intervals leave the answer open."""
+def _repeats(study: Study, decision: pd.DataFrame) -> Iterator[Step]:
+    """Repeats for intervals, or twice as many where the intervals leave the answer open.
+
+    Where some times are projected from short runs, these alone are repeated.
+    """
     planned = Counter(run.spec.point for run in study.manifest.runs if not run.extra_repeat)
     durations_s = _durations_s(study)
     searched = {point for search in study.searches.values() for point in search.points.values()}
-    measured = [point for point in durations_s if point in planned and point not in searched]
-    most = max((planned[point] for point in measured), default=0)
-    if not most:
-        return
-    if most < RUNS_FOR_INTERVAL and TOO_FEW in supports:
-        wanted, why = RUNS_FOR_INTERVAL, "for intervals"
-    elif INCONCLUSIVE in supports:
-        wanted, why = 2 * most, "for narrower intervals"
-    else:
-        return
-    more = {point: wanted - planned[point] for point in measured if planned[point] < wanted}
-    yield _priced(f"`repeats: {wanted}` in the grid, {why}", more, durations_s, study)
+    is_short = any(map(is_projected, study.points))
+    few = set(decision.loc[decision["support"] == TOO_FEW, "work"])
+    is_open = (decision["support"] == INCONCLUSIVE) & ~decision["is_decided"].astype(bool)
+    undecided = set(decision.loc[is_open, "work"])
+    of_works = {
+        work: [
+            point_of(row)
+            for row in split(rows, study.samples)[0]
+            if is_projected(row) or not is_short
+        ]
+        for work, rows in study.works.items()
+    }
+    for works, why in ((few, "for intervals"), (undecided - few, "for narrower intervals")):
+        points = [
+            point
+            for work in works
+            for point in of_works[work]
+            if point in durations_s and point in planned and point not in searched
+        ]
+        most = max((planned[point] for point in points), default=0)
+        wanted = RUNS_FOR_INTERVAL if works is few else 2 * most
+        if more := {point: wanted - planned[point] for point in points if planned[point] < wanted}:
+            yield _priced(f"`repeats: {wanted}` in the grid, {why}", more, durations_s, study)
 
 
 def _searches(study: Study) -> Iterator[Step]:

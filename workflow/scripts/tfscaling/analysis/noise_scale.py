@@ -117,9 +117,10 @@ def _said(evaluations: Evaluations, comparisons: int) -> tuple[str, str]:
     if not math.isfinite(scale.high):
         text = f"more nodes help up to a global batch of {scale.text}"
         return f"{text}; noise hides where that ends ({when}){change}", INCONCLUSIVE
+    # steps are proportional to 1 + scale/batch: at this batch doubling it saves a quarter of them
     text = (
-        f"beyond a global batch of about {scale.text} more nodes no longer help: the gradient "
-        f"noise scale ({when}){change}"
+        f"beyond a global batch of about {scale.text} doubling the batch saves less than a quarter "
+        f"of the steps: the gradient noise scale of these runs' weights ({when}){change}"
     )
     return text, SUPPORTED
 

@@ -187,7 +187,8 @@ def _without_times(pair: Pair) -> tuple[str, str]:
     not_here = why_not(here.row, here.statuses) if here.valid else "no run counts"
     if not_here:
         counts = ", ".join(f"{count} {status}" for status, count in here.statuses.items())
-        return LOST if here.ends.bad else NOT_COMPARED, f"{not_here}: {counts}"
+        has_ended = here.ends.bad and here.ends.runs == sum(here.statuses.values())
+        return LOST if has_ended else NOT_COMPARED, f"{not_here}: {counts}"
     if reason := _other_work(here.row, there.row):
         return NOT_COMPARED, reason
     ended_badly = _ended_badly(here.ends, there.ends)

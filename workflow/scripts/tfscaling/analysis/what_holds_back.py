@@ -43,6 +43,8 @@ _WORDS = {
     "stragglers": "waiting for slower ranks",
     "communication": "communication",
 }
+#: A share of a step of this size is not worth a word.
+SMALL_SHARE = 0.1
 NOTES = (
     "Measured after the training, by blocks of steps on the same ranks in random order: with real "
     "input and on a batch that is there already, with all-reduce and update and without. "
@@ -53,7 +55,7 @@ NOTES = (
     "Shares are medians over the rounds of all runs of a point, in brackets with their "
     f"{CONFIDENCE:.0%} interval. A part holds a step back if it is the largest of so many rounds "
     f"that this is no chance ({CONFIDENCE:.0%}). Nothing but computation holds it back where that "
-    "is more than half of a step by the whole interval. Rounds of one run share its machines: "
+    f"is more than {1 - SMALL_SHARE:.0%} of a step by the whole interval. Rounds of one run share its machines: "
     "whether other runs differ only other runs show.",
     "A pipeline that has more than twenty batches of its own ready (prefetch) looks better here "
     "than in the training: `input_wait_s` is measured there.",
@@ -99,8 +101,12 @@ def _row(point: Point, measured: Sequence[Attribution], dataset: str) -> Row:
     row |= {"input_rank": longest.input_rank, "input_host": longest.input_host}
     largest = _largest(leads)
     text = " or ".join(f"{_WORDS[part]} ({_percent(shares[part])})" for part in largest)
-    if largest == ["computation"] and _is_most(shares["computation"]):
+    others = sorted(set(shares) - set(largest), key=lambda part: -shares[part][0])
+    more = [f"{_WORDS[p]} ({shares[p][0]:.0%})" for p in others if shares[p][0] > SMALL_SHARE]
+    if largest == ["computation"] and (shares["computation"][1] or 0.0) > 1 - SMALL_SHARE:
         text = f"nothing but {text}"
+    elif len(largest) == 1 and more:
+        text = f"mostly {text}, then {', '.join(more)}"
     if "input" in largest:
         rank = f"rank {longest.input_rank} on {longest.input_host}"
         text += f"; the input is {dataset}, slowest on {rank}"
@@ -128,12 +134,6 @@ def _largest(leads: Counter[str]) -> list[str]:
     if leads.total() - led < rank and leads.total() >= RUNS_FOR_INTERVAL:
         return [first]
     return [first, *(part for n, (part, of) in enumerate(others) if n == 0 or of >= rank)]
-
-
-def _is_most(share: tuple[float, float | None, float | None]) -> bool:
-    """Whether a part is more than half of a step by its whole interval."""
-    _, low, _ = share
-    return low is not None and low > 0.5
 
 
 def _percent(share: tuple[float, float | None, float | None]) -> str:

@@ -6,10 +6,12 @@ list to the outputs, so that all of them have the same warnings.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from statistics import stdev
 from typing import Literal
 
 import msgspec
@@ -53,8 +55,10 @@ class DataWarning(msgspec.Struct, frozen=True):
 _OF_RUNS = (
     *POINT_AXES,
     *("status", "machines", "shared_with", "cpus_online", "dataset_sha256"),
-    *("warnings", "unchecked"),
+    *("warnings", "unchecked", "failed_attempts", "execution_time_s"),
 )
+#: The largest scatter of runs for which decisions were simulated, as a fraction.
+SCATTER_MAX = 0.2
 
 
 class Tables:
@@ -193,7 +197,8 @@ def _other_work(tables: Tables) -> Iterator[DataWarning]:
             f"{tables.of_points(points, measured, 'measured')}: they have no speed-up, and no law, "
             "finding or decision has those that trained fewer than others (column "
             "examples_trained).",
-            f"{_count(len(points), 'point')} trained another number of examples",
+            "another number of examples was trained at "
+            f"{tables.of_points(points, measured, 'measured')}",
             tuple(points),
             sum(int(measured[point]["runs"]) for point in points),
         )
@@ -343,11 +348,72 @@ def _few_runs(tables: Tables) -> Iterator[DataWarning]:
         )
 
 
+def _missed_targets(tables: Tables) -> Iterator[DataWarning]:
+    missed = {
+        point: int(row["runs"] - row["runs_at_target"])
+        for point, row in tables.measured.items()
+        if is_known(row.get("runs_at_target")) and row["runs_at_target"] < row["runs"]
+    }
+    if missed:
+        points = tuple(missed)
+        yield DataWarning(
+            "missed_targets",
+            SERIOUS,
+            f"{_count(sum(missed.values()), 'run')} missed the target of the quality, at "
+            f"{tables.of_points(points, tables.measured, 'measured')}.",
+            f"{_count(len(points), 'configuration')} missed the target in some runs",
+            points,
+            sum(missed.values()),
+        )
+
+
+def _failed_attempts(tables: Tables) -> Iterator[DataWarning]:
+    """More attempts than valid runs failed: what passed may be a selection."""
+    failed: Counter[Point] = Counter()
+    for run in tables.all_runs:
+        number = run.get("failed_attempts")
+        failed[point_of(run)] += int(number) if is_known(number) else 0
+    points = tuple(p for p, row in tables.measured.items() if failed[p] >= max(1, row["runs"]))
+    if points:
+        number = sum(failed[point] for point in points)
+        yield DataWarning(
+            "failed_attempts",
+            SERIOUS,
+            f"{_count(number, 'attempt')} failed at "
+            f"{tables.of_points(points, tables.measured, 'measured')}, as many as succeeded or "
+            "more: a time limit, for example, lets only fast runs pass.",
+            f"{_count(number, 'attempt')} failed at {_count(len(points), 'configuration')}",
+            points,
+            number,
+        )
+
+
+def _wide_scatter(tables: Tables) -> Iterator[DataWarning]:
+    """Beyond the scatter for which decisions were simulated (docs/method.md)."""
+    times: dict[Point, list[float]] = {}
+    for run in tables.valid:
+        if is_known(time_s := run.get("execution_time_s")) and time_s > 0:
+            times.setdefault(point_of(run), []).append(math.log(time_s))
+    points = tuple(p for p, logs in times.items() if len(logs) > 2 and stdev(logs) > SCATTER_MAX)
+    if points:
+        yield DataWarning(
+            "wide_scatter",
+            SERIOUS,
+            f"Execution times scatter by more than {SCATTER_MAX:.0%} at "
+            f"{tables.of_points(points, tables.measured, 'measured')}: conclusions are simulated "
+            "for less, and hold less surely here.",
+            f"times scatter by more than {SCATTER_MAX:.0%} at "
+            f"{_count(len(points), 'configuration')}",
+            points,
+            sum(len(times[point]) for point in points),
+        )
+
+
 #: Every kind of warning, in the order in which they are given.
 RULES: tuple[Callable[[Tables], Iterator[DataWarning]], ...] = (
     _projected,
-    *(_logical_devices, _one_machine, _shared_machine, _diverged, _other_work, _other_data),
-    _unknown_work,
+    *(_logical_devices, _one_machine, _shared_machine, _diverged, _missed_targets, _other_work),
+    *(_other_data, _failed_attempts, _wide_scatter, _unknown_work),
     *(_own_warnings, _not_valid, _few_runs, _environments, _unchecked),
 )
 

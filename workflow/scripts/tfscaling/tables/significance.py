@@ -61,8 +61,18 @@ class Samples:
         for place, point in enumerate(points_of(counted)):
             self._places.setdefault(point, []).append(place)
         self._statuses: dict[Point, Counter[str]] = {}
-        for point, status in zip(points_of(runs), runs["status"].tolist(), strict=True):
+        self._failed_attempts: Counter[Point] = Counter()
+        failed = runs["failed_attempts"] if "failed_attempts" in runs else pd.Series(0, runs.index)
+        counts = failed.fillna(0).astype(int).tolist()
+        for point, status, number in zip(
+            points_of(runs), runs["status"].tolist(), counts, strict=True
+        ):
             self._statuses.setdefault(point, Counter())[status] += 1
+            self._failed_attempts[point] += number
+
+    def failed_attempts(self, point: Point) -> int:
+        """How many attempts at runs of the configuration failed or were cancelled."""
+        return self._failed_attempts[point]
 
     def statuses(self, point: Point) -> Counter[str]:
         """Status → how many of the point's runs have it."""
