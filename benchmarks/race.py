@@ -34,8 +34,6 @@ from tfscaling.race.locations import Locations, estimate  # noqa: E402
 from tfscaling.race.looks import Estimator, decide  # noqa: E402
 from tfscaling.race.terms import LOOKS, Candidate, Constraint, Goal, Settings  # noqa: E402
 from tfscaling.tables.estimates import (  # noqa: E402
-    FREEDOM_LEFT,
-    MEAN_VARIANCE,
     SCATTER_MIN,
     clipped,
     without_blocks,
@@ -262,7 +260,7 @@ class Uncorrected(Locations):
 
 
 def uncorrected(values: Array) -> Locations:
-    found = replace(estimate(values), gap_min=0.0)
+    found = replace(estimate(values), gap_min=np.zeros(len(values)))
     return Uncorrected(**vars(found))
 
 
@@ -270,7 +268,7 @@ def plain(location: Array, variance: Array, freedom: float | Array) -> Locations
     each = np.broadcast_to(freedom, location.shape)
     freedom_max = float(np.max(freedom))
     return Locations(
-        location, variance, each, freedom_max, True, 1.0, location, location, gap_min=0.0
+        location, variance, each, freedom_max, True, 1.0, location, location, 0.0 * location
     )
 
 
@@ -296,8 +294,7 @@ def pooled_without_gap(values: Array) -> Locations:
     y, lost = without_blocks(np.log(np.where(known, values, 1)), known)
     found = clipped(y, known, lost)
     variance = max(found.scatter, SCATTER_MIN) ** 2 / known.sum(axis=1)
-    freedom = FREEDOM_LEFT * found.freedom
-    located = plain(found.location, MEAN_VARIANCE * variance, freedom)
+    located = plain(found.location, variance, found.freedom)
     usual = estimate(values)
     return replace(located, low=usual.low, high=usual.high)
 

@@ -34,11 +34,15 @@ def test_one_disturbed_run_moves_a_point_little(points: int, disturbed: float) -
 
 
 @pytest.mark.parametrize("lost", [1, 3])
-def test_runs_that_did_not_reach_their_end_count_against_a_point(lost: int) -> None:
-    values = np.array([[100.0, 101, 99, 100, 102, 98]] * 2)
+def test_a_point_with_a_run_that_did_not_end_is_never_shown_to_be_near(lost: int) -> None:
+    values = np.array([[100.0, 101, 99, 100, 102, 98]] * 2) * [[1.0], [0.5]]
     values[1, :lost] = math.inf
-    first, other = estimate(values).location
-    assert other > first
+    found = estimate(values)
+    assert found.best == 1 and found.may_be_worse(0.05, [0, 1])[1] == math.inf
+    assert not found.is_worse(1, 0.05)[0]
+    # its other runs are slower, and those that did not end are no better
+    values[1] *= 4
+    assert estimate(values).is_worse(0, 0.05)[1]
 
 
 def test_what_drifts_falls_on_all_points_alike() -> None:

@@ -105,8 +105,9 @@ def test_a_run_that_diverged_counts_as_one_that_never_ended() -> None:
     assert samples.has_enough("execution_time_s", two)
     assert samples.diverged() == {two}
     found = samples.estimates("execution_time_s", [one, two])
-    assert found.location[1] > found.location[0]
-    assert found.variance[1] > found.variance[0]
+    assert found.high[1] == math.inf and found.variance[1] > found.variance[0]
+    (difference,) = samples.differences("execution_time_s", [(one, two)], 1)
+    assert difference is not None and difference.support == INCONCLUSIVE
 
 
 def test_failed_runs_are_no_samples() -> None:

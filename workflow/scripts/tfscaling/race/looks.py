@@ -14,6 +14,7 @@ from tfscaling.race.locations import Locations, estimate
 from tfscaling.race.terms import (
     CLAIM_RUNS,
     CONSTRAINT_SHARE,
+    KEPT_RUNS,
     Allowed,
     Candidate,
     Claim,
@@ -69,7 +70,7 @@ class _Race:
     alive: set[int]
     left: list[Left] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
-    unreliable: set[int] = field(default_factory=set)
+    unresolved: set[int] = field(default_factory=set)
     best: int | None = None
     bound: float = math.inf
     cheapest: int | None = None
@@ -96,6 +97,8 @@ class _Search:
         self.settings, self.constraint, self.estimator = settings, constraint, estimator
         self.races = [_Race(goal, self._values(goal), set(range(self.count))) for goal in goals]
         self.used = np.zeros(self.count, int)
+        self.seen = np.zeros((self.count, settings.looks[-1]), bool)
+        self.has_missed: set[int] = set()
         self.allowed = [Allowed.OPEN if constraint else Allowed.IN] * self.count
         shared = 1 - CONSTRAINT_SHARE if constraint else 1.0
         self.goal_share = shared / max(len(goals), 1)
@@ -138,7 +141,7 @@ class _Search:
                     gap = float(value / firsts[best]) - 1
                     race.alive.discard(n)
                     race.left.append(Left(self.names[n], 0, Why.SCREENED, self.names[best], gap))
-                    self.used[n] = max(self.used[n], 1)
+                    self._see(n, 1)
         return True
 
     def bound(self) -> bool:
@@ -158,7 +161,7 @@ class _Search:
                     return False
                 self._use(runs, error)
                 for race in self.races:
-                    self._leave_by_bounds(race, runs, self.goal_share * error)
+                    self._leave_by_bounds(race, self.goal_share * error)
         self.waiting = set()
         return True
 
@@ -176,9 +179,13 @@ class _Search:
         running = set(self.wanted) - self.waiting
         self._drop({n for n in running if self.candidates[n].lacks(runs)}, Why.DOES_NOT_RUN)
         for n in set(self.wanted) - self.waiting:
-            self.used[n] = runs
+            self._see(n, runs)
         if self.constraint:
-            self._judge(self.constraint, runs, CONSTRAINT_SHARE * error / self.count)
+            self._judge(self.constraint, CONSTRAINT_SHARE * error / self.count)
+
+    def _see(self, n: int, runs: int) -> None:
+        self.used[n] = max(self.used[n], runs)
+        self.seen[n, self.candidates[n].blocks(runs)] = True
 
     def decision(self) -> Decision:
         looks = self.settings.looks
@@ -217,9 +224,11 @@ class _Search:
             runs = each.runs[: self.settings.looks[-1]]
             yield from (run for run in runs if run is not None)
 
-    def _at_look(self, values: Array, runs: int) -> Array:
+    def _at_look(self, values: Array) -> Array:
         """The values that a look goes by: of those that left, as many as they had."""
-        return np.where(np.arange(runs) < self.used[:, None], values[:, :runs], np.nan)
+        return np.where(self.seen, values, np.nan)[
+            :, : 1 + int(np.flatnonzero(self.seen.any(axis=0))[-1])
+        ]
 
     def _drop(self, leaving: set[int], why: Why) -> None:
         for race in self.races:
@@ -229,11 +238,27 @@ class _Search:
         found = sorted(race.alive & leaving) if not race.has_ended else []
         race.left += [Left(self.names[n], self.number, why) for n in found]
         race.alive -= set(found)
+        self._take_back(race, set(found))
 
-    def _judge(self, constraint: Constraint, runs_max: int, tail: float) -> None:
-        """Which candidates are in, out, or open: moderated variances of the quality."""
+    def _take_back(self, race: _Race, gone: set[int]) -> None:
+        """Let those run again that left behind one that may no longer be named."""
+        rivals = {self.names[n] for n in gone}
+        back = [
+            each.name
+            for each in race.left
+            if each.rival in rivals and each.why in (Why.NOT_THE_BEST, Why.SCREENED)
+        ]
+        race.left = [each for each in race.left if each.name not in back]
+        race.claims = [each for each in race.claims if each.better not in rivals]
+        race.alive |= {self.names.index(name) for name in back}
+
+    def _judge(self, constraint: Constraint, tail: float) -> None:
+        """Which candidates are in, out, or open: moderated variances of the quality.
+
+        One of which a run missed the limit, by more than the indifference, is not in.
+        """
         sign = -1 if constraint.is_most else 1
-        values = self._at_look(sign * self._metric(constraint.metric), runs_max)
+        values = self._at_look(sign * self._metric(constraint.metric))
         known = np.isfinite(values)
         runs = known.sum(axis=1)
         rows = np.flatnonzero(runs >= 2)
@@ -246,18 +271,26 @@ class _Search:
         quantile = -stdtrit(np.minimum(prior + own, pooled), tail)
         half_width = quantile * np.sqrt(variance / runs[rows])
         limit, near = sign * constraint.limit, constraint.indifference
+        missed = set(
+            rows[(np.where(known[rows], values, np.inf) < limit - near).any(axis=1)].tolist()
+        )
+        for race in self.races:
+            if not race.has_ended:
+                self._take_back(race, missed - self.has_missed)
+        self.has_missed |= missed
         for n, low, high in zip(rows, mean - half_width, mean + half_width, strict=True):
             if self.allowed[n] is not Allowed.OUT:
                 is_out = high <= limit + near
                 outside = Allowed.OUT if is_out else Allowed.OPEN
-                self.allowed[n] = Allowed.IN if low >= limit - near else outside
+                is_in = low >= limit - near and n not in missed
+                self.allowed[n] = Allowed.IN if is_in else outside
         out = {n for n in range(self.count) if self.allowed[n] is Allowed.OUT}
         self._drop(out, Why.NOT_ALLOWED)
 
-    def _leave_by_bounds(self, race: _Race, runs: int, error: float) -> None:
-        values = self._at_look(race.values, runs)
+    def _leave_by_bounds(self, race: _Race, error: float) -> None:
+        values = self._at_look(race.values)
         rows = _with_runs(values)
-        leaders = {n for n in rows if n in race.alive and self.allowed[n] is Allowed.IN}
+        leaders = self._leaders(race, values, rows)
         if not leaders:
             return
         found = self.estimator(values[rows])
@@ -270,21 +303,40 @@ class _Search:
             race.left.append(Left(name, self.number, Why.BOUNDED, rival, each.gap))
 
     def _look_at(self, race: _Race, runs: int, error: float) -> None:
-        values = self._at_look(race.values, runs)
-        unreached = np.isinf(values).sum(axis=1)
-        rarely = {n for n in race.alive if unreached[n] >= (2 if runs <= 3 else runs / 2)}
-        self._drop_from(race, rarely, Why.NOT_REACHED)
-        race.unreliable |= rarely
+        values = self._at_look(race.values)
+        self._drop_from(
+            race, set(np.flatnonzero(np.isinf(values).any(axis=1)).tolist()), Why.NOT_REACHED
+        )
         race.rounds = self.number
-        rows = [n for n in _with_runs(values) if n not in race.unreliable]
+        gone = {
+            self.names.index(each.name)
+            for each in race.left
+            if each.why in (Why.DOES_NOT_RUN, Why.NOT_REACHED)
+        }
+        race.unresolved = {n for n in gone if np.isfinite(values[n]).any()}
+        rows = sorted({*_with_runs(values), *race.unresolved})
         race.best, race.bound = None, math.inf
-        if any(n in race.alive and self.allowed[n] is Allowed.IN for n in rows):
+        if self._leaders(race, values, rows):
             self._compare(race, rows, self.estimator(values[rows]), error)
         if race.alive - set(rows):  # too few of their runs have a value
             race.bound = math.inf
-        race.is_decided = race.bound <= math.log1p(self.settings.indifference)
+        race.is_decided = self._is_near(race, race.best, race.bound)
         is_last = runs == self.settings.looks[-1]
         race.has_ended = race.is_decided or is_last or not race.alive
+
+    def _leaders(self, race: _Race, values: Array, rows: Sequence[int]) -> set[int]:
+        """Those that may be named the best, and may let others leave."""
+        return {
+            n
+            for n in rows
+            if n in race.alive and self.allowed[n] is Allowed.IN and not np.isinf(values[n]).any()
+        }
+
+    def _is_near(self, race: _Race, n: int | None, bound: float) -> bool:
+        """Whether a candidate is shown to be near the best, by runs enough to be named."""
+        kept = KEPT_RUNS if self.constraint or race.goal.has_target else 0
+        is_near = bound <= math.log1p(self.settings.indifference)
+        return n is not None and is_near and self.used[n] >= min(kept, self.settings.looks[-1])
 
     def _compare(self, race: _Race, rows: list[int], found: Locations, error: float) -> None:
         """Who leaves, the best, its bound, and the cheapest that is as good."""
@@ -292,6 +344,9 @@ class _Search:
         leaders = [row for row in alive if self.allowed[rows[row]] is Allowed.IN]
         tail = error / max(self.count - 1, 1)
         best = min(leaders, key=lambda row: found.high[row])
+        for row in [row for row, n in enumerate(rows) if n in race.unresolved]:
+            if found.low[row] - found.high[best] > found.margin(row, best, tail):
+                race.unresolved.discard(rows[row])
         others = np.array([row for row in alive if row != best], int)
         ahead = found.low[others] - found.high[best]
         leaves = ahead > found.margin(others, best, tail)
@@ -305,8 +360,7 @@ class _Search:
         alive = [row for row in alive if rows[row] in race.alive]
         bounds = {row: _bound(found, row, alive, tail) for row in leaders if row in alive}
         race.best, race.bound = rows[best], bounds[best]
-        limit = math.log1p(self.settings.indifference)
-        near = [rows[row] for row in bounds if bounds[row] <= limit]
+        near = [rows[row] for row in bounds if self._is_near(race, rows[row], bounds[row])]
         race.cheapest = self._cheapest(race.best, near)
 
     def _pair_width(self, found: Locations, first: int, other: int, error: float) -> float:
@@ -325,24 +379,29 @@ class _Search:
 
     def _verdict(self, race: _Race) -> Verdict:
         best, cheapest = (None if n is None else self.names[n] for n in (race.best, race.cheapest))
+        bounded = sum(each.why is Why.BOUNDED for each in race.left)
+        ran = np.isfinite(np.where(self.seen, race.values, np.nan)).any(axis=1).sum()
+        is_compared = bool(ran + bounded >= 2)
+        is_decided = race.is_decided and is_compared
         return Verdict(
             race.goal.name,
             best,
             math.expm1(race.bound),
-            race.is_decided,
+            is_decided,
             race.has_ended,
             tuple(self.names[n] for n in sorted(race.alive)),
             tuple(race.left),
             tuple(race.claims),
-            cheapest if race.is_decided else best,
+            cheapest if is_decided else best,
             race.rounds,
+            is_compared,
+            tuple(self.names[n] for n in sorted(race.unresolved)),
         )
 
 
 def _with_runs(values: Array) -> list[int]:
-    """The candidates with two runs or more, one of which reached its end."""
-    has_runs = ((~np.isnan(values)).sum(axis=1) >= 2) & np.isfinite(values).any(axis=1)
-    return [int(n) for n in np.flatnonzero(has_runs)]
+    """The candidates with two runs or more that reached their end."""
+    return [int(n) for n in np.flatnonzero(np.isfinite(values).sum(axis=1) >= 2)]
 
 
 def _bound(found: Locations, row: int, alive: Sequence[int], tail: float) -> float:

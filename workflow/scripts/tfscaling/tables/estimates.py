@@ -7,9 +7,17 @@ run spoils a mean. So the points are estimated together:
   where one is zero or below,
 - after the effect of each block (repeat k of all points) is taken off, where four or more points
   ran in it: a drift during a sweep affects all points equally,
-- by means of the values clipped at CLIP robust standard deviations from their median,
+- by means, in which an isolated run that is FAR pooled standard deviations from the median counts
+  as one at CLIP,
 - with moderated variances (Smyth 2004): a point's own, with the pooled one as PRIOR_FREEDOM more
   degrees of freedom.
+
+Clipping is for isolated slow runs. A run that is far on the fast side, or MODE_SHARE of far runs,
+is a second mode: the point counts with its plain mean and, where that is larger, its own variance
+with its own degrees of freedom. Up to RANGE_RUNS runs such a point counts as their range.
+
+A run that did not reach its end has no value: it can only be worse than those that did. A point
+with such a run is estimated by its other runs, and is never shown to be as good as another point.
 
 Two points differ by more than chance where their locations are further apart than `half_width`, a
 quantile of Student's t at the given tail. A statement that rests on m comparisons takes the m-th
@@ -19,7 +27,7 @@ With one of K points the best, K - 1 comparisons bound how far any point may be 
 can only be wrong if the best itself looks worse than it is in one of these comparisons (Hsu 1984).
 That one certain point is *the* best takes K comparisons, as two may be equal.
 
-No theorem covers the whole; tests/unit/test_claims.py simulates it.
+No theorem covers the whole; benchmarks/race.py and tests/unit/test_claims.py simulate it.
 """
 
 from __future__ import annotations
@@ -35,28 +43,27 @@ from scipy.special import stdtr, stdtrit
 Array = np.ndarray
 
 #: Degrees of freedom of the pooled variance, added to a point's own.
-PRIOR_FREEDOM = 4.0
-#: Values are clipped at so many robust standard deviations from their point's median.
-CLIP = 2.5
-#: What clipping leaves of the variance of normal values.
-_CLIPPED_VARIANCE = 0.97758
-#: What clipping adds to the variance of a mean, and takes from the degrees of freedom.
-MEAN_VARIANCE, FREEDOM_LEFT = 1.05, 0.9
+PRIOR_FREEDOM = 3.0
+#: Runs are far from their point's median beyond so many pooled standard deviations, and isolated
+#: ones then count as so many.
+FAR, CLIP = 4.0, 2.5
+#: This share of far runs is a second mode.
+MODE_SHARE = 0.25
+#: Points with a second mode count as the range of their runs up to so many.
+RANGE_RUNS = 4
 #: Runs are never taken to scatter less than this: a fraction of the value.
 SCATTER_MIN = 0.005
 #: The effect of a block is known where so many points ran in it.
 BLOCK_POINTS_MIN = 4
-#: A run that did not reach its end counts as this many times the largest value.
-UNREACHED = 30.0
-#: Of n values, by what the median of their distances from their median is too small (normal).
-_DISTANCE = (1, 1, 1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107)
 
 
 @dataclass(frozen=True)
 class Estimates:
     """Locations of points, each with its squared standard error and degrees of freedom: (points,).
 
-    Locations are logarithms if `is_log`, else values over `unit`. The smaller the better.
+    Locations are logarithms if `is_log`, else values over `unit`. The smaller the better. `low` and
+    `high` are the range that each counts as, its location where that is known; `high` is infinite
+    where a run did not reach its end.
     """
 
     location: Array
@@ -65,16 +72,27 @@ class Estimates:
     freedom_max: float
     is_log: bool
     unit: float
+    low: Array
+    high: Array
 
     def half_width(self, first: Array | int, other: Array | int, tail: float | Array) -> Array:
         """By how much two locations differ by chance, but for a probability `tail` on one side."""
         error, freedom = self._error(first, other)
         return np.asarray(-stdtrit(freedom, tail) * error)
 
+    def between(
+        self, first: Array | int, other: Array | int, tail: float | Array
+    ) -> tuple[Array, Array]:
+        """The interval of how much `other` is behind `first`, with an error `tail` to each side."""
+        half = self.half_width(first, other, tail)
+        low, high = self.low[other] - self.high[first], self.high[other] - self.low[first]
+        return np.asarray(low - half), np.asarray(high + half)
+
     def chance(self, first: Array | int, other: Array | int) -> Array:
         """The probability that chance alone sets two locations as far apart, to either side."""
         error, freedom = self._error(first, other)
-        distance = np.abs(self.location[other] - self.location[first])
+        ahead = np.maximum(self.low[other] - self.high[first], self.low[first] - self.high[other])
+        distance = np.maximum(ahead, 0.0)
         return np.asarray(2 * stdtr(freedom, -distance / error))
 
     def _error(self, first: Array | int, other: Array | int) -> tuple[Array, Array]:
@@ -97,7 +115,7 @@ class Estimates:
         everyone = np.arange(len(self.location))
         for point in points:
             others = everyone[everyone != point]
-            ahead = self.location[point] - self.location[others]
+            ahead = self.high[point] - self.low[others]
             ahead += self.half_width(point, others, tail)
             found.append(max(0.0, ahead.max(initial=0.0)))
         return self._as_fraction(np.array(found))
@@ -116,29 +134,48 @@ class Estimates:
     def is_worse(self, than: int, tail: float) -> Array:
         """Which points are shown to be worse than one: (points,)."""
         everyone = np.arange(len(self.location))
-        distance = self.location - self.location[than]
+        distance = self.low - self.high[than]
         return np.asarray(distance > self.half_width(everyone, than, tail))
 
 
 def estimate(values: Array) -> Estimates:
     """Estimates of values by point and block: (points, blocks), NaN where there was no run.
 
-    Infinite: a run that did not reach its end. Each point needs two runs or more.
+    Infinite: a run that did not reach its end. Each point needs a run that did.
     """
-    known = ~np.isnan(values)
-    finite = values[np.isfinite(values)]
+    known = np.isfinite(values)
+    finite = values[known]
     is_log, unit = bool((finite > 0).all()), 1.0
-    if is_log:
-        with np.errstate(invalid="ignore"):
-            y = np.log(values)
-        largest = math.log(finite.max()) + math.log(UNREACHED) if finite.size else 0.0
-    else:
+    if not is_log:
         unit = float(np.median(np.abs(finite[finite != 0]))) if finite.any() else 1.0
-        y = values / unit
-        largest = UNREACHED * max(1.0, float(finite.max()) / unit)
-    y = np.where(known, np.where(np.isfinite(y), y, largest), 0.0)
-    y, lost = without_blocks(y, known)
-    return _estimate(y, known, lost, is_log, unit)
+    y = np.where(known, values, 1.0)
+    y, lost = without_blocks(np.where(known, np.log(y) if is_log else y / unit, 0.0), known)
+    found = clipped(y, known, lost)
+    runs = known.sum(axis=1)
+    own = np.maximum(runs - 1.0, 0)
+    # residuals without the effects of blocks scatter less than the runs do
+    widened = float(own.sum()) / found.freedom
+    # the pooled variance is no surer than that of the points that make up most of it
+    shares = np.maximum(found.variance, SCATTER_MIN**2) * own
+    by_chance = float((own * (own + 2)).sum()) / float(own.sum()) ** 2 if own.any() else 1.0
+    alike = by_chance * float(shares.sum() ** 2 / max((shares**2).sum(), 1e-300))
+    freedom = max(1.0, found.freedom * min(1.0, alike))
+    prior, pooled = min(PRIOR_FREEDOM, freedom), max(found.scatter, SCATTER_MIN) ** 2
+    variance = (prior * pooled + own * found.variance * widened) / (prior + own)
+    of_mode = found.has_mode & (found.plain_variance * widened > variance) & (runs > RANGE_RUNS)
+    variance = np.where(of_mode, found.plain_variance * widened, variance)
+    is_range = found.has_mode & (runs <= RANGE_RUNS)
+    high = np.where(is_range, np.where(known, y, -np.inf).max(axis=1), found.location)
+    return Estimates(
+        found.location,
+        np.where(is_range, pooled, variance) / runs,
+        np.where(of_mode, own, prior + own),
+        freedom,
+        is_log,
+        unit,
+        np.where(is_range, np.where(known, y, np.inf).min(axis=1), found.location),
+        np.where(np.isinf(values).any(axis=1), np.inf, high),
+    )
 
 
 def without_blocks(y: Array, known: Array) -> tuple[Array, int]:
@@ -160,11 +197,14 @@ def without_blocks(y: Array, known: Array) -> tuple[Array, int]:
 class Clipped:
     """Means of clipped values and their variances, (points,), and what all points share.
 
-    `scatter` is the pooled standard deviation, `freedom` its degrees of freedom.
+    Points with a second mode (`has_mode`) have their plain mean; `plain_variance` is without
+    clipping. `scatter` is the pooled standard deviation, `freedom` its degrees of freedom.
     """
 
     location: Array
     variance: Array
+    has_mode: Array
+    plain_variance: Array
     scatter: float
     freedom: float
 
@@ -172,46 +212,29 @@ class Clipped:
 def clipped(y: Array, known: Array, lost: int) -> Clipped:
     """Clipped means of values by point and block, of which there are `known`: (points, blocks).
 
-    `lost` degrees of freedom were taken before. Each point needs two runs or more.
+    `lost` degrees of freedom were taken before. Each point needs a run.
     """
     runs = known.sum(axis=1)
     own = runs - 1.0
     freedom = max(float(own.sum()) - lost, 1.0)
-    middle = _median(y, known, axis=1)
-    raw = np.sqrt(_variance(y, y.sum(axis=1, where=known) / runs, known))
-    s = float(np.median(raw / np.array([_usual(int(n) - 1) for n in runs])))
-    distance = 1.4826 * np.array([_of_distance(int(n)) for n in runs])
-    distance *= _median(np.abs(y - middle[:, None]), known, axis=1)
-    distance[runs < 3] = 0.0
+    middle = _median(y, known, axis=1)[:, None]
+    plain = y.sum(axis=1, where=known) / runs
+    plain_variance = _variance(y, plain, known)
+    several = runs > 1
+    usual = np.array([_usual(int(n) - 1) for n in runs[several]])
+    s = float(np.median(np.sqrt(plain_variance[several]) / usual)) if several.any() else 0.0
     for _ in range(4):
-        limit = CLIP * np.maximum(s, distance) * np.sqrt(own / runs)
-        inside = np.clip(y, (middle - limit)[:, None], (middle + limit)[:, None])
+        unit = (max(s, SCATTER_MIN) * np.sqrt(own / runs))[:, None]
+        distance = (y - middle) / np.where(unit > 0, unit, 1.0)
+        is_far = known & (abs(distance) > FAR)
+        inside = np.where(is_far, middle + CLIP * np.sign(distance) * unit, y)
         location = inside.sum(axis=1, where=known) / runs
-        variance = _variance(inside, location, known) / _CLIPPED_VARIANCE
-        s = max(math.sqrt(float((variance * own).sum()) / freedom), 1e-4)
-    return Clipped(location, variance, s, freedom)
-
-
-def _estimate(y: Array, known: Array, lost: int, is_log: bool, unit: float) -> Estimates:
-    runs = known.sum(axis=1)
-    own = runs - 1.0
-    found = clipped(y, known, lost)
-    # residuals without the effects of blocks scatter less than the runs do
-    widened = float(own.sum()) / found.freedom
-    # the pooled variance is no surer than that of the points that make up most of it
-    shares = np.maximum(found.variance, SCATTER_MIN**2)
-    freedom = float((shares * own).sum() ** 2 / (shares**2 * own).sum()) / widened
-    least, freedom = max(found.scatter, SCATTER_MIN) ** 2, max(1.0, FREEDOM_LEFT * freedom)
-    prior = min(PRIOR_FREEDOM, freedom)
-    moderated = (prior * least + own * found.variance * widened) / (prior + own)
-    return Estimates(
-        found.location,
-        MEAN_VARIANCE * moderated / runs,
-        prior + FREEDOM_LEFT * own,
-        freedom,
-        is_log,
-        unit,
-    )
+        variance = _variance(inside, location, known)
+        s = math.sqrt(float((variance * own).sum()) / freedom)
+    slow = (is_far & (distance > 0)).sum(axis=1)
+    has_mode = (slow < is_far.sum(axis=1)) | (slow > 0) & (slow >= MODE_SHARE * runs)
+    location = np.where(has_mode, plain, location)
+    return Clipped(location, variance, has_mode, plain_variance, s, freedom)
 
 
 def _median(values: Array, known: Array, axis: int) -> Array:
@@ -233,9 +256,3 @@ def _usual(freedom: int) -> float:
     """Median of a standard deviation of normal values over the true one."""
     exact = {1: 0.67449, 2: 0.83255, 3: 0.88796}
     return exact.get(freedom) or math.sqrt((1 - 2 / (9 * freedom)) ** 3)
-
-
-@functools.cache
-def _of_distance(runs: int) -> float:
-    """Croux and Rousseeuw's factors (1992)."""
-    return _DISTANCE[runs] if runs < len(_DISTANCE) else runs / (runs - 0.8)

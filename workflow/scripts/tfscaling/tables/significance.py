@@ -15,7 +15,12 @@ from tfscaling.records.metrics import METRICS, QUALITY, Metric
 from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.estimates import Estimates, estimate
-from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL, Interval
+from tfscaling.tables.intervals import (
+    CONFIDENCE,
+    RUNS_FOR_INTERVAL,
+    Interval,
+    ratio_interval,
+)
 from tfscaling.tables.table_rows import NOT_MEASURED, QUALITY_COLUMNS, metric_of, points_of
 
 SUPPORTED, INCONCLUSIVE, TOO_FEW = "supported", "inconclusive", "too few runs"
@@ -131,23 +136,60 @@ class Samples:
 
         The intervals hold together, with CONFIDENCE for as many `comparisons`.
         """
-        found = [self._plain(metric, *pair) for pair in pairs]
-        compared = [n for n, f in enumerate(found) if f and f.support != TOO_FEW]
+        plain = [self._plain(metric, *pair) for pair in pairs]
+        found = {n: each for n, each in enumerate(plain) if each is not None}
+        compared = [n for n, each in found.items() if each.support != TOO_FEW]
         for is_ratio in (True, False):
             # points with a value of zero have no logarithm: they are compared by themselves
-            chosen = [n for n in compared if (_of(found[n]).ratio is not None) is is_ratio]
+            chosen = [n for n in compared if (found[n].ratio is not None) is is_ratio]
             points = {point: None for n in chosen for point in pairs[n]}
             if not points:
                 continue
-            places = {point: number for number, point in enumerate(points)}
             together = self.estimates(metric, list(points))
-            better = np.array([places[pairs[n][0]] for n in chosen])
-            other = np.array([places[pairs[n][1]] for n in chosen])
-            middle = together.location[other] - together.location[better]
-            half = together.half_width(other, better, (1 - CONFIDENCE) / 2 / comparisons)
-            for n, low, high in zip(chosen, middle - half, middle + half, strict=True):
-                found[n] = _judged(_of(found[n]), float(low), float(high), together)
+            own = [pairs[n] for n in chosen]
+            judged = self.judged(metric, together, list(points), own, comparisons)
+            found.update(zip(chosen, judged, strict=True))
+        return [found.get(n) for n in range(len(pairs))]
+
+    def judged(
+        self,
+        metric: str,
+        together: Estimates,
+        points: Sequence[Point],
+        pairs: Sequence[tuple[Point, Point]],
+        comparisons: int,
+    ) -> list[Difference]:
+        """How much worse the second of each pair is by estimates of `points`, with intervals.
+
+        An interval holds the ratio, or gap, of the medians and the interval of the tables: so no
+        table has an interval with 1 in it beside a difference that is supported.
+        """
+        places = {point: number for number, point in enumerate(points)}
+        better, other = (np.array([places[pair[n]] for pair in pairs]) for n in (0, 1))
+        low, high = together.between(better, other, (1 - CONFIDENCE) / 2 / comparisons)
+        found = []
+        for pair, *ends in zip(pairs, low.tolist(), high.tolist(), strict=True):
+            values, others = (self.values(point, metric) for point in pair)
+            base, value = median(values), median(others)
+            ratio, held, equal = None, [*ends, value - base], 0.0
+            if together.is_log:
+                ratio, equal = value / base, 1.0
+                forth, back = ratio_interval(others, values), ratio_interval(values, others)
+                held = [*map(math.exp, ends), ratio, *(forth or ())]
+                held += [1 / end for end in back or ()]
+            else:
+                held[:2] = (end * together.unit for end in ends)
+            interval = min(held), max(held)
+            support = INCONCLUSIVE if interval[0] <= equal <= interval[1] else SUPPORTED
+            found.append(Difference(ratio, interval, support, value - base))
         return found
+
+    def scatter(self, metric: str, point: Point) -> float | None:
+        """The standard deviation of the logarithms of a point's values; None without two."""
+        values = self.values(point, metric)
+        if len(values) < 2 or min(values) <= 0:
+            return None
+        return float(np.std(np.log(values), ddof=1))
 
     def _plain(self, metric: str, better: Point, other: Point) -> Difference | None:
         values, others = self.values(better, metric), self.values(other, metric)
@@ -178,22 +220,6 @@ def difference(better: Sequence[float], other: Sequence[float]) -> Difference | 
     base, value = median(better), median(other)
     ratio = value / base if min(*better, *other) > 0 else None
     return Difference(ratio, None, TOO_FEW, value - base)
-
-
-def _of(found: Difference | None) -> Difference:
-    assert found is not None
-    return found
-
-
-def _judged(plain: Difference, low: float, high: float, together: Estimates) -> Difference:
-    """The same with its interval, which holds the ratio or gap of the medians."""
-    if plain.ratio is not None:
-        ends = (min(math.exp(low), plain.ratio), max(math.exp(high), plain.ratio))
-        apart = ends[0] > 1 or ends[1] < 1
-    else:
-        ends = (min(low * together.unit, plain.gap), max(high * together.unit, plain.gap))
-        apart = ends[0] > 0 or ends[1] < 0
-    return Difference(plain.ratio, ends, SUPPORTED if apart else INCONCLUSIVE, plain.gap)
 
 
 def weakest(supports: Sequence[str]) -> str:
