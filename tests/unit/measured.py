@@ -39,15 +39,18 @@ Times = Mapping[tuple[str, int], Sequence[float]]
 def measured(
     times: Times, accuracies: Times | None = None, **platforms: Any
 ) -> tuple[pd.DataFrame, pd.DataFrame, Manifest]:
-    """(comparison, runs, planned) of these runs; runs that are planned but not given failed."""
-    nodes = sorted({nodes for _, nodes in times})
+    """(comparison, runs, planned) of these runs; of each point as many as the longest list has.
+
+    Runs that are planned but not given failed.
+    """
     repeats = max(map(len, times.values()))
     names = list(dict.fromkeys(platform for platform, _ in times))
     shape = {"launcher": "srun", "nodes_max": 64, "cpus_per_node": 2}
     raw = raw_config(
         (("platforms",), {name: {**shape, **PLATFORMS[name], **platforms} for name in names}),
-        (("grid",), [{"platform": names, "model": "mnist_cnn", "recipe": "weak", "nodes": nodes,
-                      "repeats": repeats}]),
+        (("grid",), [{"platform": name, "model": "mnist_cnn", "recipe": "weak", "repeats": repeats,
+                      "nodes": sorted(nodes for platform, nodes in times if platform == name)}
+                     for name in names]),
     )  # fmt: skip
     planned = manifest_of(configuration.validate(raw))
     rows = []

@@ -83,7 +83,7 @@ def test_points_that_do_other_work_are_not_compared_and_named() -> None:
     table = clouds.table(Study(comparison, runs, planned))
     assert set(table["nodes"]) == {1}
     last = clouds.notes(table, Study(comparison, runs, NOTHING_PLANNED))[-1]
-    assert last.startswith("1 point takes no part: 2 nodes on west") and "trained 5" in last
+    assert "2 nodes on west" in last and "trained 5" in last
 
 
 def test_only_points_of_both_clouds_are_compared() -> None:

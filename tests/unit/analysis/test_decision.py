@@ -56,6 +56,11 @@ def choice(tables: Tables, goal: str = "execution_time_s", indifference: float =
     return found
 
 
+def uncovered(found: Choice) -> list[tuple[Any, str, bool]]:
+    """(nodes, reason, may change the answer) of each configuration that was not compared."""
+    return [(each.row["nodes"], each.reason, each.is_open) for each in found.not_covered]
+
+
 def taken(found: Choice) -> tuple[Any, Any]:
     """(platform, nodes) of the point to take."""
     assert found.point is not None
@@ -195,11 +200,10 @@ def test_a_point_that_does_other_work_is_no_choice_and_named_with_the_reason() -
     comparison, runs = tables_of({("east", 1): around(30.0), ("east", 2): around(10.0)})
     comparison["same_work"] = comparison["nodes"] == 1
     comparison.loc[~comparison["same_work"], "examples_trained"] = 576
-    reason = "does not do the same work: trained 576 examples, another point 60,000"
-
     found = choice((comparison, runs))
-    assert taken(found) == ("east", 1)
-    assert f"2 nodes: {reason}." in found.text
+    assert (found.support, taken(found)) == (NOT_COMPARED, ("east", 1))
+    ((nodes, reason, is_open),) = uncovered(found)
+    assert (nodes, is_open) == (2, True) and "576" in reason and "60,000" in reason
 
 
 def test_points_of_two_platforms_with_other_numbers_of_examples_are_no_rivals() -> None:
@@ -209,7 +213,8 @@ def test_points_of_two_platforms_with_other_numbers_of_examples_are_no_rivals() 
     comparison["examples_trained"] = comparison["platform"].map({"east": 1024, "west": 576})
     found = choice((comparison, runs))
     assert taken(found) == ("east", 1)
-    assert "trained 576 examples, another point 1,024" in found.text
+    ((_, reason, _),) = uncovered(found)
+    assert "576" in reason and "1,024" in reason
 
 
 def test_costs_of_zero_are_decided_without_a_ratio() -> None:
@@ -232,21 +237,36 @@ def test_below_six_runs_nothing_is_decided(runs: int, made: str) -> None:
 def test_a_rival_with_too_few_runs_is_named_and_leaves_the_choice_open() -> None:
     times = {("east", 1): around(30.0), ("east", 2): around(10.0), ("east", 4): [11.0]}
     found = choice(tables_of(times))
-    assert found.text.startswith("Use 2 nodes: ")
-    assert "Every other point with enough runs is shown to be worse" in found.text
-    assert found.text.endswith("1 point (4 nodes) has too few runs to be compared.")
-    assert found.support == TOO_FEW
+    assert (found.support, taken(found), found.is_decided) == (TOO_FEW, ("east", 2), False)
+    assert "4 nodes" in found.text
 
 
 def test_nothing_is_claimed_of_points_that_were_not_measured() -> None:
     found = choice(tables_of({("east", 1): around(30.0), ("east", 2): []}))
     assert (found.support, taken(found), found.comparisons) == (NOT_COMPARED, ("east", 1), 0)
     assert "1 node: 30.0 (29.7–30.3) s" in found.text
+    assert uncovered(found) == [(2, "no valid run (6 failed)", True)]
+
+
+@pytest.mark.parametrize("status", ["failed", "missing", "unfinished", "stale"])
+def test_no_choice_is_supported_while_a_configuration_has_no_valid_run(status: str) -> None:
+    times = {("east", 1): around(30.0), ("east", 2): around(10.0), ("east", 4): []}
+    comparison, runs = tables_of(times)
+    runs["status"] = runs["status"].replace("failed", status)
+    for goal in ("execution_time_s", "cost_usd", "quality"):
+        found = choice((comparison, runs), goal)
+        assert found.support == INCONCLUSIVE and uncovered(found)[0][::2] == (4, True)
+    found = choice((comparison, runs))
+    assert found.is_decided and found.is_best and taken(found) == ("east", 2)
+    comparison.loc[comparison["nodes"] == 4, "status"] = "excluded"
+    runs = runs[runs["nodes"] != 4]
+    assert choice((comparison, runs)).support == SUPPORTED
 
 
 def test_without_prices_no_point_is_cheap() -> None:
     found = choice(tables_of({("east", 1): around(30.0)}, **NO_PRICE), "cost_usd")
-    assert (found.text, found.support, found.point) == ("No point has a price.", NOT_MEASURED, None)
+    assert (found.support, found.point) == (NOT_MEASURED, None)
+    assert uncovered(found) == [(1, "no price", True)]
 
 
 def test_points_without_a_price_are_named_beside_the_cheapest() -> None:
@@ -255,7 +275,9 @@ def test_points_without_a_price_are_named_beside_the_cheapest() -> None:
         table.loc[table["platform"] == "west", "cost_usd"] = None
     found = choice((comparison, runs), "cost_usd")
     assert taken(found) == ("east", 1)
-    assert found.text.endswith("1 point (1 node on west) has no price.")
+    assert [(each.row["platform"], each.reason) for each in found.not_covered] == [
+        ("west", "no price")
+    ]
 
 
 def test_points_without_times_have_a_price_all_the_same() -> None:
@@ -264,10 +286,10 @@ def test_points_without_times_have_a_price_all_the_same() -> None:
     for goal in ("execution_time_s", "cost_usd"):
         found = choice(tables, goal)
         assert taken(found) == ("east", 2)
-        assert found.text.endswith("1 point (1 node) has no time that counts.")
-    assert "time" not in choice(tables, "quality").text
+        assert uncovered(found) == [(1, "no time that counts", True)]
+    assert not choice(tables, "quality").not_covered
     found = choice(went_on(measured({("east", 1): around(30.0)}), 1)[:2], "cost_usd")
-    assert (found.text, found.support) == ("No point has a time that counts.", NOT_MEASURED)
+    assert found.support == NOT_MEASURED and uncovered(found)
 
 
 def test_runs_without_times_are_not_said_to_be_short_of_the_target() -> None:
@@ -278,7 +300,7 @@ def test_runs_without_times_are_not_said_to_be_short_of_the_target() -> None:
     tables = went_on((comparison, runs, planned), 1, runs=1)[:2]
     found = choice(tables, "time_to_target_s")
     assert taken(found) == ("east", 2)
-    assert found.text.endswith("1 point (1 node) has no time that counts of every run.")
+    assert uncovered(found) == [(1, "no time that counts of every run", True)]
 
 
 def test_only_runs_with_the_value_are_counted_where_there_are_too_few() -> None:
@@ -313,7 +335,7 @@ def test_a_point_of_which_only_some_runs_reach_the_target_is_no_choice_and_named
     some = {("east", 1): around(25.0), ("east", 2): [5.0] * 5 + [None]}
     found = choice(to_target(times, some), "time_to_target_s")
     assert (found.support, taken(found)) == (NOT_COMPARED, ("east", 1))
-    assert found.text.endswith("1 point (2 nodes) did not reach the target in all runs.")
+    assert uncovered(found) == [(2, "reached the target in 5 of 6 runs", True)]
 
 
 def test_a_target_that_no_point_reaches_is_told() -> None:
@@ -321,21 +343,30 @@ def test_a_target_that_no_point_reaches_is_told() -> None:
     tables = to_target(times, {("east", 1): [None] * 6})
     for goal in ("time_to_target_s", "cost_to_target_usd"):
         found = choice(tables, goal)
-        assert found.text == "No point reached the target in all its runs."
         assert (found.support, found.point) == (NOT_MEASURED, None)
+        assert uncovered(found) == [(1, "reached the target in 0 of 6 runs", False)]
+
+
+def test_a_configuration_that_never_reaches_the_target_leaves_the_choice_supported() -> None:
+    times = {("east", n): around(60.0 / n) for n in (1, 2, 4)}
+    reached = {("east", 1): around(50.0), ("east", 2): around(25.0), ("east", 4): [None] * 6}
+    found = choice(to_target(times, reached), "time_to_target_s")
+    assert (found.support, taken(found)) == (SUPPORTED, ("east", 2))
+    assert uncovered(found) == [(4, "reached the target in 0 of 6 runs", False)]
 
 
 def test_a_target_reached_without_a_price_has_no_cost() -> None:
     times = {("east", 1): around(30.0)}
     tables = to_target(times, {("east", 1): around(20.0)}, **NO_PRICE)
-    assert choice(tables, "cost_to_target_usd").text == "No point has a price."
+    assert uncovered(choice(tables, "cost_to_target_usd")) == [(1, "no price", True)]
 
 
 @pytest.mark.parametrize("goal", ["time_to_target_s", "cost_to_target_usd"])
 def test_a_target_reached_at_an_unknown_time_is_told(goal: str) -> None:
     comparison, runs = to_target({("east", 1): around(30.0)}, {("east", 1): [None] * 6})
     comparison["runs_at_target"] = comparison["runs"]
-    assert choice((comparison, runs), goal).text == "No point has a known time to the target."
+    ((_, reason, is_open),) = uncovered(choice((comparison, runs), goal))
+    assert is_open and "time" in reason
 
 
 def test_other_work_is_no_rival() -> None:

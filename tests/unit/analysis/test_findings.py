@@ -141,7 +141,7 @@ def test_points_that_take_no_part_are_named_in_a_finding_of_their_line() -> None
     reason = "does not do the same work: trained 576 examples, another point 60,000"
     runs.loc[(runs["nodes"] == 4) & (runs["repeat"] > 2), "status"] = "diverged"
     found = findings.find(Study(comparison, runs, NOTHING_PLANNED))
-    text, support = one(found, "scaling", "2 points take no part")
+    text, support = one(found, "scaling", "Not compared")
     assert support == "not compared" and reason in text and "4 of 6 runs diverged" in text
     text, support = one(found, "scaling", "More nodes pay up to the largest number measured, 2 ")
     assert support == "supported"

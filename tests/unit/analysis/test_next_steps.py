@@ -10,6 +10,7 @@ from measured import around, measured, went_on
 from tfscaling.analysis import decision, next_steps
 from tfscaling.analysis.evidence import Study
 from tfscaling.study.manifest import Manifest
+from tfscaling.tables.comparison import comparison_table
 
 
 def steps(times: Any, statuses: tuple[str, ...] = (), **platforms: Any) -> pd.DataFrame:
@@ -57,9 +58,39 @@ def test_runs_without_times_do_not_say_that_there_is_no_price_nor_how_long_a_run
     made = measured({("east", 1): [60.0, 60.0], ("east", 2): [30.0, 30.0]})
     made[1]["wall_time_s"] = 2 * made[1]["execution_time_s"]
     made[1].loc[made[1]["repeat"] == 1, "wall_time_s"] = 1.0
-    assert steps_in(went_on(made, 1, 2, runs=1))["duration_s"].tolist() == [4 * (120 + 60)]
+    priced = steps_in(went_on(made, 1, 2, runs=1))
+    assert priced.loc[priced["runs"] > 0, "duration_s"].tolist() == [4 * (120 + 60)]
+    assert priced["text"].str.contains("compare_resumed").sum() == 1
     assert not steps_in(went_on(made, 1, 2))["text"].str.contains("usd_per_node_hour").any()
 
 
 def test_where_all_is_decided_nothing_is_to_be_done() -> None:
     assert steps({("east", 1): around(10.0), ("east", 2): around(20.0)}).empty
+
+
+def test_a_sweep_in_which_a_configuration_failed_is_to_be_started_again() -> None:
+    found = steps({("east", 1): around(10.0), ("east", 2): around(20.0), ("east", 4): []})
+    assert found["runs"].tolist() == [6]
+
+
+def test_repeats_are_no_advice_where_configurations_do_different_work() -> None:
+    made = measured({("east", 1): [5.0], ("east", 2): [9.5]})
+    made[0]["examples_trained"] = made[0]["nodes"] * 30_000
+    found = steps_in(made)
+    assert found["runs"].tolist() == [0] and "global_batch_size" in found["text"][0]
+
+
+def test_resumed_runs_are_named_though_enough_runs_were_made() -> None:
+    made = measured({("east", 1): around(60.0), ("east", 2): around(30.0)})
+    found = steps_in(went_on(made, 1, runs=4))
+    assert found["text"].str.contains("compare_resumed").sum() == 1
+
+
+def test_after_a_projection_short_runs_are_repeated() -> None:
+    made = measured({("east", 1): [60.0, 60.0], ("east", 2): [30.0, 30.0]})
+    made[1]["wall_time_s"] = 2 * made[1]["execution_time_s"]
+    short = made[1]["nodes"] == 1
+    made[1].loc[short, ["projected_from_steps", "projected_to_steps"]] = 100, 1000
+    again = comparison_table(made[1], made[2]), *made[1:]
+    (runs,) = {runs for runs in steps_in(again)["runs"] if runs}
+    assert runs == 4

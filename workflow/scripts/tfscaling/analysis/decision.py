@@ -317,11 +317,6 @@ def _rivals_text(
 
 def _lacking(goal: str, rows: Sequence[Row]) -> list[NotCovered]:
     """Measured configurations without the metric, and what they lack."""
-    lack = {
-        QUALITY: metric_of(goal, rows[0]).title if rows and goal == QUALITY else "",
-        WITH_QUEUE: "measured wait in a queue",
-        "time_to_target_s": "known time to the target",
-    }.get(goal, "price")
     found = []
     for row in rows:
         needed = row["runs"] if goal in OF_ALL_RUNS else 1
@@ -332,7 +327,13 @@ def _lacking(goal: str, rows: Sequence[Row]) -> list[NotCovered]:
             reached = row["runs_at_target"]
             made = f"{reached:.0f} of {row['runs'] + row['runs_diverged']:.0f} runs"
             found.append(NotCovered(row, f"reached the target in {made}", bool(reached)))
+        elif goal == QUALITY:
+            short = ", which is not projected from short runs" * is_projected(row)
+            found.append(NotCovered(row, f"no {metric_of(goal, row).title}{short}"))
+        elif goal in OF_ALL_RUNS and not is_known(row["time_to_target_s"]):
+            found.append(NotCovered(row, "no known time to the target"))
         else:
+            lack = "measured wait in a queue" if goal == WITH_QUEUE else "price"
             found.append(NotCovered(row, f"no {lack}"))
     return found
 

@@ -7,6 +7,7 @@ of its kind make in this sweep together (Bonferroni); `comparisons` is their num
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -293,7 +294,8 @@ def _gain(line: Line, row: Row, against: Against) -> str:
     """How much faster a point is than that of the fewest nodes; nothing where it is not."""
     for other, found in against[line.number]:
         if other is row and found.ratio is not None and found.ratio < 1:
-            ends = found.interval and (1 / found.interval[1], 1 / found.interval[0])
+            low, high = found.interval or (0.0, 0.0)
+            ends = (1 / high, 1 / low if low > 0 else math.inf) if found.interval else None
             gain = Difference(1 / found.ratio, ends, found.support)
             return f", {times(gain)} as fast as {line.having(TIME)[0]['nodes']}"
     return ""

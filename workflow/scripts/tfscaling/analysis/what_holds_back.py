@@ -55,8 +55,8 @@ NOTES = (
     "Shares are medians over the rounds of all runs of a point, in brackets with their "
     f"{CONFIDENCE:.0%} interval. A part holds a step back if it is the largest of so many rounds "
     f"that this is no chance ({CONFIDENCE:.0%}). Nothing but computation holds it back where that "
-    f"is more than {1 - SMALL_SHARE:.0%} of a step by the whole interval. Rounds of one run share its machines: "
-    "whether other runs differ only other runs show.",
+    f"is more than {1 - SMALL_SHARE:.0%} of a step by the whole interval. Rounds of one run share "
+    "its machines: whether other runs differ only other runs show.",
     "A pipeline that has more than twenty batches of its own ready (prefetch) looks better here "
     "than in the training: `input_wait_s` is measured there.",
 )
