@@ -177,9 +177,10 @@ class _Search:
     def _use(self, runs: int, error: float) -> None:
         """Count the runs of those that run and do not wait, and judge them by the constraint."""
         running = set(self.wanted) - self.waiting
-        self._drop({n for n in running if self.candidates[n].lacks(runs)}, Why.DOES_NOT_RUN)
-        for n in set(self.wanted) - self.waiting:
-            self._see(n, runs)
+        lost = {n for n in running if self.candidates[n].lacks(runs)}
+        for n in running:
+            self._see(n, self.settings.looks[-1] if n in lost else runs)
+        self._drop(lost, Why.DOES_NOT_RUN)
         if self.constraint:
             self._judge(self.constraint, CONSTRAINT_SHARE * error / self.count)
 
