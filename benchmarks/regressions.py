@@ -89,7 +89,11 @@ NOISES: dict[str, Noise] = {
     "dependent runs, 5 %": dependent,
 }
 #: What is not claimed: (noise, points, runs), None for all.
-LIMITS = (("dependent runs, 5 %", None, None),)
+LIMITS = (
+    ("dependent runs, 5 %", None, None),
+    ("two modes, half of runs 35 % slower, a tenth", 150, 4),
+    ("two modes, half of runs 35 % slower, all", 8, 4),
+)
 
 
 def is_claimed(name: str, points: int, runs: int) -> bool:

@@ -294,20 +294,23 @@ def test_a_run_that_misses_the_limit_is_not_averaged_away() -> None:
     runs[4]["accuracy"] = 0.96
     constraint = Constraint("accuracy", 0.98, 0.002)
     found = decide([replace(fast, runs=tuple(runs)), good], [TIME], constraint=constraint)
-    assert found.allowed["fast"] is Allowed.OPEN and not found.verdicts[0].is_decided
+    assert found.allowed["fast"] is Allowed.OUT and found.verdicts[0].best == "good"
     whole = decide([fast, good], [TIME], constraint=constraint)
     assert (whole.verdicts[0].best, whole.runs["fast"]) == ("fast", KEPT_RUNS)
 
 
 def test_what_is_open_goes_on_and_nothing_is_named() -> None:
-    candidates = [with_quality(50, 0.98, "a"), with_quality(100, 0.98, "b")]
-    found = decide(candidates, [TIME], constraint=Constraint("accuracy", 0.98, 1e-9))
+    def of(name: str, times_s: float, *accuracies: float) -> Candidate:
+        return Candidate(name, tuple({"time_s": times_s, "accuracy": a} for a in accuracies))
+
+    constraint, settings = Constraint("accuracy", 0.98, 1e-9), Settings(repeats_max=3)
+    fast, slow = of("a", 50, 0.981, 0.984, 0.9815), of("b", 100, 0.982, 0.983, 0.981)
+    found = decide([fast, slow], [TIME], settings, constraint)
     (verdict,) = found.verdicts
     assert (verdict.best, verdict.bound, verdict.is_decided) == (None, math.inf, False)
     assert verdict.has_ended and set(found.allowed.values()) == {Allowed.OPEN}
     # nor is one that is open named where a slower one is in; it stays in the race
-    candidates[1] = with_quality(100, 0.99, "b")
-    found = decide(candidates, [TIME], constraint=Constraint("accuracy", 0.98, 1e-9))
+    found = decide([fast, of("b", 100, 0.999, 0.998, 0.999)], [TIME], settings, constraint)
     (verdict,) = found.verdicts
     assert (verdict.best, verdict.is_decided) == ("b", False) and "a" in verdict.survivors
 

@@ -9,10 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 from searched import is_made, planned_of, runs_of
+from tfscaling.analysis import search_results
 from tfscaling.race import study_searches
 from tfscaling.race.expected_runs import expected_runs
 from tfscaling.race.study_searches import StudySearch
-from tfscaling.race.terms import Why
+from tfscaling.race.terms import KEPT_RUNS, Why
 from tfscaling.records.run_states import RunState
 from tfscaling.study.manifest import Manifest
 
@@ -85,17 +86,47 @@ def test_runs_without_times_say_nothing_of_their_point(
     assert whole.verdicts["execution_time_s"].best == near  # by its other runs
 
 
-@pytest.mark.parametrize("is_out", [False, True])
-def test_a_point_whose_run_failed_too_often_leaves(
-    planned: Manifest, runs: pd.DataFrame, is_out: bool
+@pytest.mark.parametrize(
+    ("kind", "failed", "is_out"),
+    [("rank_failed", 0, False), ("rank_failed", 1, True), ("time_limit", 1, True),
+     ("node_failed", 1, False), ("node_failed", 3, True)],
+)  # fmt: skip
+def test_a_point_that_fails_by_itself_leaves_and_lost_nodes_are_replaced(
+    planned: Manifest, runs: pd.DataFrame, kind: str, failed: int, is_out: bool
 ) -> None:
+    """A run of the best point failed, `failed` of its runs too often; one more run was made."""
     changed = runs.copy()
-    one = place(runs, "far", 1, 1)
-    changed.loc[one, ["status", "execution_time_s"]] = RunState.FAILED, None
-    changed.loc[one, "failed_too_often"] = is_out
-    verdict = search_of(planned, changed).verdicts["execution_time_s"]
-    assert (Why.DOES_NOT_RUN in {left.why for left in verdict.left}) == is_out
-    assert verdict.is_decided == is_out
+    for repeat in range(1, max(failed, 1) + 1):
+        one = place(runs, "near", 2, repeat)
+        changed.loc[one, ["status", "execution_time_s"]] = RunState.FAILED, None
+        changed.loc[one, ["reason", "failed_too_often"]] = f"{kind}: rank 1", repeat <= failed
+    search = search_of(planned, changed)
+    verdict = search.verdicts["execution_time_s"]
+    points = {each.name: search.points[each.name] for each in verdict.left}
+    left = {
+        (points[each.name].platform, points[each.name].nodes): each.why for each in verdict.left
+    }
+    assert (left.get(("near", 2)) is Why.DOES_NOT_RUN) == is_out
+    assert bool(verdict.unresolved) == is_out
+    if failed == 1 and not is_out:  # its next repeats stand in
+        assert {(point.nodes, repeat) for point, repeat in search.wanted()} == {(2, 5)}
+
+
+@pytest.mark.parametrize(
+    ("examples", "work"),
+    [([768, 768, 780], 768), ([600, 768, 768.5], 768.5), ([768, 780], 780), ([], 0)],
+)
+def test_the_work_is_the_most_frequent_number_of_examples(
+    examples: list[float], work: float
+) -> None:
+    assert study_searches.work_of(examples) == work
+
+
+def test_a_point_that_did_more_work_is_compared(planned: Manifest, runs: pd.DataFrame) -> None:
+    more = (runs["platform"] == "far") & (runs["nodes"] == 4)
+    trained = more.map({True: 780, False: 768})
+    search = search_of(planned, runs.assign(examples_trained=trained))
+    assert not search.other_work and search.verdicts["execution_time_s"].is_decided
 
 
 def test_points_that_train_fewer_examples_are_no_candidates(
@@ -119,21 +150,35 @@ def test_cost_is_a_goal_and_decides_among_the_near(tmp_path: Path) -> None:
     assert set(search.verdicts) == {"execution_time_s", "cost_usd"}
 
 
-def test_a_target_that_was_missed_is_infinite(runs: pd.DataFrame) -> None:
+@pytest.fixture(scope="module")
+def many(planned: Manifest, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    """Runs enough to name a point that has a target or a limit."""
+    folder = tmp_path_factory.mktemp("many")
+    return runs_of(planned, folder, lambda run: is_made(run, KEPT_RUNS))
+
+
+def test_a_target_that_was_missed_is_infinite(many: pd.DataFrame) -> None:
     planned = planned_of(
         {"goal": "time_to_target_s"}, comparison={"targets": {"test_accuracy": 0.5}}
     )
-    reached_s = runs["execution_time_s"].where(runs["nodes"] > 1)
-    search = search_of(planned, runs.assign(time_to_target_s=reached_s))
+    reached_s = many["execution_time_s"].where(many["nodes"] > 1)
+    search = search_of(planned, many.assign(time_to_target_s=reached_s))
     verdict = search.verdicts["time_to_target_s"]
     missed = {left.name for left in verdict.left if left.why is Why.NOT_REACHED}
     assert {search.points[name].nodes for name in missed} == {1} and len(missed) == 2
     assert verdict.is_decided and search.points[verdict.best or ""].nodes == 2
+    # one run that misses it is enough: the tables have no time to the target then
+    one = many.index[(many["platform"] == "near") & (many["nodes"] == 2)][-1]
+    search = search_of(planned, many.assign(time_to_target_s=reached_s.drop(one)))
+    verdict = search.verdicts["time_to_target_s"]
+    assert not verdict.is_decided and search.points[verdict.best or ""].nodes == 4
+    (lost,) = search_results.unresolved(verdict)
+    assert (search.points[lost.name].nodes, lost.why) == (2, Why.NOT_REACHED)
 
 
-def test_a_constraint_is_judged_by_the_quality_of_the_runs(runs: pd.DataFrame) -> None:
+def test_a_constraint_is_judged_by_the_quality_of_the_runs(many: pd.DataFrame) -> None:
     planned = planned_of({"constraint": {"test_accuracy": {"at_least": 0.9, "indifference": 0.01}}})
-    steady = runs.assign(quality=0.95)
+    steady = many.assign(quality=0.95)
     assert search_of(planned, steady).verdicts["execution_time_s"].is_decided
     low = steady["nodes"] == 2
     search = search_of(planned, steady.assign(quality=steady["quality"].where(~low, 0.8)))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import pandas as pd
 
 from tfscaling.analysis.evidence import Study
 from tfscaling.race.study_searches import StudySearch
-from tfscaling.race.terms import Claim, Left, Verdict, Why
+from tfscaling.race.terms import KEPT_RUNS, Claim, Left, Verdict, Why
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.run_states import RunState
 from tfscaling.study import costs, platforms
@@ -19,7 +20,7 @@ from tfscaling.study.run_spec import Point
 from tfscaling.tables import formats
 from tfscaling.tables.display import TextTable, cell, naming, rounded
 from tfscaling.tables.table_rows import Row, columns_of, is_known, points_of, rows_of
-from tfscaling.tables.wording import percent, point_name, varying
+from tfscaling.tables.wording import listed, percent, point_name, varying
 
 TAKEN, IN, LEFT = "the answer", "not excluded", "left"
 OTHER_WORK = "trains fewer examples than others"
@@ -125,6 +126,7 @@ def _rows(study: Study, search: StudySearch) -> Iterator[Row]:
     for verdict in search.decision.verdicts:
         claims = {claim.worse: claim for claim in verdict.claims}
         left = {each.name: each for each in verdict.left}
+        says = f"{verdict_text(search, verdict)}, {rounds_text(verdict)}"
         order = sorted(search.points, key=lambda name: _place(name, verdict, left))
         for name in [*order, *(point.path for point in search.other_work)]:
             point = points[name]
@@ -148,7 +150,7 @@ def _rows(study: Study, search: StudySearch) -> Iterator[Row]:
                 "rounds": verdict.rounds,
                 "is_decided": verdict.is_decided,
                 "bound": verdict.bound if math.isfinite(verdict.bound) else None,
-                "verdict": f"{verdict_text(search, verdict)}, {rounds_text(verdict)}",
+                "verdict": "; ".join(filter(None, (says, left_text(study, search, verdict)))),
                 "indifference": asked.indifference,
                 "confidence": asked.confidence,
                 "limit": limit,
@@ -195,9 +197,21 @@ def guarantee(indifference: float, confidence: float, limit: str | None) -> str:
         "“left” with “not the best” does not say by how much a point is worse: only “worse by at "
         f"least” does, for all points together with {sure}; “behind” is the estimate when it left. "
         "This holds where up to one run in twenty is disturbed and all platforms drift alike, not "
-        "where one platform drifts by itself or a point always runs on the same bad node."
-        + (f" The point named keeps {limit}, as sure." if limit else "")
+        "where one platform drifts by itself, runs depend on each other, or a point always runs on "
+        "the same bad node."
+        + (f" All runs of the point named kept {limit}: {_kept_text()}." if limit else "")
     )
+
+
+def _kept_text() -> str:
+    """The share of runs that may miss a limit, by the runs that a point needs to be named."""
+    share = 1 - 0.05 ** (1 / KEPT_RUNS)
+    return f"{KEPT_RUNS} runs or more, so that with 95% fewer than {share:.0%} of its runs miss it"
+
+
+def unresolved(verdict: Verdict) -> tuple[Left, ...]:
+    """The candidates that left by failing and whose valid runs are not shown to be worse."""
+    return tuple(each for each in verdict.left if each.name in verdict.unresolved)
 
 
 def limit_text(metric: str, limit: SearchLimit) -> str:
@@ -229,17 +243,40 @@ def saving(pairs: Iterable[tuple[Spent, Spent]]) -> str:
 
 def verdict_text(search: StudySearch, verdict: Verdict) -> str:
     """`decided: within 5% of the best`, or `undecided: within 7.2% of the best`."""
+    if not verdict.is_compared and verdict.has_ended:
+        return "not compared: fewer than two points have valid runs"
     if verdict.is_decided:
         return f"decided: within {100 * search.planned.search.indifference:g}% of the best"
     state = "undecided" if verdict.has_ended else "undecided so far"
     if math.isfinite(verdict.bound):
-        return f"{state}: within {percent(verdict.bound)} of the best"
+        enough = search.planned.search.indifference < verdict.bound or verdict.has_ended
+        few = "" if enough else f", until {KEPT_RUNS} of its runs kept the target or limit"
+        return f"{state}: within {percent(verdict.bound)} of the best{few}"
     if not verdict.has_ended:
         return f"{state}: no bound yet"
     if verdict.best is not None:
         return f"{state}: too few runs of the others have times"
     limited = bool(search.planned.search.constraint)
     return f"{state}: no point {'is shown to keep the constraint' if limited else 'can be named'}"
+
+
+def left_text(study: Study, search: StudySearch, verdict: Verdict) -> str:
+    """Which points left because they do not run or miss the target, with their valid runs' median.
+
+    Empty if none did.
+    """
+    gone = [each for each in verdict.left if each.why in (Why.DOES_NOT_RUN, Why.NOT_REACHED)]
+    vary = varying([_shown(point, study) for point in search.points.values()])
+    names = []
+    for each in gone:
+        point = search.points[each.name]
+        values = study.samples.values(point, verdict.goal)
+        had = f"its {len(values)} valid run{'s' * (len(values) != 1)}"
+        metric = METRICS[verdict.goal]
+        unit = f" {metric.unit}" * bool(metric.unit)
+        took = f"; {had}: {rounded(median(values), metric.digits)}{unit}" if values else ""
+        names.append(f"{point_name(_shown(point, study), vary)} {each.why}{took}")
+    return listed(names)
 
 
 def rounds_text(verdict: Verdict) -> str:

@@ -98,7 +98,6 @@ class _Search:
         self.races = [_Race(goal, self._values(goal), set(range(self.count))) for goal in goals]
         self.used = np.zeros(self.count, int)
         self.seen = np.zeros((self.count, settings.looks[-1]), bool)
-        self.has_missed: set[int] = set()
         self.allowed = [Allowed.OPEN if constraint else Allowed.IN] * self.count
         shared = 1 - CONSTRAINT_SHARE if constraint else 1.0
         self.goal_share = shared / max(len(goals), 1)
@@ -177,9 +176,10 @@ class _Search:
     def _use(self, runs: int, error: float) -> None:
         """Count the runs of those that run and do not wait, and judge them by the constraint."""
         running = set(self.wanted) - self.waiting
-        self._drop({n for n in running if self.candidates[n].lacks(runs)}, Why.DOES_NOT_RUN)
-        for n in set(self.wanted) - self.waiting:
-            self._see(n, runs)
+        lost = {n for n in running if self.candidates[n].lacks(runs)}
+        for n in running:
+            self._see(n, self.settings.looks[-1] if n in lost else runs)
+        self._drop(lost, Why.DOES_NOT_RUN)
         if self.constraint:
             self._judge(self.constraint, CONSTRAINT_SHARE * error / self.count)
 
@@ -255,7 +255,7 @@ class _Search:
     def _judge(self, constraint: Constraint, tail: float) -> None:
         """Which candidates are in, out, or open: moderated variances of the quality.
 
-        One of which a run missed the limit, by more than the indifference, is not in.
+        One of which a run missed the limit, by more than the indifference, is out.
         """
         sign = -1 if constraint.is_most else 1
         values = self._at_look(sign * self._metric(constraint.metric))
@@ -274,15 +274,11 @@ class _Search:
         missed = set(
             rows[(np.where(known[rows], values, np.inf) < limit - near).any(axis=1)].tolist()
         )
-        for race in self.races:
-            if not race.has_ended:
-                self._take_back(race, missed - self.has_missed)
-        self.has_missed |= missed
         for n, low, high in zip(rows, mean - half_width, mean + half_width, strict=True):
             if self.allowed[n] is not Allowed.OUT:
-                is_out = high <= limit + near
+                is_out = n in missed or high <= limit + near
                 outside = Allowed.OUT if is_out else Allowed.OPEN
-                is_in = low >= limit - near and n not in missed
+                is_in = n not in missed and low >= limit - near
                 self.allowed[n] = Allowed.IN if is_in else outside
         out = {n for n in range(self.count) if self.allowed[n] is Allowed.OUT}
         self._drop(out, Why.NOT_ALLOWED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -19,6 +19,7 @@ from tfscaling.race.terms import (
     Settings,
     Verdict,
 )
+from tfscaling.records.failure_report import Kind
 from tfscaling.records.metrics import QUALITY
 from tfscaling.records.run_states import RunState
 from tfscaling.study.config import LINE_AXES, Search
@@ -29,9 +30,15 @@ from tfscaling.tables.table_rows import Row, is_known, points_of, rows_of
 
 #: Columns of the table of runs that a search goes by, besides its goals.
 _COLUMNS = (
-    *("repeat", "status", "failed_too_often", "examples_trained", "execution_time_s", "cost_usd"),
-    *("target_reached", QUALITY),
+    *("repeat", "status", "reason", "failed_too_often", "examples_trained", "execution_time_s"),
+    *("lost_time_s", "cost_usd", "target_reached", QUALITY),
 )
+#: Causes of failures that say nothing of the point: a run that they ended is replaced by the next.
+_INFRASTRUCTURE: frozenset[Kind] = frozenset(
+    {"launch_failed", "launcher_failed", "missing_gpus", "node_failed", "preempted", "requeued"}
+)
+#: So many runs of a point are replaced; with more it does not run.
+_REPLACED_MAX = 2
 
 
 @dataclass(frozen=True)
@@ -87,18 +94,17 @@ def of_study(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
 def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[Row]]) -> StudySearch:
     rows = {each.point: by_point.get(each.point, ()) for each in planned.points}
     trained = {point: _examples(own) for point, own in rows.items()}
-    most = max((number for number in trained.values() if number is not None), default=None)
+    work = work_of(number for number in trained.values() if number is not None)
     other = [
         point
         for point, number in trained.items()
-        if most is not None and number is not None and not is_same_work(number, most)
+        if number is not None and number < work and not is_same_work(number, work)
     ]
     points = {point.path: point for point in rows if point not in other}
     search = planned.search
     costs = {name: _median(rows[point], "cost_usd") for name, point in points.items()}
     if None in costs.values():
-        times_s = {n: _median(rows[point], "execution_time_s") for n, point in points.items()}
-        costs = {n: t and points[n].nodes * t for n, t in times_s.items()}
+        costs = {name: _node_seconds(rows[point], point) for name, point in points.items()}
     candidates = tuple(
         replace(
             _candidate(name, rows[point], search, costs[name]),
@@ -119,7 +125,10 @@ def decision_of(candidates: Sequence[Candidate], search: Search) -> Decision:
         is_screened=search.screen,
         is_bounded=search.at_most_linear,
     )
-    goals = [Goal(goal, goal, is_cost=goal.startswith("cost_")) for goal in search.goals]
+    goals = [
+        Goal(goal, goal, is_cost=goal.startswith("cost_"), has_target=goal in OF_ALL_RUNS)
+        for goal in search.goals
+    ]
     return decide(candidates, goals, settings, _constraint(search))
 
 
@@ -137,6 +146,27 @@ def _examples(rows: Sequence[Row]) -> float | None:
     return min((number for number in known if is_known(number)), default=None)
 
 
+def work_of(examples: Iterable[float]) -> float:
+    """The work of points that trained these numbers of examples: the most frequent one.
+
+    A number counts with those that are the same work; of several the largest. 0 if there is none.
+    """
+    known = list(examples)
+    alike = {own: sum(is_same_work(each, own) for each in known) for own in known}
+    return max(known, key=lambda own: (alike[own], own), default=0.0)
+
+
+def _node_seconds(rows: Sequence[Row], point: Point) -> float | None:
+    """The median time on all nodes, with the time of attempts before success."""
+    valid = [row for row in rows if row["status"] == RunState.OK]
+    times_s = [
+        row["execution_time_s"] + (row["lost_time_s"] if is_known(row["lost_time_s"]) else 0.0)
+        for row in valid
+        if is_known(row["execution_time_s"])
+    ]
+    return point.nodes * median(times_s) if times_s else None
+
+
 def _median(rows: Sequence[Row], column: str) -> float | None:
     """Of the valid runs that have a value: one that went on from a checkpoint has no times."""
     values = (row[column] for row in rows if row["status"] == RunState.OK)
@@ -147,6 +177,7 @@ def _median(rows: Sequence[Row], column: str) -> float | None:
 def _candidate(name: str, rows: Sequence[Row], search: Search, cost: float | None) -> Candidate:
     runs: list[Run | None] = [None] * search.looks[-1]
     failed: set[int] = set()
+    replaced: set[int] = set()
     for row in rows:
         block = int(row["repeat"]) - 1
         if block >= len(runs):
@@ -157,12 +188,15 @@ def _candidate(name: str, rows: Sequence[Row], search: Search, cost: float | Non
                 values[QUALITY] = float(row[QUALITY])
             runs[block] = values
         elif row["failed_too_often"]:
-            failed.add(block)
-    return Candidate(name, tuple(runs), frozenset(failed), cost)
+            kind = str(row["reason"]).partition(":")[0]
+            (replaced if kind in _INFRASTRUCTURE else failed).add(block)
+    if len(replaced) > _REPLACED_MAX:
+        failed, replaced = failed | replaced, set()
+    return Candidate(name, tuple(runs), frozenset(failed), frozenset(replaced), len(runs), cost)
 
 
 def _value(row: Row, goal: str) -> float:
-    """Infinite of a run that diverged, or did not reach its target; NaN if the value is not known.
+    """Infinite if a run diverged, or did not reach its target; NaN if the value is not known.
 
     A run that went on from a checkpoint has no times: of these it says nothing.
     """
