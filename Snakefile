@@ -45,8 +45,8 @@ rule all:
 
 onsuccess:
     CONSOLE.is_over = True
-    say(OUTCOME.lines() if OUTCOME.has_changed("report.html") else [])
-    if OUTCOME.is_plan_refused() or not OUTCOME.has_result():
+    say(OUTCOME.lines() if OUTCOME.has_page() else [])
+    if OUTCOME.is_plan_refused() or (OUTCOME.has_page() and not OUTCOME.has_result()):
         sys.exit(1)
 
 

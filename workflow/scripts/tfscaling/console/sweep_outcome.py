@@ -21,21 +21,39 @@ _ADVICE = "; make it again"
 _ROWS_MAX = 30
 
 
-@dataclass(frozen=True)
+class NewFiles:
+    """Which files of a folder were written since this was made."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        self._folder, self._before = folder, {name: _modified(folder / name) for name in names}
+
+    def has(self, name: str) -> bool:
+        """Whether one of the files was written since then and exists."""
+        return _modified(self._folder / name) not in (0, self._before[name])
+
+
+def _modified(path: Path) -> int:
+    """When the file was written, 0 if it is missing."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@dataclass
 class SweepOutcome:
     """`study` is the folder of its results, `command` the words by which snakemake was started."""
 
     study: Path
     command: Sequence[str]
-    _before: dict[str, int] = field(default_factory=dict)
+    _files: NewFiles = field(init=False)
 
     def __post_init__(self) -> None:
-        for name in ("report.html", "plan.csv"):
-            self._before[name] = _modified(self.study / name)
+        self._files = NewFiles(self.study, "report.html", "plan.csv")
 
-    def has_changed(self, name: str) -> bool:
-        """Whether this start wrote the study's file."""
-        return _modified(self.study / name) not in (0, self._before[name])
+    def has_page(self) -> bool:
+        """Whether this start wrote the study's page."""
+        return self._files.has("report.html")
 
     def lines(self, is_partial: bool = False) -> list[str]:
         """Table, what the runs took, headline or the reason why no run counts, and the page.
@@ -43,14 +61,12 @@ class SweepOutcome:
         Of a failed sweep those in the folder `partial`. Empty without a page.
         """
         folder = self.study / "partial" if is_partial else self.study
-        page, headline = folder / "report.html", folder / "tables/headline.md"
+        page = folder / "report.html"
         if not page.exists():
             return []
         rows = _rows(folder / "tables/runs.csv")
-        said = _stopped(rows) or self._without_result(rows)
-        if not said and headline.exists():
-            said = headline.read_text().splitlines()
-        table = _table(folder / "tables/comparison.md")
+        said = _stopped(rows) or self._without_result(rows) or _lines(folder, "headline.md")
+        table = _table(_lines(folder, "comparison.md"))
         return [*table, *_spent(rows), *said, f"page: {page}"]
 
     def has_result(self) -> bool:
@@ -60,7 +76,7 @@ class SweepOutcome:
 
     def is_plan_refused(self) -> bool:
         """Whether this start made a plan of which Slurm refuses a point."""
-        if not self.has_changed("plan.csv"):
+        if not self._files.has("plan.csv"):
             return False
         from tfscaling.sweep import plan_rows  # loads pandas
 
@@ -81,11 +97,6 @@ class SweepOutcome:
         return lines
 
 
-def _modified(path: Path) -> int:
-    """When the file was written, 0 if it is missing."""
-    return path.stat().st_mtime_ns if path.exists() else 0
-
-
 def _rows(table: Path) -> list[dict[str, str]]:
     try:
         with table.open(newline="", encoding="utf-8") as file:
@@ -94,9 +105,14 @@ def _rows(table: Path) -> list[dict[str, str]]:
         return []
 
 
-def _table(file: Path) -> list[str]:
+def _lines(folder: Path, name: str) -> list[str]:
+    table = folder / "tables" / name
+    return table.read_text().splitlines() if table.exists() else []
+
+
+def _table(lines: Sequence[str]) -> list[str]:
     """The rows of a Markdown file's tables, with as many columns as a line has room for."""
-    rows = [line for line in file.read_text().splitlines() if line.startswith("|")]
+    rows = [line for line in lines if line.startswith("|")]
     shown = []
     for row in rows if len(rows) <= _ROWS_MAX else ():
         while len(row) > text_lines.WIDTH:
@@ -111,12 +127,12 @@ def _spent(rows: Sequence[dict[str, str]]) -> list[str]:
         return []
     valid = sum(row["status"] == RunState.OK for row in rows)
     times = {
-        name: sum(float(row[name] or 0) * int(row["nodes"]) for row in rows) / 3600.0
+        name: sum(float(row.get(name) or 0) * int(row["nodes"]) for row in rows) / 3600.0
         for name in ("wall_time_s", "lost_time_s")
     }
     line = f"{valid} of {text_lines.count(len(rows), 'run')} valid"
     line += f"; {text_lines.node_hours(sum(times.values()))} spent"
-    if failed := sum(int(row["failed_attempts"] or 0) for row in rows):
+    if failed := sum(int(row.get("failed_attempts") or 0) for row in rows):
         lost = text_lines.node_hours(times["lost_time_s"])
         line += f", {lost} in {text_lines.count(failed, 'failed attempt')}"
     return [f"{line}."]

@@ -13,6 +13,7 @@ from typing import Any
 
 from tfscaling.console import text_lines
 from tfscaling.console.run_progress import RunProgress
+from tfscaling.console.sweep_outcome import NewFiles
 from tfscaling.records import (
     attempts,
     events,
@@ -53,25 +54,23 @@ class Job:
     def __post_init__(self) -> None:
         if self.spec is not None:
             self.attempt = max(attempts.numbers(self.record.parent), default=0)
-            self._before = self._files()
+            names = (self.record.name, run_record.FAILURE)
+            self._files = NewFiles(self.record.parent, *names)
 
     @property
     def record(self) -> Path:
         """The file that a finished run or benchmark leaves."""
         return Path(self.outputs[0])
 
-    def _files(self) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-        return _identity(self.record), _identity(self.record.with_name(run_record.FAILURE))
-
     @property
     def has_record(self) -> bool:
         """Whether this job has written its record."""
-        return self._files()[0] not in (None, self._before[0])
+        return self._files.has(self.record.name)
 
     @property
     def has_ended(self) -> bool:
         """Whether this job has written its record or its failure."""
-        return self.has_record or self._files()[1] not in (None, self._before[1])
+        return self.has_record or self._files.has(run_record.FAILURE)
 
     @property
     def cause(self) -> Cause | None:
@@ -81,14 +80,6 @@ class Job:
         except run_record.RecordError:
             return None
         return report.cause if report and self.has_ended else None
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns
 
 
 @dataclass
@@ -303,7 +294,7 @@ def _result(record: RunRecord, asked: Quality) -> str:
         time_s = whole.phases.execution_time_s
         steps = f"{short.steps:,} of {short.steps_of_whole:,} steps"
         return f"done, {steps}; projected execution {time_s:.3g} s"
-    words = [f"done, execution {record.phases.execution_time_s:.3g} s"]
+    words = [f"done, {record.phases.execution_time_s:.3g} s"]
     if record.metrics.loss is not None and asked.metric != "loss":
         words.append(f"loss {record.metrics.loss:.3g}")
     if (value := quality.of_run(record, asked).value) is not None:
