@@ -2,11 +2,11 @@
 SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 SNAKEMAKE = snakemake --profile profiles/local
-# the rows of a table: the headline above it has the warnings
-TABLE = grep '^|'
 # what `make sweep` takes
 SWEEP = NODES GPUS PLATFORM MODEL DATASET RECIPE EPOCHS BATCH REPEATS STUDY YES
 LOCKS = requirements.txt $(if $(CUDA),requirements-cuda.txt)
+# the project's own plugins of Snakemake, installed as links to their folders
+PLUGINS = $(wildcard plugins/*/pyproject.toml)
 # WHEELHOUSE=DIR: all comes from this folder, and what the site has set for pip and uv does not count
 CLOSED = $(if $(WHEELHOUSE),PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= UV_NO_CONFIG=1)
 LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
@@ -21,7 +21,6 @@ help: ## this list
 
 demo: setup ## six runs on this machine, a table and a page; 4 minutes
 	@$(SNAKEMAKE) --configfile config/demo.yaml
-	@$(TABLE) results/demo/tables/comparison.md
 	@echo "make view opens the page, results/demo/report.html"
 
 # a start for a training of your own; the study's folder of results is results/own
@@ -35,7 +34,6 @@ own: ## write own/, a start for a training of yours
 run: setup ## CONFIG=own/config.yaml: a sweep on this machine, and its table
 	@test -f "$(CONFIG)" || { echo 'CONFIG: "$(CONFIG)" is not a file; write make run CONFIG=own/config.yaml' >&2; exit 1; }
 	@$(SNAKEMAKE) --configfile $(CONFIG)
-	@sed -n 's/^study: *//p' $(CONFIG) | xargs -I{} $(TABLE) results/{}/tables/comparison.md
 
 # an overlay in sweeps/, its plan, a question, the sweep
 sweep: setup ## NODES=1,2,4 GPUS=0,2 MODEL=own.mine:model PLATFORM=cpu: plan, question, sweep
@@ -165,16 +163,18 @@ cluster-down: ## remove it
 
 # the environment; CUDA=1 adds TensorFlow's CUDA libraries. uv comes first, from the same lock;
 # bytecode is compiled here once and not by every rank of every job; a dot every 5 s says that it works
-.venv/.installed$(CUDA): $(LOCKS)
+.venv/.installed$(CUDA): $(LOCKS) $(PLUGINS)
 	@echo "the environment: the packages of requirements.txt into .venv"
 	@set -e; python=$$(provision/find-python $(PYTHON)); \
-	$(if $(WHEELHOUSE),$$python provision/closed/wheelhouse.py check '$(WHEELHOUSE)' --locks $^;) \
+	$(if $(WHEELHOUSE),$$python provision/closed/wheelhouse.py check '$(WHEELHOUSE)' --locks $(LOCKS);) \
 	(while sleep 5 && kill -0 $$$$; do printf .; done) 2>/dev/null & trap "kill $$!; echo" EXIT; \
 	$$python -m venv .venv; \
 	awk '/^uv==/ {on = 1} on; on && !/\\$$/ {exit}' requirements.txt >.venv/uv.txt; \
 	$(CLOSED) pip install --quiet --disable-pip-version-check $(LINKS) --require-hashes --requirement .venv/uv.txt; \
 	$(CLOSED) uv pip sync --quiet $(LINKS) --build-constraints requirements.txt --compile-bytecode \
-	    --python .venv/bin/python $^; \
+	    --python .venv/bin/python $(LOCKS); \
+	$(if $(PLUGINS),$(CLOSED) uv pip install --quiet --offline --no-deps --no-build-isolation --python .venv/bin/python \
+	    $(PLUGINS:%/pyproject.toml=--editable %);) \
 	touch $@
 
 .tools/%/.installed: tests/tools/%.txt | .venv/.installed

@@ -28,8 +28,8 @@ include: "workflow/rules/plot.smk"
 include: "workflow/rules/page.smk"
 include: "workflow/rules/partial.smk"
 include: "workflow/rules/tensorboard.smk"
-include: "workflow/rules/budget.smk"
 include: "workflow/rules/console.smk"
+include: "workflow/rules/budget.smk"
 
 
 rule all:
@@ -44,19 +44,17 @@ rule all:
 
 
 onsuccess:
-    if CONSOLE:
-        CONSOLE.end()
-    if OUTCOME.is_plan_refused() or not OUTCOME.has_result():
+    CONSOLE.is_over = True
+    say(OUTCOME.lines() if OUTCOME.has_page() else [])
+    if OUTCOME.is_plan_refused() or (OUTCOME.has_page() and not OUTCOME.has_result()):
         sys.exit(1)
 
 
 onerror:
-    if CONSOLE:
-        CONSOLE.jobs_ended()
+    CONSOLE.is_over = True
     # not in the snakemake of a job, which ends no sweep, and not after a plan
     if workflow.is_main_process and (unfinished := JOBS.outputs_to_do()):
         # the tables of an earlier sweep are not those of this one
         partial_tables.remove_outdated(unfinished, Path(STUDY))
         partial_tables.make(PARTIAL, Path(STUDY), CONFIG_TEXT, MANIFEST)
-    if CONSOLE:
-        CONSOLE.end(is_partial=True)
+        say([*CONSOLE.other_failures, *OUTCOME.lines(is_partial=True)])

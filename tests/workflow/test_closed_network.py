@@ -30,7 +30,7 @@ GRID = {
 def new_folder(folder: Path) -> Project:
     """A project of its own with the small lock, which is older than any environment."""
     project = Project(folder)
-    for name in ("Makefile", "Snakefile", "profiles", "provision", "workflow"):
+    for name in ("Makefile", "Snakefile", "plugins", "profiles", "provision", "workflow"):
         (folder / name).symlink_to(REPOSITORY / name)
     entries = re.split(r"\n(?=[a-z])", (REPOSITORY / "requirements.txt").read_text())
     small = [entry for entry in entries if entry.split("==")[0] in LOCKED]

@@ -29,3 +29,4 @@ onstart:
         START.begin(logger)
     if workflow.is_main_process:
         START.keep_earlier()
+        begin_console()

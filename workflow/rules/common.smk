@@ -11,14 +11,15 @@ import gc
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import msgspec
 from snakemake.exceptions import WorkflowError
 from snakemake.io import IOFile
 from tfscaling.analysis.conclusions import CONCLUSIONS
-from tfscaling.console import console_setup
 from tfscaling.console.sweep_outcome import SweepOutcome
+from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.files import atomic
 from tfscaling.files.source_files import source_files

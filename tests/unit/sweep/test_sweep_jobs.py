@@ -14,16 +14,8 @@ EXTRA = msgspec.structs.replace(OTHER, extra_repeat=True)
 RECORD = f"results/runs/{RUN.spec.path}/run.json"
 
 
-def job(
-    output: str, is_checkpoint: bool = False, attempt: int = 1, restart_times: int = 0
-) -> SimpleNamespace:
-    return SimpleNamespace(
-        output=[output],
-        log=["job.log"],
-        is_checkpoint=is_checkpoint,
-        attempt=attempt,
-        restart_times=restart_times,
-    )
+def job(output: str, is_checkpoint: bool = False) -> SimpleNamespace:
+    return SimpleNamespace(output=[output], is_checkpoint=is_checkpoint)
 
 
 ROUND = job("results/main/repeats/round=1.json", is_checkpoint=True)
@@ -32,7 +24,7 @@ TABLE = job("results/main/tables/runs.csv")
 
 def sweep(*jobs: SimpleNamespace, is_main: bool = True) -> SweepJobs:
     """Of a run and of an extra repeat, which may have to be made."""
-    dag = SimpleNamespace(needrun_jobs=lambda: iter(jobs), jobs=jobs)
+    dag = SimpleNamespace(needrun_jobs=lambda: iter(jobs))
     workflow = SimpleNamespace(dag=dag, is_main_process=is_main)
     return SweepJobs(workflow, {r.spec.path: r for r in (RUN, EXTRA)}, {}, "results")
 
@@ -51,16 +43,3 @@ def test_runs_are_started_by_their_jobs_and_by_rounds(
 ) -> None:
     assert sweep(*jobs).starts_runs() is starts
     assert not sweep(*jobs, is_main=False).starts_runs()
-
-
-@pytest.mark.parametrize(("attempt", "left"), [(1, 1), (2, 0)])
-def test_attempts_that_are_left_are_those_of_the_failed_job(attempt: int, left: int) -> None:
-    found = sweep(TABLE, job(RECORD, attempt=attempt, restart_times=1))
-    assert found.attempts_left([RECORD]) == left
-    assert found.attempts_left(["another"]) == 0
-
-
-def test_what_was_asked_for_may_be_done_already() -> None:
-    found = sweep(TABLE)
-    assert found.makes("results/main/tables/runs.csv") and found.makes("job.log")
-    assert not found.makes("results/main/plan.md")

@@ -1,7 +1,7 @@
-"""What Snakemake prints while a sweep runs: its jobs in words, and the handler of its log.
+"""What is printed while a sweep runs and at its end.
 
-What is read here is only shown: nothing that is measured, planned or tabulated depends on it.
+It is only shown: no measurement, plan or table depends on it.
 """
 
 #: Modules that other packages may import.
-__all__ = ["console_setup", "sweep_outcome", "text_lines"]
+__all__ = ["sweep_outcome", "sweep_progress", "text_lines"]

@@ -1,158 +1,90 @@
-"""How far a run is, from the events that its first rank writes as it goes."""
+"""How far a run is, from the events that its first rank writes."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfscaling.files import strict_json
-from tfscaling.records.phases import PHASES, TRAINER_PHASES
-from tfscaling.records.program_results import ENDED, STARTED
+from tfscaling.records import events
 from tfscaling.study.run_spec import RunSpec
 
-#: Event → the key of the phase that it begins, as that which it ends is followed by the next.
-_PHASE_AFTER = {
-    PHASES[name].event: after
-    for name, after in itertools.pairwise(TRAINER_PHASES)
-    if PHASES[name].event
+#: Event → what the run does next.
+_DOES_AFTER = {
+    "start": "importing TensorFlow",
+    "imported": "connecting the ranks",
+    "rendezvous": "reading the data",
+    "data": "building the model",
+    "built": "first step, with compilation",
+    "first_step": "training",
+    "trained": "evaluation",
+    "evaluated": "timing the computation alone",
 }
-#: The same of a user's program, of which a rank sees the start, and its steps if it tells them.
-_PHASE_OF_PROGRAM_AFTER = {
-    STARTED: "program_time_s",
-    "steps": "train_time_s",
-    ENDED: "teardown_time_s",
-}
-#: What a run does in a phase, where the phase's name alone does not say it.
-_DOES = {
-    "import_time_s": "importing TensorFlow",
-    "rendezvous_time_s": "rendezvous of the ranks",
-    "data_time_s": "reading the data",
-    "build_time_s": "building the model",
-    "first_step_time_s": "first step, with compilation",
-    "program_time_s": "the program runs",
-    "train_time_s": "training",
-    "evaluation_time_s": "evaluation",
-    "probe_time_s": "measuring computation alone",
-    "teardown_time_s": "ranks are ending",
-}
-
-
-@dataclass
-class _Lines:
-    """The lines that a file has got since it was looked at last."""
-
-    path: Path
-    offset: int = 0
-
-    def new(self) -> list[dict[str, Any]]:
-        """Complete lines that are events; none if the file is not there, or not any more."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.offset)
-                text = file.read()
-        except OSError:
-            return []
-        whole = text[: text.rfind(b"\n") + 1]
-        self.offset += len(whole)
-        found = []
-        for line in whole.splitlines():
-            try:
-                event = strict_json.loads(line.decode())
-            except ValueError:
-                continue
-            if isinstance(event, dict) and {"event", "time_s"} <= event.keys():
-                found.append(event)
-        return found
 
 
 @dataclass
 class RunProgress:
-    """What is known of a run in `folder` that is being made; `update` looks again.
+    """Progress of one attempt at a run, in the attempt's folder; `update` reads what is new.
 
-    Times are seconds since the epoch by the clock of the rank's host.
+    Times are seconds since the epoch by the clock of the first rank's host. `limit_s` is the time
+    that Slurm allows the attempt.
     """
 
     spec: RunSpec
-    folder: Path
+    scratch: Path
+    limit_s: float | None = None
     started_s: float | None = None
-    #: The key of the phase in which the first rank is.
-    phase: str = ""
-    #: The epoch that is being trained.
+    #: What the first rank does.
+    does: str = "starting"
     epoch: int = 0
     loss: float | None = None
-    #: The part of the training that is done, from 0 to 1, and when this was so.
-    done: float = 0.0
-    done_s: float = math.nan
-    _first_step_s: float | None = None
+    #: When the training will end at the pace since its first step; None while unknown.
+    end_s: float | None = None
     _steps_per_epoch: int | None = None
-    _earlier: frozenset[Path] = frozenset()
-    _files: list[_Lines] = field(default_factory=list)
+    _read: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._earlier = frozenset(self.folder.glob("attempt=*"))
         self._steps_per_epoch = self.spec.recipe.steps_per_epoch
-
-    @property
-    def epochs(self) -> int:
-        return self.spec.recipe.epochs
-
-    @property
-    def does(self) -> str:
-        """What the first rank does, in words."""
-        if self.phase == "train_time_s" and self.epoch:
-            return f"epoch {self.epoch}/{self.epochs}"
-        return _DOES.get(self.phase, "starting")
+        self._trains_s = math.nan
 
     def update(self) -> None:
-        """Read what the run has written since the last time."""
-        if not self._files:
-            attempts = set(self.folder.glob("attempt=*")) - self._earlier
-            if not attempts:
-                return
-            newest = max(attempts, key=lambda path: int(path.name.partition("=")[2]))
-            # of a user's program the second says how far it is
-            self._files = [
-                _Lines(newest / "rank-0.events.jsonl"),
-                _Lines(newest / "rank-0.observed.jsonl"),
-            ]
-        for file in self._files:
-            for event in file.new():
-                self._note(event)
+        """Read the events that were written since the last call."""
+        for name in ("rank-0.events.jsonl", "rank-0.observed.jsonl"):
+            found, self._read[name] = events.new(self.scratch / name, self._read.get(name, 0))
+            for event in found:
+                self._note(event["event"], float(event["time_s"]), event)
 
-    def _note(self, event: dict[str, Any]) -> None:
-        kind, time_s = event["event"], float(event["time_s"])
+    def _note(self, kind: str, time_s: float, event: dict[str, Any]) -> None:
         if self.started_s is None:
-            self.started_s = time_s
-        phase_after = _PHASE_OF_PROGRAM_AFTER if self.spec.recipe.program else _PHASE_AFTER
-        self.phase = phase_after.get(kind, self.phase)
+            self.started_s = self._trains_s = time_s
+        if self.spec.recipe.program:
+            self.does = "the program runs"
+        else:
+            self.does = _DOES_AFTER.get(kind, self.does)
         if kind == "data" and event.get("train_examples"):
             examples = event["train_examples"]
             self._steps_per_epoch = math.ceil(examples / self.spec.global_batch_size)
         elif kind == "first_step":
-            self._first_step_s = time_s
-            self.epoch = 1
-        elif kind == "progress" and "epoch" in event:
-            self.epoch = event["epoch"]
-            if self._steps_per_epoch:
-                part = min(1.0, event.get("step", 0) / self._steps_per_epoch)
-                self._set_done(self.epoch - 1 + part, time_s)
+            self._trains_s = time_s
+        elif kind == "progress" and "epoch" in event and self._steps_per_epoch:
+            part = min(1.0, event.get("step", 0) / self._steps_per_epoch)
+            self._reach(event["epoch"] - 1 + part, time_s)
         elif kind == "epoch":
-            self.epoch = min(event["epoch"] + 1, self.epochs)
             self.loss = event.get("loss", event.get("metrics", {}).get("loss", self.loss))
-            self._set_done(event["epoch"], time_s)
+            self._reach(event["epoch"], time_s)
 
-    def _set_done(self, epochs: float, time_s: float) -> None:
-        whole, stop = float(self.epochs), self.spec.recipe.stop_after_steps
+    def _reach(self, epochs: float, time_s: float) -> None:
+        """Note how many epochs were trained at a moment."""
+        planned, stop = float(self.spec.recipe.epochs), self.spec.recipe.stop_after_steps
+        self.epoch = min(int(epochs) + 1, self.spec.recipe.epochs)
+        self.does = f"epoch {self.epoch}/{self.spec.recipe.epochs}"
         if stop is not None and self._steps_per_epoch:
-            whole = min(whole, stop / self._steps_per_epoch)
-        self.done, self.done_s = min(1.0, epochs / whole), time_s
+            planned = min(planned, stop / self._steps_per_epoch)
+        if epochs > 0 and time_s > self._trains_s:
+            self.end_s = self._trains_s + (time_s - self._trains_s) * max(1.0, planned / epochs)
 
-    def end_s(self) -> float | None:
-        """When the training is expected to end, from the pace since its first step."""
-        begin_s = self.started_s if self._first_step_s is None else self._first_step_s
-        if begin_s is None or not self.done > 0 or self.done_s <= begin_s:
-            return None
-        return begin_s + (self.done_s - begin_s) / self.done
+    @property
+    def limit_end_s(self) -> float:
+        """When Slurm ends this attempt; infinite without a limit."""
+        return (self.started_s or math.inf) + (self.limit_s or math.inf)

@@ -1,4 +1,4 @@
-"""What a sweep that is over leaves to read, and what to do where no run of it counts."""
+"""The end of a sweep: its table, what it took, the answer, and the path of the page."""
 
 from __future__ import annotations
 
@@ -7,96 +7,148 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from tfscaling.console import text_lines
-from tfscaling.records.run_states import FINISHED, RERUN_STALE, RunState
-from tfscaling.sweep.sweep_jobs import SweepJobs
+from tfscaling.records.run_states import RERUN_STALE, RunState
 
-#: What of a reason says what to do, which is said once and whole.
+#: Beginning of the reason of a run that somebody stopped.
+_CANCELLED = "cancelled: "
+#: The end of a stale run's reason, which is printed once, with the complete command.
 _ADVICE = "; make it again"
+#: Longer tables are left to the page.
+_ROWS_MAX = 30
 
 
-class _Row(NamedTuple):
-    """Of a run in the table of runs."""
+class NewFiles:
+    """Which files of a folder were written since this was made."""
 
-    status: str
-    reason: str
+    def __init__(self, folder: Path, *names: str) -> None:
+        self._folder, self._before = folder, {name: _modified(folder / name) for name in names}
+
+    def has(self, name: str) -> bool:
+        """Whether one of the files was written since then and exists."""
+        return _modified(self._folder / name) not in (0, self._before[name])
 
 
-@dataclass(frozen=True)
+def _modified(path: Path) -> int:
+    """When the file was written, 0 if it is missing."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@dataclass
 class SweepOutcome:
     """`study` is the folder of its results, `command` the words by which snakemake was started."""
 
-    study: str
-    jobs: SweepJobs
+    study: Path
     command: Sequence[str]
+    _files: NewFiles = field(init=False)
 
-    def lines(self, is_partial: bool) -> list[str]:
-        """The headline of the study, or why no run counts, and the path of its page.
+    def __post_init__(self) -> None:
+        self._files = NewFiles(self.study, "report.html", "plan.csv")
 
-        Of what has finished if the sweep failed. Nothing where the page was not asked for.
+    def has_page(self) -> bool:
+        """Whether this start wrote the study's page."""
+        return self._files.has("report.html")
+
+    def lines(self, is_partial: bool = False) -> list[str]:
+        """Table, what the runs took, headline or the reason why no run counts, and the page.
+
+        Of a failed sweep those in the folder `partial`. Empty without a page.
         """
-        folder = Path(self.study, "partial") if is_partial else Path(self.study)
-        page, headline = folder / "report.html", folder / "tables/headline.md"
-        if not self.jobs.makes(f"{self.study}/report.html") or not page.exists():
+        folder = self.study / "partial" if is_partial else self.study
+        page = folder / "report.html"
+        if not page.exists():
             return []
-        said = self._without_result(folder)
-        if not said and headline.exists():
-            said = headline.read_text().splitlines()
-        return [*said, f"page: {page}"]
+        rows = _rows(folder / "tables/runs.csv")
+        said = _stopped(rows) or self._without_result(rows) or _lines(folder, "headline.md")
+        table = _table(_lines(folder, "comparison.md"))
+        return [*table, *_spent(rows), *said, f"page: {page}"]
 
     def has_result(self) -> bool:
-        """Whether a run counts, or has diverged; True where the table of runs was not asked for."""
-        table = f"{self.study}/tables/runs.csv"
-        rows = _rows(Path(table)) if self.jobs.makes(table) else []
-        return not rows or _is_result(rows)
+        """Whether a run of the table of runs counts; True without a table."""
+        rows = _rows(self.study / "tables/runs.csv")
+        return not rows or any(row["status"] == RunState.OK for row in rows)
 
     def is_plan_refused(self) -> bool:
-        """Whether a plan was asked for, and Slurm refuses a point of it."""
-        if not self.jobs.makes(f"{self.study}/logs/plan.log"):
+        """Whether this start made a plan of which Slurm refuses a point."""
+        if not self._files.has("plan.csv"):
             return False
         from tfscaling.sweep import plan_rows  # loads pandas
 
-        with Path(self.study, "plan.csv").open(newline="", encoding="utf-8") as file:
-            return any(row["starts"] == plan_rows.REFUSED for row in csv.DictReader(file))
+        return any(row["starts"] == plan_rows.REFUSED for row in _rows(self.study / "plan.csv"))
 
-    def _without_result(self, folder: Path) -> list[str]:
-        """That no run counts and why, and how stale ones are made again; nothing if one does."""
-        rows = _rows(folder / "tables/runs.csv")
-        if not rows or _is_result(rows):
+    def _without_result(self, rows: Sequence[dict[str, str]]) -> list[str]:
+        """That no run counts and why, and how to rerun stale ones; empty if a run counts."""
+        if not rows or any(row["status"] == RunState.OK for row in rows):
             return []
-        number = Counter(row.status for row in rows)
-        states = ", ".join(f"{count} {status}" for status, count in number.items())
-        lines = [f"No valid run: {states}."]
-        reasons = Counter(r.reason.partition(_ADVICE)[0] for r in rows if r.status == _STALE)
-        if reasons:
+        number = Counter(row["status"] for row in rows)
+        lines = [f"No valid run: {', '.join(f'{n} {status}' for status, n in number.items())}."]
+        stale = [row["reason"] for row in rows if row["status"] == RunState.STALE]
+        if reasons := Counter(reason.partition(_ADVICE)[0] for reason in stale):
             ((first, _),) = reasons.most_common(1)
             others = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
-            lines += text_lines.wrapped(f"Stale: {first}{others}. To make them again:")
-            lines += command_lines(again(self.command))
+            lines += [f"Stale: {first}{others}. To rerun them:"]
+            lines += [f"  {shlex.join(again(self.command))}"]
         return lines
 
 
-_STALE = RunState.STALE.value
-
-
-def _rows(table: Path) -> list[_Row]:
+def _rows(table: Path) -> list[dict[str, str]]:
     try:
         with table.open(newline="", encoding="utf-8") as file:
-            return [_Row(row["status"], row["reason"]) for row in csv.DictReader(file)]
+            return list(csv.DictReader(file))
     except OSError:
         return []
 
 
-def _is_result(rows: Sequence[_Row]) -> bool:
-    return any(row.status in FINISHED for row in rows)
+def _lines(folder: Path, name: str) -> list[str]:
+    table = folder / "tables" / name
+    return table.read_text().splitlines() if table.exists() else []
+
+
+def _table(lines: Sequence[str]) -> list[str]:
+    """The rows of a Markdown file's tables, with as many columns as a line has room for."""
+    rows = [line for line in lines if line.startswith("|")]
+    shown = []
+    for row in rows if len(rows) <= _ROWS_MAX else ():
+        while len(row) > text_lines.WIDTH:
+            row = row.rstrip("|").rpartition("|")[0] + "|"
+        shown.append(row)
+    return shown
+
+
+def _spent(rows: Sequence[dict[str, str]]) -> list[str]:
+    """How many runs are valid, and the node-hours of all attempts, failed ones too."""
+    if not rows:
+        return []
+    valid = sum(row["status"] == RunState.OK for row in rows)
+    times = {
+        name: sum(float(row.get(name) or 0) * int(row["nodes"]) for row in rows) / 3600.0
+        for name in ("wall_time_s", "lost_time_s")
+    }
+    line = f"{valid} of {text_lines.count(len(rows), 'run')} valid"
+    line += f"; {text_lines.node_hours(sum(times.values()))} spent"
+    if failed := sum(int(row.get("failed_attempts") or 0) for row in rows):
+        lost = text_lines.node_hours(times["lost_time_s"])
+        line += f", {lost} in {text_lines.count(failed, 'failed attempt')}"
+    return [f"{line}."]
+
+
+def _stopped(rows: Sequence[dict[str, str]]) -> list[str]:
+    """That the sweep was stopped and not failed, if runs were cancelled and none has failed."""
+    reasons = [row["reason"] for row in rows if row["status"] == RunState.FAILED]
+    if not reasons or not all(reason.startswith(_CANCELLED) for reason in reasons):
+        return []
+    runs = text_lines.count(len(reasons), "run")
+    return [f"Stopped: {runs} cancelled. The same command resumes the sweep."]
 
 
 def again(command: Sequence[str]) -> list[str]:
-    """The command that makes stale runs again, from the one by which snakemake was started."""
+    """The command that reruns stale runs, from the one by which snakemake was started."""
     program, *words = command
     folder = os.path.relpath(program)
     program = "snakemake" if folder.startswith(os.pardir) else folder
@@ -106,14 +158,3 @@ def again(command: Sequence[str]) -> list[str]:
         return [program, *words, option, value]
     place = given[-1] + 1  # of several, Snakemake takes the last
     return [program, *words[:place], value, *words[place:]]
-
-
-def command_lines(words: Sequence[str]) -> list[str]:
-    """The command for a shell in lines that are not too long."""
-    lines = ["  "]
-    for word in map(shlex.quote, words):
-        if len(lines[-1]) + len(word) + 2 > text_lines.WIDTH and lines[-1].strip():
-            lines[-1] += "\\"
-            lines.append("    ")
-        lines[-1] += f"{word} "
-    return [line.rstrip() for line in lines]

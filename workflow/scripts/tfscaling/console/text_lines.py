@@ -1,76 +1,60 @@
-"""Lines of the console: how long they may be, how names, durations and moments are written."""
+"""Lines of the console: width, names, durations and moments."""
 
 from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tfscaling.study.config import AXES
-from tfscaling.study.run_spec import JobSpec
 
-#: No line of the console is longer.
-WIDTH = 200
+#: Columns of a line at most.
+WIDTH = 100
 #: Axes that a name has even if they are equal in all runs.
-_ALWAYS = ("platform", "nodes", "gpus_per_node")
-
-
-def cut(line: str, width: int = WIDTH) -> str:
-    """One line of at most `width` characters; what is lost is marked."""
-    line = " ".join(line.split())
-    return line if len(line) <= width else line[: width - 1].rstrip() + "…"
-
-
-def clipped(line: str) -> str:
-    """The line with its indentation, at most WIDTH characters of it."""
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+_ALWAYS = ("platform", "nodes")
 
 
 def wrapped(text: str) -> list[str]:
-    """All of the text in lines of at most WIDTH; lines that fit stay as they are."""
-    lines: list[str] = []
-    for line in text.splitlines():
-        lines += [line] if len(line) <= WIDTH else textwrap.wrap(line, WIDTH)
-    return lines
+    """Lines of at most WIDTH columns, broken between words; a longer word stays in one piece."""
+    how = textwrap.TextWrapper(
+        WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+    return [part for line in text.splitlines() for part in how.wrap(line)]
 
 
-def shown_axes(specs: Iterable[JobSpec]) -> tuple[str, ...]:
-    """The axes by which runs are told apart: those that every name has, and those that vary."""
-    values: dict[str, set[str | int]] = {axis: set() for axis in AXES}
-    for spec in specs:
-        for axis, value in spec.axes.items():
-            values[axis].add(value)
+def shown_axes(runs: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
+    """The axes in names of these runs: those of every name, and those that vary."""
+    values = {axis: {run[axis] for run in runs if axis in run} for axis in AXES}
     return tuple(axis for axis in AXES if axis in _ALWAYS or len(values[axis]) > 1)
 
 
-def name(spec: JobSpec, axes: Sequence[str]) -> str:
+def name(axes: Mapping[str, object], shown: Iterable[str]) -> str:
     """A run or benchmark in words: `gpu nodes=4 gpus_per_node=2 repeat=3`."""
-    found = {axis: spec.axes[axis] for axis in axes if axis in spec.axes}
+    found = {axis: axes[axis] for axis in shown if axis in axes}
     platform = found.pop("platform")
     return " ".join([str(platform), *(f"{axis}={value}" for axis, value in found.items())])
 
 
 def duration(seconds: float) -> str:
     """`42 s`, `3 min 20 s`, `5 h 12 min`."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    total = max(0, round(seconds))
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60} min {total % 60} s"
+    return f"{total // 3600} h {total % 3600 // 60} min"
 
 
-def clock(moment_s: float, now_s: float | None = None) -> str:
-    """The local time of day of seconds since the epoch, or with its date if `now_s` has another."""
-    moment = time.localtime(moment_s)
-    today = time.localtime(moment_s if now_s is None else now_s)
-    is_today = (moment.tm_year, moment.tm_yday) == (today.tm_year, today.tm_yday)
-    return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M", moment)
+def clock(moment_s: float, now_s: float) -> str:
+    """The local time of day of seconds since the epoch, with the date unless it is that of now."""
+    moment, now = time.localtime(moment_s), time.localtime(now_s)
+    is_today = (moment.tm_year, moment.tm_yday) == (now.tm_year, now.tm_yday)
+    return time.strftime("%H:%M" if is_today else "%Y-%m-%d %H:%M", moment)
 
 
 def node_hours(value: float) -> str:
-    """Three digits are enough: `0.0123`, `1.23`, `1234`."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    """Three significant digits: `0.0123 node-hours`."""
+    return f"{value:.0f} node-hours" if value >= 100 else f"{value:.3g} node-hours"
 
 
 def count(number: int, noun: str) -> str:

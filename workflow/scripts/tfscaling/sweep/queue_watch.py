@@ -14,6 +14,8 @@ from tfscaling.sweep import slurm_limits
 FIRST_S, PERIOD_S = 15.0, 60.0
 #: Reasons that pass by themselves.
 _USUAL = ("Resources", "Priority", "Dependency", "BeginTime", "Prolog", "Cleaning")
+#: Slurm holds a job for some minutes that it starts again, as after a lost node.
+_REQUEUED = "BeginTime"
 #: Slurm has not looked at the job yet.
 _NONE = "None"
 _RECORD = re.compile(r"runs/(platform=.*)/run\.json$")
@@ -94,10 +96,21 @@ class QueueWatch(logging.Handler):
         for job in self._waiting:
             by_reason.setdefault(job.reason, []).append(job)
         for reason, jobs in by_reason.items():
-            if reason not in self._told and reason != _NONE:
-                self._told.add(reason)
-                self._say(told(reason, jobs))
+            numbers = [job.job for job in jobs] if reason == _REQUEUED else []
+            if (seen := " ".join([reason, *numbers])) not in self._told and reason != _NONE:
+                self._told.add(seen)
+                self._say(told(reason, jobs, self._down() if numbers else ()))
         self._keep_if_new()
+
+    def _down(self) -> list[str]:
+        """Nodes that are down, with Slurm's reason: `cpu2 (Not responding)`."""
+        options = ["--noheader", "--Node", "--states=down", "--format=%N|%E"]
+        lines = (
+            line.strip().partition("|")
+            for cluster in self._clusters
+            for line in slurm_limits.told("sinfo", *options, cluster=cluster)
+        )
+        return list(dict.fromkeys(f"{node} ({why})" for node, _, why in lines if why))
 
     def _keep_if_new(self) -> None:
         words = {
@@ -117,8 +130,14 @@ class QueueWatch(logging.Handler):
             pause.wait(PERIOD_S)
 
 
-def told(reason: str, jobs: list[Pending]) -> str:
-    """One line about the jobs that wait for the same reason; of one that may last, a job's name."""
+def told(reason: str, jobs: list[Pending], down: Iterable[str] = ()) -> str:
+    """One line about the jobs that wait for the same reason; of one that may last, a job's name.
+
+    With the nodes that are `down` where Slurm starts the jobs again.
+    """
+    if nodes := ", ".join(down):
+        numbers = ", ".join(job.job for job in jobs)
+        return f"down: {nodes}; Slurm starts again in about 2 minutes: jobs {numbers}"
     number = f"{len(jobs)} run{'s wait' if len(jobs) > 1 else ' waits'} in Slurm's queue: {reason}"
     if reason in _USUAL:
         return number

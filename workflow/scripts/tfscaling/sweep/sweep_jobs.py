@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -66,14 +66,22 @@ class SweepJobs:
         """The files that are to be made, or made anew."""
         return [str(path) for job in self.to_do() for path in job.output]
 
-    def specs_to_do(self) -> list[JobSpec]:
-        """The runs and benchmarks to do, and the extra repeats that rounds to do may ask for."""
+    def records_to_do(self) -> dict[str, JobSpec]:
+        """Runs and benchmarks to do, and extra repeats that may follow, by their records' files."""
         found = {path: self.specs[path] for path in self.outputs_to_do() if path in self.specs}
-        if any(job.is_checkpoint for job in self.to_do()):
+        if self.may_repeat():
             for path, run in self.runs.items():
                 if run.extra_repeat and not Path(self.record(path)).exists():
                     found[self.record(path)] = run.spec
-        return list(found.values())
+        return found
+
+    def specs_to_do(self) -> list[JobSpec]:
+        """Runs and benchmarks to do, and extra repeats that may follow."""
+        return list(self.records_to_do().values())
+
+    def may_repeat(self) -> bool:
+        """Whether rounds to do may ask for extra repeats."""
+        return any(job.is_checkpoint for job in self.to_do())
 
     def starts_runs(self) -> bool:
         """Whether jobs to do are, or may lead to, runs or benchmarks; never so in a job itself."""
@@ -84,23 +92,7 @@ class SweepJobs:
             for job in self.to_do()
         )
 
-    def attempts_left(self, outputs: Sequence[str]) -> int:
-        """How often Snakemake will try the job of these files again, which has just failed."""
-        made = set(outputs)
-        return max(
-            (
-                job.restart_times - job.attempt + 1
-                for job in self.to_do()
-                if not made.isdisjoint(map(str, job.output))
-            ),
-            default=0,
-        )
-
     @property
     def leave_this_machine(self) -> bool:
         """Whether jobs are submitted."""
         return not self.workflow.local_exec
-
-    def makes(self, file: str) -> bool:
-        """Whether a job of this start, done or to do, is for the file, or has it as its log."""
-        return any(file in map(str, (*job.output, *job.log)) for job in self.workflow.dag.jobs)

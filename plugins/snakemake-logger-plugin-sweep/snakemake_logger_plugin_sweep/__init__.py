@@ -1,0 +1,198 @@
+"""Logger plugin of Snakemake: the progress of a sweep in few lines.
+
+The workflow gives its `Sweep` as the attribute `sweep` of log records. It is told of each event of
+a job and returns the lines to print; a record that has the attribute is printed as it is. Warnings
+and errors are printed once. Everything is printed as Snakemake itself prints it while no record has
+named a sweep, in a dry-run, and with --verbose, --debug-dag or --printshellcmds.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+
+#: Columns of a line at most; a longer word, such as a path, stays in one piece.
+WIDTH = 100
+#: Seconds between two looks at the running jobs, and between two lines about them where there is no
+#: terminal: a tenth of the elapsed time between these bounds.
+PERIOD_S, LINE_MIN_S, LINE_MAX_S = 5.0, 60.0, 600.0
+JOB_EVENTS = (LogEvent.JOB_INFO, LogEvent.JOB_FINISHED, LogEvent.JOB_ERROR)
+NOTHING = "Nothing to be done"
+#: Beginnings of messages at level INFO that are printed.
+SHOWN = (NOTHING, "Terminating processes", "Will exit after")
+#: Parts of warnings and errors that repeat what the sweep's own lines say, and the executor
+#: plugin's remarks on each job.
+HIDDEN = (
+    *("CalledProcessError in file", "Exiting because a job execution failed"),
+    *("At least one job did not complete", "SLURM account"),
+    *("job memory information", "wall time information"),
+)
+
+
+class Sweep(Protocol):
+    """What the workflow gives."""
+
+    #: No job is running, and other programs may print.
+    is_over: bool
+
+    def hear(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
+        """Lines about an event of a job; `fields` are those of Snakemake's log record."""
+
+    def news(self, now_s: float) -> list[str]:
+        """Lines about what Snakemake has not reported yet."""
+
+    def status(self, now_s: float) -> str:
+        """One line about the running jobs, "" if none is running."""
+
+    def answer(self) -> list[str]:
+        """What the sweep has shown."""
+
+
+def wrapped(text: str, width: int = WIDTH) -> list[str]:
+    """Lines of at most `width` columns, broken between words, but no table row or indented line."""
+    how = textwrap.TextWrapper(
+        width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+    lines = text.splitlines()
+    return [
+        part for row in lines for part in ([row] if row.startswith(("|", "  ")) else how.wrap(row))
+    ]
+
+
+class LogHandler(LogHandlerBase):
+    """Prints what the sweep returns; on a terminal its status is a last line that is replaced."""
+
+    def __post_init__(self) -> None:
+        from rich.console import Console  # not for the many snakemake processes of jobs
+        from rich.live import Live
+
+        given = self.common_settings
+        stream = sys.stdout if given.stdout else sys.stderr
+        self._console = Console(
+            file=stream, no_color=given.nocolor, highlight=False, markup=False, emoji=False
+        )
+        self._live = Live(
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._is_plain = bool(
+            given.dryrun or given.verbose or given.debug_dag or given.printshellcmds or given.quiet
+        )
+        self._sweep: Sweep | None = None
+        #: What Snakemake said before the workflow could name a sweep.
+        self._early: list[logging.LogRecord] = []
+        self._seen: set[str] = set()
+        self._ended = threading.Event()
+        self._began_s = self._line_s = time.monotonic()
+
+    writes_to_stream = True
+    writes_to_file = has_filter = has_formatter = needs_rulegraph = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._show(record)
+        except Exception as error:
+            self._is_plain = True
+            said = f"{type(error).__name__}: {error}"
+            self._print([f"the logger plugin sweep failed ({said}); Snakemake's own lines follow"])
+
+    def close(self) -> None:
+        """End the status line and its thread."""
+        self._ended.set()
+        self._live.stop()
+        super().close()
+
+    def _show(self, record: logging.LogRecord) -> None:
+        sweep, event = getattr(record, "sweep", None), getattr(record, "event", None)
+        if sweep is not None and self._sweep is None and not self._is_plain:
+            self._sweep = sweep
+            threading.Thread(target=self._watch, args=(sweep,), daemon=True).start()
+        text = str(record.msg or "")
+        if self._is_plain:
+            self._print_plain(record)
+        elif self._sweep is None:
+            self._early.append(record)
+            if event == LogEvent.WORKFLOW_STARTED or record.levelno >= logging.WARNING:
+                self._is_plain = event == LogEvent.WORKFLOW_STARTED
+                for early in self._early:
+                    self._print_plain(early)
+                self._early.clear()
+        elif sweep is not None:
+            self._print(wrapped(text, self._width))
+        elif event in JOB_EVENTS:
+            self._print_now(self._sweep.hear(str(event), record.__dict__, time.time()))
+        elif event in (None, LogEvent.ERROR) and self._is_new(text, record.levelno):
+            self._print(wrapped(text, self._width), "yellow" * (record.levelno >= logging.WARNING))
+            if text.startswith(NOTHING):
+                self._print(wrapped("\n".join(self._sweep.answer()), self._width))
+
+    def _print_plain(self, record: logging.LogRecord) -> None:
+        """Print a record as Snakemake does, in a dry-run without the ends of long lines."""
+        text = self.format(record) or ""
+        if getattr(record, "event", None) == LogEvent.JOB_INFO:
+            text = f"\n{text}"
+        longest = 200 if self.common_settings.dryrun else len(text)
+        cut = (line if len(line) <= longest else line[:199] + "…" for line in text.splitlines())
+        self._print(cut)
+
+    def _is_new(self, text: str, level: int) -> bool:
+        """Whether a message that is no event of a job is printed: if it counts, once."""
+        counts = text.startswith(SHOWN)
+        if level >= logging.WARNING:
+            counts = not any(part in text for part in HIDDEN)
+        is_new = counts and text not in self._seen
+        self._seen.add(text)
+        return is_new
+
+    def _watch(self, sweep: Sweep) -> None:
+        """Look at the running jobs now and then, until Snakemake ends."""
+        while not self._ended.wait(PERIOD_S):
+            with self.lock:  # type: ignore[union-attr]  # emit has it, too
+                try:
+                    self._print_now(sweep.news(time.time()))
+                    self._print_status("" if sweep.is_over else sweep.status(time.time()))
+                except Exception as error:
+                    self._print([f"no more progress: {type(error).__name__}: {error}"])
+                    return
+
+    def _print_status(self, status: str) -> None:
+        line = f"{time.strftime('%H:%M:%S')} {status}"
+        line = line if len(line) < self._width else line[: self._width - 2] + "…"
+        now_s = time.monotonic()
+        interval_s = min(LINE_MAX_S, max(LINE_MIN_S, (now_s - self._began_s) / 10))
+        if not status:
+            self._live.stop()
+        elif self._console.is_terminal:
+            self._live.start()
+            self._live.update(line, refresh=True)
+        elif now_s >= self._line_s + interval_s:
+            self._print([line])
+
+    @property
+    def _width(self) -> int:
+        return min(WIDTH, self._console.width) if self._console.is_terminal else WIDTH
+
+    def _print_now(self, lines: Iterable[str]) -> None:
+        """Lines with the time of day."""
+        for line in lines:
+            self._print(
+                wrapped(f"{time.strftime('%H:%M:%S')} {line}", self._width),
+                "red" * (" FAILED " in line),
+            )
+
+    def _print(self, lines: Iterable[str], style: str = "") -> None:
+        self._live.stop()
+        for line in lines:
+            self._console.print(line, style=style or None, soft_wrap=True)
+            self._line_s = time.monotonic()

@@ -1,0 +1,134 @@
+"""The logger plugin, with records as Snakemake makes them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from snakemake.logging import DefaultFilter, DefaultFormatter
+from snakemake_interface_logger_plugins.common import LogEvent
+from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
+from snakemake_interface_logger_plugins.tests import MockOutputSettings
+from snakemake_logger_plugin_sweep import LogHandler
+
+LOG = "results/logs/" + "x" * 90 + ".log"
+
+
+class Sweep:
+    """Repeats what it hears of jobs."""
+
+    is_over = False
+
+    def hear(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
+        if fields["jobid"] == 13:
+            raise KeyError("no such job")
+        return [f" FAILED {fields['jobid']}: the rank on node cpu2 ended with exit code 3; {LOG}"]
+
+    def news(self, now_s: float) -> list[str]:
+        return []
+
+    def status(self, now_s: float) -> str:
+        return "[0/2] cluster nodes=1: epoch 3/9, " + "loss 0.25, " * 20
+
+    def answer(self) -> list[str]:
+        return ["page: results/main/report.html"]
+
+
+class Log:
+    """A handler as Snakemake sets it up."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], **settings: bool) -> None:
+        self._capsys, given = capsys, MockOutputSettings()
+        for name, value in {"printshellcmds": False, **settings}.items():
+            setattr(given, name, value)
+        self.handler = LogHandler(given, None)
+        self.handler.setFormatter(DefaultFormatter())
+        self.handler.addFilter(DefaultFilter(None, False, False, given.dryrun, False))  # type: ignore[arg-type]
+
+    def add(self, msg: str = "", level: int = logging.INFO, **fields: Any) -> None:
+        content = {"msg": msg, "levelno": level, "name": "snakemake", **fields}
+        self.handler.handle(logging.makeLogRecord(content))
+
+    def fail(self, number: int) -> None:
+        given = dict.fromkeys(("rule_msg", "input", "output", "log", "conda_env", "shellcmd"))
+        fields = {**given, "rule_name": "train", "jobid": number, "aux": {}}
+        self.add("Error", logging.ERROR, event=LogEvent.JOB_ERROR, **fields)
+
+    def lines(self) -> list[str]:
+        """What was printed since the last call."""
+        return self._capsys.readouterr().err.splitlines()
+
+
+@pytest.fixture(autouse=True)
+def noon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "strftime", lambda *_: "12:00:00")
+
+
+def test_snakemake_finds_the_plugin_by_its_name() -> None:
+    assert LoggerPluginRegistry().is_installed("sweep")
+
+
+def test_a_sweep_is_printed_in_few_lines_of_100_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    log = Log(capsys)
+    log.add("Assuming unrestricted shared filesystem usage.")
+    log.add(sweep=Sweep())
+    log.add("Building DAG of jobs...")
+    log.add("study main: 2 runs to do", sweep=Sweep())
+    log.fail(7)
+    log.add("CalledProcessError in file train.smk", logging.ERROR, event=LogEvent.ERROR)
+    for _ in range(2):
+        log.add("2 runs wait in Slurm's queue: " + "Resources, " * 9, logging.WARNING)
+    log.add("Nothing to be done (all requested files are present and up to date).")
+    log.add("| a | b |" * 20, sweep=Sweep())
+    assert log.lines() == [
+        "study main: 2 runs to do",
+        "12:00:00  FAILED 7: the rank on node cpu2 ended with exit code 3;",
+        f"    {LOG}",
+        f"2 runs wait in Slurm's queue:{' Resources,' * 6}",
+        f"   {' Resources,' * 3}",
+        "Nothing to be done (all requested files are present and up to date).",
+        "page: results/main/report.html",
+        "| a | b |" * 20,
+    ]
+
+
+def test_a_status_is_cut_to_the_line(capsys: pytest.CaptureFixture[str]) -> None:
+    log = Log(capsys)
+    log.add(sweep=(sweep := Sweep()))
+    log.handler._line_s -= 3600.0
+    log.handler._print_status(sweep.status(0.0))
+    (line,) = log.lines()
+    assert len(line) < 100 and line.endswith("…")
+
+
+@pytest.mark.parametrize("settings", [{"dryrun": True}, {"verbose": True}, {"debug_dag": True}])
+def test_snakemakes_own_lines_are_printed_where_they_are_asked_for(
+    settings: dict[str, bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = Log(capsys, **settings)
+    log.add("Building DAG of jobs...", sweep=Sweep())
+    assert log.lines() == ["Building DAG of jobs..."]
+
+
+def test_a_workflow_without_a_sweep_is_printed_as_snakemake_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = Log(capsys)
+    log.add("Assuming unrestricted shared filesystem usage.")
+    assert log.lines() == []
+    log.add("not so good", logging.WARNING)
+    assert [line.split()[0] for line in log.lines()] == ["Assuming", "not"]
+
+
+def test_a_plugin_that_fails_leaves_the_sweep_to_snakemake(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = Log(capsys)
+    log.add(sweep=Sweep())
+    log.fail(13)
+    log.add("Building DAG of jobs...")
+    said, after = log.lines()
+    assert "KeyError" in said and after == "Building DAG of jobs..."
