@@ -44,7 +44,7 @@ def test_the_console_has_few_short_lines_and_no_guesses(swept: Project) -> None:
     words = " ".join(lines).split()
     done = [line for line in " ".join(words).split(" [")[1:] if ": done, " in line]
     for platform, nodes in POINTS:
-        name = f"] {platform} nodes={nodes} "
+        name = f"] {platform} nodes={nodes}:"
         assert len([line for line in done if name in line and "loss" in line]) == 1
     assert "page: results/main/report.html" in lines
     for guess in ("account", "memory", "might or might not"):

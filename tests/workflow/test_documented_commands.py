@@ -51,6 +51,7 @@ ELSEWHERE = {
     "provision/clouds/install-environment": "tests/slurm runs it on the virtual cluster",
     "python3 -m venv .venv": "`make setup` does it",
     "pip install --require-hashes": "`make setup` does it",
+    'pip install --no-deps "git+': "the same from a repository, which no test can reach",
 }
 SHELLS = ("bash", "sh", "shell", "console")
 

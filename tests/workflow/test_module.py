@@ -48,7 +48,8 @@ module tfs:
 use rule * from tfs as tfs_*
 """
 BESIDE = f'include: "tool/Snakefile"\n{MODULE}'
-ALONE = f"{MODULE}\n\nonstart:\n    tfs.onstart()\n\nonerror:\n    tfs.onerror()\n"
+EVENTS = ("onstart", "onsuccess", "onerror")
+ALONE = MODULE + "".join(f"\n\n{event}:\n    tfs.{event}()\n" for event in EVENTS)
 
 
 def files(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -191,3 +192,7 @@ def test_after_a_failure_the_module_removes_its_own_tables_only(
     assert files(copied.own) == before
     assert not (copied.other / "main/report.html").exists()
     assert (copied.other / "main/partial/report.html").exists()
+    assert "page: other/results/main/partial/report.html" in done.stdout
+    (copied.other / "main/tables/comparison.csv").unlink(missing_ok=True)
+    done = copied.snakemake("tfs_all", snakefile=alone)
+    assert "page: other/results/main/report.html" in done.stdout

@@ -158,12 +158,15 @@ def test_a_run_that_slurm_restarted_names_the_hosts_it_lost(sweep: Sweep) -> Non
     sweep.hear("info", 0)
     assert sweep.state.news(NOW_S) == []
     sweep.tell(0, event("start", 100.0, host="cpu2"), event("first_step", 106.0))
+    write_failure(sweep.folder, sweep.runs[0], kind="node_failed", message="cpu2")
+    assert "nodes=1" not in sweep.state.status(NOW_S)
     told(Path(sweep.record(0)).parent, event("start", 300.0, host="cpu3"), attempt=2)
     (line,) = sweep.state.news(NOW_S)
     assert "attempt 1 on cpu2" in line and "attempt 2" in line
     job = sweep.state.jobs[0]
     assert job.progress and (job.attempt, job.progress.started_s) == (2, 300.0)
     assert sweep.state.news(NOW_S) == []
+    assert "nodes=1" in sweep.state.status(NOW_S)
 
 
 def test_the_estimate_follows_finished_runs(sweep: Sweep) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,15 +65,18 @@ class SweepOutcome:
         page = folder / "report.html"
         if not page.exists():
             return []
-        rows = _rows(folder / "tables/runs.csv")
+        rows = list(_rows(folder / "tables/runs.csv"))
         said = _stopped(rows) or self._without_result(rows) or _lines(folder, "headline.md")
         table = _table(_lines(folder, "comparison.md"))
         return [*table, *_spent(rows), *said, f"page: {page}"]
 
     def has_result(self) -> bool:
         """Whether a run of the table of runs counts; True without a table."""
-        rows = _rows(self.study / "tables/runs.csv")
-        return not rows or any(row["status"] == RunState.OK for row in rows)
+        rows = _rows(self.study / "tables/runs.csv")  # of large studies only the first are read
+        first = next(rows, None)
+        return first is None or any(
+            r["status"] == RunState.OK for r in itertools.chain([first], rows)
+        )
 
     def is_plan_refused(self) -> bool:
         """Whether this start made a plan of which Slurm refuses a point."""
@@ -97,12 +101,10 @@ class SweepOutcome:
         return lines
 
 
-def _rows(table: Path) -> list[dict[str, str]]:
-    try:
+def _rows(table: Path) -> Iterator[dict[str, str]]:
+    if table.exists():
         with table.open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
-    except OSError:
-        return []
+            yield from csv.DictReader(file)
 
 
 def _lines(folder: Path, name: str) -> list[str]:

@@ -53,9 +53,18 @@ class Job:
 
     def __post_init__(self) -> None:
         if self.spec is not None:
-            self.attempt = max(attempts.numbers(self.record.parent), default=0)
-            names = (self.record.name, run_record.FAILURE)
-            self._files = NewFiles(self.record.parent, *names)
+            self.begin(self.newest)
+
+    def begin(self, attempt: int) -> None:
+        """Follow an attempt; a record and a failure that exist are of those before it."""
+        self.attempt = attempt
+        names = (self.record.name, run_record.FAILURE)
+        self._files = NewFiles(self.record.parent, *names)
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest attempt, 0 without one."""
+        return max(attempts.numbers(self.record.parent), default=0)
 
     @property
     def record(self) -> Path:
@@ -163,11 +172,10 @@ class SweepProgress:
             line = f"{self._count()} no run has started; waiting for {waits}"
         elif runs:
             line = f"{self._count()} {self._named(runs[0])}: starting"
-        elif self.jobs:
-            job = next(iter(self.jobs.values()))
-            line = f"{job.text}: {text_lines.duration(now_s - job.since_s)}"
+        elif others := [job for job in self.jobs.values() if job.spec is None]:
+            line = f"{others[0].text}: {text_lines.duration(now_s - others[0].since_s)}"
         else:
-            return ""
+            return f"{self._count()} waiting for Snakemake" if self.jobs else ""
         if len(runs) > 1:
             line += f"; {len(started)} running, {len(runs) - len(started)} waiting"
         return f"{line}; {left} to do" if runs and (left := self._left()) else line
@@ -223,13 +231,12 @@ class SweepProgress:
     def _follow(self, job: Job) -> list[str]:
         """Read the newest attempt of a job; a line if Slurm restarted it on its own."""
         folder, lines = job.record.parent, []
-        newest = max(attempts.numbers(folder), default=0)
-        if newest > job.attempt:
+        if (newest := job.newest) > job.attempt:
             if job.progress is not None:
                 hosts = ", ".join(_hosts(attempts.path(folder, job.attempt)))
                 lost = f"attempt {job.attempt} on {hosts or 'unknown nodes'} was lost"
                 lines = [f"{self._named(job)}: {lost}; Slurm started attempt {newest}"]
-            job.attempt = newest
+            job.begin(newest)
             if isinstance(job.spec, RunSpec):
                 scratch = attempts.path(folder, newest)
                 job.progress = RunProgress(job.spec, scratch, self._limit_s(job.spec))
