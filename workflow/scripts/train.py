@@ -132,6 +132,7 @@ def finish(
         return Cause(kind="invalid", message="; ".join(wrong))
     validity = run_results.validity(passed, divergence)
     record = run_results.build(spec, attempt.number, reports, durations, environment, validity)
+    record = run_results.with_moments(record, *timed)
     if checked is not None:
         said = (checked.sentence,) if checked.sentence else ()
         record = replace(record, node_check=checked, warnings=(*record.warnings, *said))

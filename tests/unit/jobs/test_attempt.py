@@ -61,6 +61,18 @@ def test_attempts_are_counted_and_an_earlier_failure_is_over(tmp_path: Path) -> 
     assert not (first.folder / "failure.json").exists() and first.scratch.is_dir()
 
 
+def test_an_attempt_that_another_one_has_superseded_writes_into_its_own_folder(
+    tmp_path: Path,
+) -> None:
+    """As that of a node without power, whose launcher says so when the next one is done."""
+    first, second = Attempt.begin(tmp_path), Attempt.begin(tmp_path)
+    for attempt, is_there in ((first, False), (second, True)):
+        with pytest.raises(SystemExit):
+            attempt.fail(local_spec(), Cause(kind="stalled", message="late"))
+        assert (attempt.scratch / "failure.json").exists()
+        assert (tmp_path / "failure.json").exists() is is_there
+
+
 def test_folders_of_other_names_are_no_attempts(tmp_path: Path) -> None:
     for name in ("attempt=3", "attempt=7.old", "attempt=", "attempt=x"):
         (tmp_path / name).mkdir()

@@ -88,3 +88,14 @@ def test_what_goes_on_at_the_same_time_is_shared_and_the_longer_one_leads(
         (input_ms / 1e3, communication_ms / 1e3)
     )
     assert parts.computation_s == pytest.approx(0.001)
+
+
+def test_one_replica_waits_for_nobody_and_noise_is_of_the_input() -> None:
+    made = [msgspec.structs.replace(each, replicas=1) for each in reports((21, 20, 12, 9))]
+    found = attribution.attribution(made)
+    assert found is not None
+    assert [(each.communication_s, each.stragglers_s) for each in found.rounds] == [(0.0, 0.0)] * 3
+    assert [each.input_s for each in found.rounds] == pytest.approx([0.0011, 0.001, 0.0012])
+    (slower,) = [msgspec.structs.replace(each, replicas=1) for each in reports((19, 20, 12, 9))]
+    below = attribution.attribution([slower])
+    assert below is not None and below.rounds[0].input_s < 0

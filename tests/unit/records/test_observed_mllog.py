@@ -96,3 +96,22 @@ def test_the_one_file_of_a_folder(tmp_path: Path) -> None:
     found = tmp_path / "deep" / "result.txt"
     found.write_text(line(1, "run_start"))
     assert observed_mllog.find(tmp_path) == found
+
+
+def test_evaluations_are_of_the_epoch_that_they_name_or_of_the_one_under_way(
+    tmp_path: Path,
+) -> None:
+    seen = read(
+        tmp_path,
+        line(1, "eval_accuracy", 0.1),
+        line(2, "epoch_start", epoch_num=1),
+        line(3, "eval_accuracy", 0.7, epoch_num=0.5),
+        line(4, "eval_accuracy", 0.8, epoch_num=0.9),
+        line(5, "epoch_stop", epoch_num=1),
+        line(6, "eval_accuracy", 0.81, epoch_num=1),
+        line(7, "epoch_start", epoch_num=2),
+        line(8, "eval_accuracy", 0.9),
+        line(9, "epoch_stop", epoch_num=2),
+    )
+    found = [(each.epoch, each.metrics["accuracy"]) for each in seen.evaluations]
+    assert found == [(0, 0.1), (1, 0.7), (1, 0.8), (1, 0.81), (2, 0.9)]

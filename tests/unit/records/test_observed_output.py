@@ -85,6 +85,10 @@ def test_metrics_that_miss_values_have_no_epochs(log: Path, text: str, counts: s
         ("loss 2.31", r"loss (\d+)", "2", "2.31"),
         ("loss 2.31", r"loss.*([\d.]+)", "1", "2.31"),
         ("loss 2.31", r"(\d+)$", "31", "2.31"),
+        ("loss -0.5", r"loss\D+([\d.]+)", "0.5", "-0.5"),
+        ("loss -0.5", r"([\d.]+)$", "0.5", "-0.5"),
+        ("loss 1 234.5", r"loss (\d+)", "1", "1 234.5"),
+        ("loss 1\u202f234", r"loss (\d+)", "1", "1\u202f234"),
     ],
 )
 def test_a_part_of_a_number_is_refused(
@@ -102,6 +106,9 @@ def test_a_part_of_a_number_is_refused(
     [
         ("3,0.52,0.81", r"^\d+,([\d.]+),", 0.52),
         ("100,0.52", r"^(\d+),", 100.0),
+        ("epoch 1 300 examples", r"epoch (\d+)", 1.0),
+        ("run-12", r"run-(\d+)", 12.0),
+        ("--loss 0.5", r"loss ([\d.]+)", 0.5),
         ("loss=0.5,acc=0.75", r"loss=([\d.]+)", 0.5),
         ("took 3.5s", r"took ([\d.]+)", 3.5),
         ("12ms/step", r"(\d+)ms", 12.0),

@@ -56,15 +56,20 @@ def reports(*observed: Observed | None) -> list[ProgramReport]:
     ]
 
 
-def phases(*observed: Observed | None) -> dict[str, float | None]:
-    events = [
+def events_of(observed: tuple[Observed | None, ...]) -> list[list[dict[str, Any]]]:
+    return [
         [
             {"event": name, "time_s": at_s + rank + BEHIND_S, "host_time_s": at_s + rank}
             for name, at_s in (("start", 9.0), ("program_start", 10.0), ("program_end", 50.0))
         ]
         for rank in range(len(observed))
     ]
-    found = program_results.measured_phases(events, reports(*observed), 108.0, 153.0, None)
+
+
+def phases(*observed: Observed | None) -> dict[str, float | None]:
+    found = program_results.measured_phases(
+        events_of(observed), reports(*observed), 108.0, 153.0, None
+    )
     assert found.wall_time_s == pytest.approx(45.0)
     return {name: value for name, value in msgspec.structs.asdict(found).items() if value}
 
@@ -205,3 +210,20 @@ def test_fewer_epochs_and_percentages_are_warned_of() -> None:
     assert program_results.metrics(found).accuracy is None
     texts = program_results.warnings(spec(), found)
     assert [text[:23] for text in texts] == ["The program reported 1 ", "The program's accuracy "]
+
+
+def test_epochs_end_when_the_program_says_and_not_with_what_follows_the_last() -> None:
+    """The clock begins with the first rank's program, at 10 s of the host's clock."""
+    seen = msgspec.structs.replace(
+        OBSERVED,
+        evaluations=(
+            ObservedEvaluation(epoch=1, begin_s=24.0, time_s=25.0, metrics={"accuracy": 0.6}),
+            *OBSERVED.evaluations,
+        ),
+    )
+    told = reports(seen, seen)
+    found = program_results.with_moments(
+        program_results.metrics(told), events_of((seen, seen)), told
+    )
+    assert [epoch.ended_s for epoch in found.epochs] == pytest.approx([25.0, 38.0])
+    assert [(each.epoch, each.ended_s) for each in found.evaluations] == [(1, 15.0)]

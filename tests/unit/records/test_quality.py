@@ -9,7 +9,7 @@ import pytest
 from builders import manifest_of, record_of, valid_config
 from tfscaling.records import quality
 from tfscaling.records.rank_report import Epoch
-from tfscaling.records.run_record import RunRecord
+from tfscaling.records.run_record import HeldOut, RunRecord
 from tfscaling.study.config import Quality
 
 EPOCHS = (
@@ -118,3 +118,26 @@ def test_accuracies_and_losses_have_their_direction_by_their_name(metric: str, b
     assert compared(metric).better == better
     assert compared(metric, direction="lower").better == "lower"
     assert compared("test_error").better is None
+
+
+def test_the_time_to_a_target_ends_with_the_evaluation_that_reached_it() -> None:
+    """Start-up 8 s, epochs of 10 s, evaluations of 1 s, checkpoints of 5 s after each epoch."""
+    epochs = tuple(
+        msgspec.structs.replace(
+            EPOCHS[1], epoch=n, duration_s=10.0, evaluation_time_s=1.0, test_accuracy=0.4 * n,
+            ended_s=8.0 + 16.0 * n - 5.0,
+        )
+        for n in (1, 2, 3)
+    )  # fmt: skip
+    made = record(epochs)
+    assert quality.reached(made, compared("test_accuracy"), 0.8).time_s == 8 + 2 * 11 + 5
+
+
+def test_an_evaluation_within_an_epoch_counts() -> None:
+    made = record()
+    held = [HeldOut(epoch=2, ended_s=float(n), metrics={"accuracy": 0.1 * n}) for n in (7, 8, 9)]
+    metrics = msgspec.structs.replace(made.metrics, evaluations=tuple(held))
+    made = msgspec.structs.replace(made, metrics=metrics)
+    assert quality.reached(made, compared("test_accuracy"), 0.8).time_s == 8.0
+    # what was reached in an earlier epoch was reached sooner
+    assert quality.reached(made, compared("loss"), 0.5).time_s == 13.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from typing import Any
 
 import generator
@@ -121,3 +123,42 @@ def test_other_steps_than_those_asked_are_a_failure(made: int) -> None:
         for name in ("examples_trained", "epochs")
     ]
     assert any(problems)
+
+
+def projected(times_s: list[float]) -> short_runs.Projected:
+    """From steady steps of so many seconds, in blocks of 10."""
+    record = short_record()
+    assert record.short_run is not None
+    blocks = [run_record.StepBlock(steps=10, duration_s=10 * s) for s in times_s]
+    steady = msgspec.structs.replace(record.short_run, steady=tuple(blocks))
+    found = short_runs.projected(msgspec.structs.replace(record, short_run=steady))
+    assert found is not None
+    return found
+
+
+def noisy(times_s: list[float], seed: int) -> list[float]:
+    dice = random.Random(seed)
+    return [s * dice.gauss(1, 0.02) for s in times_s]
+
+
+@pytest.mark.parametrize("slow", [6, 8, 10])
+def test_after_a_warm_up_the_steps_that_follow_are_projected(slow: int) -> None:
+    found = projected(noisy([1.3] * slow + [1.0] * (20 - slow), slow))
+    assert 0.15 < found.trend.change < 0.35 and found.trend.is_over and found.trend.warning
+    steps_s = (found.phases.train_time_s or 0.0) / (STEPS * EPOCHS)
+    assert abs(steps_s - 1.0) < 0.05
+    assert found.error_s > 0.15 * 280  # the whole may be as slow as the first steps
+
+
+@pytest.mark.parametrize(
+    "times_s", [[1.6] * 16 + [1.0] * 4, [1 + 0.5 * math.exp(-n / 8) for n in range(20)]]
+)
+def test_while_the_steps_still_change_nothing_is_projected(times_s: list[float]) -> None:
+    found = projected(noisy(times_s, 1) if times_s[0] == 1.6 else times_s)
+    assert not found.trend.is_over
+
+
+def test_scatter_is_no_change() -> None:
+    found = [projected(noisy([1.0] * 20, seed)).trend.change for seed in range(300)]
+    assert sum(map(bool, found)) <= 6
+    assert not projected([*[1.0, 1.01] * 5, 3.0, *[1.01, 1.0] * 5]).trend.change

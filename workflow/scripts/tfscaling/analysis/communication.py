@@ -128,7 +128,7 @@ def read(spec: BenchmarkSpec, folder: Path, name: str = benchmark_record.RECORD)
     except run_record.RecordError as error:
         return Benchmark("failed", str(error))
     if record is None:
-        return Benchmark(*runs_table.why_no_record(path.parent))
+        return Benchmark(*runs_table.why_no_record(path.parent, spec.parameters_hash))
     if record.parameters_hash != spec.parameters_hash:
         planned = {**spec.axes, **spec.parameters}
         changes = run_spec.differences(planned, {**record.axes.axes, **record.parameters})

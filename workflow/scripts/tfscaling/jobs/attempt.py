@@ -163,7 +163,9 @@ class Attempt:
             parameters_hash=spec.parameters_hash,
             wall_time_s=round(time.monotonic() - self.begun_s, 3),
         )
-        for folder in (self.folder, self.scratch):
+        # an attempt after this one has the run's folder: its outcome counts, and not this failure
+        is_last = attempts.numbers(self.folder)[-1:] == [self.number]
+        for folder in [self.folder] * is_last + [self.scratch]:
             try:
                 failure_report.write(folder, failure)
             except OSError as error:  # as when the disk is full: what is said above stays

@@ -33,10 +33,29 @@ def attribution(reports: Sequence[RankReport]) -> Attribution | None:
         for rank, own in measured.items()
     }
     slowest = max(inputs_s, key=lambda rank: inputs_s[rank])
+    parts = _of_one_replica if _is_one_replica(reports) else _parts
     return Attribution(
-        rounds=tuple(_parts(of_ranks) for of_ranks in zip(*measured.values(), strict=True)),
+        rounds=tuple(parts(of_ranks) for of_ranks in zip(*measured.values(), strict=True)),
         input_rank=slowest[0],
         input_host=slowest[1],
+    )
+
+
+def _is_one_replica(reports: Sequence[RankReport]) -> bool:
+    return all(r.replicas == 1 for r in reports if isinstance(r, TrainingReport))
+
+
+def _of_one_replica(of_ranks: Sequence[AttributionRound]) -> StepParts:
+    """Of a step of one replica, which waits for no other: all but its input is computation.
+
+    The noise of the difference is the input's, also below 0.
+    """
+    (own,) = of_ranks
+    return StepParts(
+        input_s=own.real_s - own.kept_s,
+        computation_s=own.kept_s,
+        stragglers_s=0.0,
+        communication_s=0.0,
     )
 
 

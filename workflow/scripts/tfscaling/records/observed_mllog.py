@@ -113,6 +113,8 @@ class _Found:
         self._blocks: list[ObservedEpoch] = []
         self._evaluations: list[ObservedEvaluation] = []
         self._open = False
+        #: Whether an epoch has begun that has not ended.
+        self._begun = False
 
     def add(self, line: _Line) -> None:
         self._steps = _higher(self._steps, line.count("step_num"))
@@ -125,8 +127,10 @@ class _Found:
             first, count = line.count("first_epoch_num"), line.count("epoch_count")
             last = None if first is None or count is None else first + count - 1
             self._end_epoch(self._blocks, last, line.time_s)
+        elif line.key in ("epoch_start", "block_start"):
+            self._begun = True
         elif line.key == "eval_start":
-            self._evaluate(line.time_s)
+            self._evaluate(line)
             self._open = True
         elif line.key == "eval_stop":
             self._end_evaluation(line.time_s)
@@ -143,7 +147,7 @@ class _Found:
             if last is None or (
                 not self._open and (last.epoch < self._ended or name in last.metrics)
             ):
-                self._evaluate(line.time_s)
+                self._evaluate(line)
             self._evaluations[-1].metrics[name] = line.number
 
     @property
@@ -158,11 +162,17 @@ class _Found:
         epoch = number if number is not None and number >= following else following
         metrics = dict(self._metrics)
         ends.append(ObservedEpoch(epoch=epoch, time_s=time_s, metrics=metrics, steps=self._steps))
-        self._ended_s = time_s
+        self._ended_s, self._begun = time_s, False
 
-    def _evaluate(self, time_s: float) -> None:
+    def _evaluate(self, line: _Line) -> None:
+        """Begin an evaluation: of the epoch that the line names, else of the one under way."""
+        epoch = self._ended + self._begun
+        named = line.metadata.get("epoch_num")
+        number = math.ceil(named) if isinstance(named, int | float) else 0
+        if max(1, self._ended) <= number <= self._ended + 1:
+            epoch = number
         self._evaluations.append(
-            ObservedEvaluation(epoch=self._ended, begin_s=time_s, time_s=time_s, metrics={})
+            ObservedEvaluation(epoch=epoch, begin_s=line.time_s, time_s=line.time_s, metrics={})
         )
 
     def _end_evaluation(self, time_s: float) -> None:

@@ -27,7 +27,11 @@ _NOT_FINITE = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)(?!\w)", re.IGNOR
 #: What, right after a group or before it, is of the same number; commas only after whole numbers.
 _GOES_ON = re.compile(r"\.?\d|_\d|[eEdD][-+]?\d|[kKMGT]\b")
 _GOES_ON_AFTER_COMMA = re.compile(r",\d{3}(?!\d)|,\d+(?![\d.])")
-_WENT_BEFORE = re.compile(r"\d\.?$")
+_WENT_BEFORE = re.compile(r"\d\.?$|(?<![\w)-])-$")
+#: A word of a line, with thousands that are set apart by a space.
+_WORD = re.compile(r"\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3}(?:[.,]\d+)?)+(?!\S)|\S+")
+#: Thousands that are set apart by a space, of which an ordinary one needs a fraction after them.
+_GOES_ON_AFTER_SPACE = re.compile(r"[\u00a0\u2009\u202f]\d{3}(?!\d)| \d{3}[.,]\d")
 
 
 class _Match(NamedTuple):
@@ -112,10 +116,11 @@ def _value(line: str, match: re.Match[str]) -> float:
     except (ValueError, TypeError):
         raise ValueError(f"{text!r}, expected a number") from None
     goes_on = _GOES_ON.match(line, end) or (
-        text.isdecimal() and _GOES_ON_AFTER_COMMA.match(line, end)
+        text.isdecimal()
+        and (_GOES_ON_AFTER_COMMA.match(line, end) or _GOES_ON_AFTER_SPACE.match(line, end))
     )
     if text == text.strip() and (goes_on or _WENT_BEFORE.search(line[:begin])):
-        (whole,) = (m[0] for m in re.finditer(r"\S+", line) if m.start() <= begin < m.end())
+        (whole,) = (m[0] for m in _WORD.finditer(line) if m.start() <= begin < m.end())
         raise ValueError(f"{text!r} of {whole!r}, expected the whole number")
     return value
 

@@ -17,7 +17,7 @@ from tfscaling.records.events import Event, times
 from tfscaling.records.observations import Observed, ObservedEpoch, ObservedEvaluation
 from tfscaling.records.phases import Phases
 from tfscaling.records.rank_report import Epoch, ProgramReport, RankReport
-from tfscaling.records.run_record import Metrics, SlurmJob
+from tfscaling.records.run_record import HeldOut, Metrics, SlurmJob
 from tfscaling.study.run_spec import RunSpec
 
 #: The events around a program, in their order; the first is the wrapper's own.
@@ -157,6 +157,35 @@ def metrics(reports: Sequence[RankReport]) -> Metrics:
     )
 
 
+def with_moments(
+    measured: Metrics, rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
+) -> Metrics:
+    """The metrics with the moments at which epochs and evaluations ended.
+
+    Seconds since the program of the first rank began, on the launcher's clock.
+    """
+    seen = chief(reports)
+    begin_s = min(times(events)[STARTED] for events in rank_events)
+    shift_s = _last(rank_events, of_programs(reports)).shift_s - begin_s
+    evaluated = {each.epoch: each for each in seen.evaluations}
+    ends = {each.epoch: each.time_s for each in seen.epochs}
+    ends |= {number: each.time_s for number, each in evaluated.items()}
+    within = [
+        HeldOut(
+            epoch=each.epoch,
+            ended_s=None if each.time_s is None else max(0.0, each.time_s + shift_s),
+            metrics=each.metrics,
+        )
+        for each in seen.evaluations
+        if each.epoch > 0 and each is not evaluated[each.epoch]
+    ]
+    epochs = (
+        each if (end_s := ends.get(each.epoch)) is None else replace(each, ended_s=end_s + shift_s)
+        for each in measured.epochs
+    )
+    return replace(measured, epochs=tuple(epochs), evaluations=tuple(within))
+
+
 def _input_wait_s(reports: Sequence[RankReport]) -> float | None:
     """Mean wait for input in a step of the rank that waits longest, as far as ranks report it."""
     seen = (report.observed for report in of_programs(reports))
@@ -227,7 +256,8 @@ def _epochs(seen: Observed) -> Iterator[Epoch]:
         if ended_s is not None and before_s is not None:
             duration_s = max(0.0, ended_s - before_s)
         yield _epoch(epoch, duration_s, evaluation)
-        before_s = ended_s if evaluation is None else evaluation.time_s
+        ends_s = (ended_s, evaluation.time_s if evaluation else None)
+        before_s = max((each for each in ends_s if each is not None), default=None)
 
 
 def _ended_s(epoch: ObservedEpoch, evaluation: ObservedEvaluation | None) -> float | None:

@@ -71,18 +71,27 @@ class Reached(NamedTuple):
 def reached(record: RunRecord, quality: Quality, target: float) -> Reached:
     """Whether an epoch or evaluation found the target, and when the first one that did ended.
 
-    The clock begins with execution_time_s, the trainer's first line, initialisation included; the
-    epochs after the one that reached the target are taken off, and the evaluations so far, which
-    are no part of that time, are added, as MLPerf's clock has them. If a program does not tell how
-    long one of these epochs took, the time is not known. Evaluations without a duration are part of
-    execution_time_s, and of the durations of their epochs.
+    The clock begins with execution_time_s, the trainer's first line, initialisation included, and
+    ends with the evaluation, as MLPerf's clock does. Where the record has no moment of the epoch
+    (older records, resumed runs), the later epochs are subtracted from execution_time_s and the
+    evaluations so far are added; if a program reports no duration of a later epoch, the time is not
+    known.
     """
     sign = 1.0 if quality.better == "higher" else -1.0
     evaluations_s, epochs = 0.0, record.metrics.epochs
+
+    def is_reached(value: float | None) -> bool:
+        return value is not None and sign * value >= sign * target
+
     for number, epoch in enumerate(epochs, 1):
+        for each in record.metrics.evaluations:
+            found = each.metrics.get(quality.metric.removeprefix(HELD_OUT))
+            if each.epoch == epoch.epoch and quality.is_held_out and is_reached(found):
+                return Reached(True, each.ended_s, "" if each.ended_s is not None else _NO_TIMES)
         evaluations_s += epoch.evaluation_time_s or 0.0
-        value = of_epoch(epoch, quality.metric)
-        if value is not None and sign * value >= sign * target:
+        if is_reached(of_epoch(epoch, quality.metric)):
+            if epoch.ended_s is not None and record.resumed is None:
+                return Reached(True, epoch.ended_s)
             later = epochs[number:]
             later_s = [after.duration_s for after in later if after.duration_s is not None]
             if len(later_s) < len(later):

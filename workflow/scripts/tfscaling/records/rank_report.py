@@ -185,6 +185,13 @@ class Epoch(
     test_metrics: Annotated[
         dict[str, float | None], Meta(description="Likewise, on held-out examples.")
     ] = msgspec.field(default_factory=dict)
+    ended_s: Annotated[
+        float | None,
+        Meta(
+            description="From the first line of the first rank to the end of the epoch and of its "
+            "evaluation, without probes; null where it was not observed, as in older records."
+        ),
+    ] = None
     evaluation_time_s: Annotated[
         float | None, Meta(description="The evaluation after this epoch.")
     ] = None

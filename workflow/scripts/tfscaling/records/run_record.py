@@ -143,6 +143,16 @@ class Attribution(Part, frozen=True, kw_only=True):
     input_host: Annotated[str, Meta(description="Its host.")]
 
 
+class HeldOut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An evaluation on held-out examples within an epoch."""
+
+    epoch: Annotated[int, Meta(ge=1)]
+    ended_s: Annotated[
+        float | None, Meta(description="From the first line of the first rank; null if unknown.")
+    ]
+    metrics: dict[str, float | None]
+
+
 class Metrics(Computation, frozen=True, kw_only=True):
     """What the run measured besides its phases."""
 
@@ -217,6 +227,13 @@ class Metrics(Computation, frozen=True, kw_only=True):
             extra_json_schema={"unit": "examples"},
         ),
     ]
+    evaluations: Annotated[
+        tuple[HeldOut, ...],
+        Meta(
+            description="Evaluations of a program within an epoch, before the last evaluation of "
+            "the epoch."
+        ),
+    ] = ()
     epochs: Annotated[
         tuple[Epoch, ...], Meta(description="Empty if a user's program does not tell.")
     ]

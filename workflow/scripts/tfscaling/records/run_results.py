@@ -21,6 +21,7 @@ from tfscaling.records import (
 from tfscaling.records.events import Event, times
 from tfscaling.records.phases import Phases
 from tfscaling.records.rank_report import (
+    Epoch,
     ProgramRank,
     ProgramReport,
     Rank,
@@ -45,6 +46,8 @@ from tfscaling.study.run_spec import RunSpec
 
 #: The event that tells how long checkpoints took a rank, `read_s` and `written_s`.
 CHECKPOINTED = "checkpointed"
+#: Events of a rank after an epoch: trained, evaluated, probed.
+_OF_EPOCHS = ("epoch", "epoch_evaluated", "epoch_probed")
 #: Events' times are rounded to a millionth of a second.
 CLOCK_TOLERANCE_S = 1e-3
 
@@ -67,8 +70,9 @@ def measured_phases(
     last = {name: max(p[name] for p in passed if name in p) for name in passed[0]}
     first_line_s = min(p["start"] for p in passed)
     # evaluations between epochs, with the same boundaries: from the last rank's end of the epoch
-    trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in ("epoch", "epoch_evaluated"))
+    trained_s, evaluated_s, probed_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
     between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
+    probes_s = sum(probed_s[epoch] - evaluated_s[epoch] for epoch in probed_s)
     durations: dict[str, float] = {}
     begin_s = launch_s
     for name in phases.TRAINER_PHASES:
@@ -76,8 +80,9 @@ def measured_phases(
         passed_s = end_s if event is None else last[event]
         durations[name] = passed_s - begin_s
         begin_s = passed_s
-    durations["train_time_s"] -= between_s
+    durations["train_time_s"] -= between_s + probes_s
     durations["evaluation_time_s"] += between_s
+    durations["probe_time_s"] += probes_s
     written = [e for events in rank_events for e in events if e["event"] == CHECKPOINTED]
     if written:
         read_s, written_s = (max(e[key] for e in written) for key in ("read_s", "written_s"))
@@ -89,8 +94,37 @@ def measured_phases(
         queue_time_s=job.queue_time_s,
         boot_time_s=job.boot_time_s,
         **durations,
-        execution_time_s=last["trained"] - first_line_s - between_s,
+        execution_time_s=last["trained"] - first_line_s - between_s - probes_s,
     )
+
+
+def with_moments(
+    record: RunRecord, rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
+) -> RunRecord:
+    """The record with the moments at which epochs and evaluations ended (launcher's clock)."""
+    if record.is_of_program:
+        metrics = program_results.with_moments(record.metrics, rank_events, reports)
+    else:
+        epochs = _with_ends(record.metrics.epochs, rank_events)
+        metrics = msgspec.structs.replace(record.metrics, epochs=epochs)
+    return msgspec.structs.replace(record, metrics=metrics)
+
+
+def _with_ends(
+    epochs: Sequence[Epoch], rank_events: Sequence[Sequence[Event]]
+) -> tuple[Epoch, ...]:
+    """The trainer's epochs with the moments at which all ranks had ended them."""
+    first_line_s = min(times(events)["start"] for events in rank_events)
+    trained_s, evaluated_s, probed_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
+    evaluated_s = {**_last_by_epoch(rank_events, "evaluated"), **evaluated_s}
+    probes_s, found = 0.0, []
+    for epoch in epochs:
+        end_s = evaluated_s.get(epoch.epoch, trained_s.get(epoch.epoch))
+        ended_s = None if end_s is None else end_s - first_line_s - probes_s
+        found.append(msgspec.structs.replace(epoch, ended_s=ended_s))
+        if epoch.epoch in probed_s:
+            probes_s += probed_s[epoch.epoch] - evaluated_s[epoch.epoch]
+    return tuple(found)
 
 
 def on_one_clock(
@@ -126,7 +160,7 @@ def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: str) -> dict[in
     last: dict[int, float] = {}
     for events in rank_events:
         for event in events:
-            if event["event"] == name:
+            if event["event"] == name and "epoch" in event:
                 last[event["epoch"]] = max(last.get(event["epoch"], -math.inf), event["time_s"])
     return last
 

@@ -3,6 +3,10 @@
 The whole takes what the short run took, the steps that are left at the mean of those after the
 first execution, and as many turns of epochs and evaluations as are left. The steps are those that
 the whole begins with: what changes later, such as a machine that gets hot, is not in them.
+
+Where the steps change along the short run itself (a warm-up, a cache that fills), the second half
+of them is projected, and the change is an error of the time. Where the second half still changes,
+nothing is projected.
 """
 
 from __future__ import annotations
@@ -26,14 +30,43 @@ from tfscaling.study.run_spec import RunSpec
 BLOCKS_MAX = 20
 
 
+#: A smaller change of the steps, as a fraction, does not matter.
+CHANGE_MIN = 0.02
+#: A change in standard errors from which on it is no scatter: without a change 1 % exceed it.
+CHANGE_ERRORS_MIN = 5.0
+#: Blocks before and after a change, at least.
+_BLOCKS_MIN = 3
+
+
+class Trend(NamedTuple):
+    """How the time of a step changed along the steady steps of a short run.
+
+    `change` is by what fraction the steps before block `place` are slower than those from it on, 0
+    where scatter explains it; `is_over`: those from it on do not change any more.
+    """
+
+    change: float
+    place: int = 0
+    is_over: bool = True
+
+    @property
+    def warning(self) -> str:
+        if not self.change:
+            return ""
+        text = f"the step time of the short run changed by {-self.change:+.0%} along its steps"
+        return text if self.is_over else f"{text} and still changes: nothing is projected"
+
+
 class Projected(NamedTuple):
     """The durations of the whole training, projected from those of a short run.
 
-    `error_s` is the standard error of its time by the scatter of the steps within this run alone.
+    `error_s` is the standard error of its time by the scatter of the steps within this run, and by
+    their `trend`.
     """
 
     phases: Phases
     error_s: float
+    trend: Trend
 
 
 def of(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | None:
@@ -84,8 +117,9 @@ def projected(record: RunRecord) -> Projected | None:
     short = record.short_run
     if short is None:
         return None
-    steady_steps = sum(block.steps for block in short.steady)
-    step_s = sum(block.duration_s for block in short.steady) / steady_steps
+    trend = _trend(short.steady)
+    steady = short.steady[trend.place :]
+    step_s = _step_s(steady)
     left = short.steps_of_whole - short.steps
     turns_s = (short.epochs_of_whole - short.epochs) * short.epoch_turn_s
     later_s = left * step_s + turns_s
@@ -99,5 +133,43 @@ def projected(record: RunRecord) -> Projected | None:
             0.0, (found.evaluation_time_s or 0.0) + evaluations * short.evaluation_time_s
         ),
     )
-    scatter_s = statistics.stdev(block.duration_s / block.steps for block in short.steady)
-    return Projected(phases, left * scatter_s / math.sqrt(len(short.steady)))
+    scatter_s = statistics.stdev(_per_step(steady)) / math.sqrt(len(steady))
+    return Projected(phases, left * math.hypot(scatter_s, trend.change * step_s), trend)
+
+
+def _per_step(blocks: Sequence[StepBlock]) -> list[float]:
+    return [block.duration_s / block.steps for block in blocks]
+
+
+def _step_s(blocks: Sequence[StepBlock]) -> float:
+    """The mean duration of a step."""
+    return sum(block.duration_s for block in blocks) / sum(block.steps for block in blocks)
+
+
+def _trend(steady: Sequence[StepBlock]) -> Trend:
+    values = _per_step(steady)
+    change, place = _change(values)
+    later = values[place:]
+    return Trend(change, place, not change or (len(later) > _BLOCKS_MIN and not _change(later)[0]))
+
+
+def _change(values: Sequence[float]) -> tuple[float, int]:
+    """By how much the values before a place are larger than those after it, and the place.
+
+    At the place where this is surest; (0, 0) if it may be scatter, which successive values tell.
+    """
+    count = len(values)
+    if count < 2 * _BLOCKS_MIN:
+        return 0.0, 0
+    differences = (abs(b - a) for a, b in itertools.pairwise(values))
+    # medians, for which disturbed blocks are no change; their error is 1.25 times that of means
+    noise = 1.25 * 1.4826 * statistics.median(differences) / math.sqrt(2)
+    surest, found = 0.0, (0.0, 0)
+    for place in range(_BLOCKS_MIN, count - _BLOCKS_MIN + 1):
+        before, after = statistics.median(values[:place]), statistics.median(values[place:])
+        error = noise * math.sqrt(1 / place + 1 / (count - place))
+        size = abs(before - after)
+        sure = size / max(error, 1e-9 * after)
+        if size > CHANGE_MIN * after and sure > max(CHANGE_ERRORS_MIN, surest):
+            surest, found = sure, (before / after - 1, place)
+    return found

@@ -32,4 +32,5 @@ def accept(merged: RawConfig, registries: Registries, sources: Sources = ()) -> 
     configuration.check_names(config, registries, sources)
     expanded = grid.expand(config, registries, sources)
     grid.check_baseline(config, expanded, sources)
+    grid.check_times(config, expanded, sources)
     return Accepted(config, expanded)

@@ -98,7 +98,15 @@ TaskCount = (
 )
 TaskCounts = TaskCount | Annotated[tuple[TaskCount, ...], _ONCE]
 
-Line = Annotated[str, text(r"^[^\x00-\x1f]*\S[^\x00-\x1f]*$", "one line of text that is not empty")]
+_PRINTED = r"\x00-\x1f\x7f-\x9f"
+Line = Annotated[
+    str,
+    text(
+        rf"^[^{_PRINTED}]*[^\s{_PRINTED}][^{_PRINTED}]*$",
+        "one line of text, not empty and without control characters",
+        max_length=1000,
+    ),
+]
 #: The value of an option of sbatch.
 OptionValue = Annotated[
     str,
@@ -508,7 +516,7 @@ class Recipe(Keys, frozen=True, kw_only=True):
         ),
     ] = "model"
     learning_rate: Annotated[
-        Annotated[float, Meta(gt=0)] | None,
+        Annotated[float, Meta(gt=0, le=1e6)] | None,
         about(
             "The learning rate is for one replica; null takes that of a compiled model of your own "
             "and is an error for other models."
@@ -972,7 +980,7 @@ class Platform(Measured, frozen=True, kw_only=True):
             "s",
         ),
     ] = 60
-    partition: Annotated[OptionValue | None, about("Jobs go to this Slurm partition.")] = None
+    partition: Annotated[Reservation | None, about("Jobs go to this Slurm partition.")] = None
     account: Annotated[OptionValue | None, about("Jobs are charged to this Slurm account.")] = None
     qos: Annotated[OptionValue | None, about("Jobs run with this Slurm quality of service.")] = None
     constraint: Annotated[OptionValue | None, about("Nodes must have these Slurm features.")] = None

@@ -167,6 +167,10 @@ def check_names(config: Config, registries: Registries, sources: Sources = ()) -
             new = RENAMED.get(key_of(path))
             allowed = f"the key is called {new} now" if new else known(registry, name)
             raise ConfigError(problem(path, name, allowed, sources))
+    for name, copy in config.datasets.items():
+        if copy.path is not None and not Path(copy.path).exists():
+            rule = f"there is no such file or folder, seen from {Path.cwd()}"
+            raise ConfigError(problem(["datasets", name, "path"], copy.path, rule, sources))
     for name, recipe in config.recipes.items():
         if recipe.dataset is not None:
             check_function(["recipes", name, "dataset"], recipe.dataset, datasets, sources)

@@ -66,6 +66,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
     searches = Searches(config, sources)
     for number, block in enumerate(config.grid):
         block_checks.check(config, number, registries, sources)
+        _check_exclusions(number, block, [*_points(block, recipes)], sources)
         before = len(runs)
         until, search = block.repeat_until, config.search_of(block)
         first = search.first_runs if search else block.repeats
@@ -111,6 +112,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
                 runs.append(run)
         if len(runs) == before:
             raise ConfigError(_nothing_left(number, block, config, excluded, sources))
+    searches.check()
     return Grid(tuple(searches.first_runs(runs)), tuple(excluded), searches.planned)
 
 
@@ -221,17 +223,46 @@ def check_baseline(config: Config, grid: Grid, sources: Sources = ()) -> None:
         raise ConfigError(problem([*path, "recipe"], recipe, rule, sources))
 
 
+def check_times(config: Config, grid: Grid, sources: Sources = ()) -> None:
+    """Raise ConfigError where short runs cannot have what the comparison asks for."""
+    recipes = {run.spec.point.recipe: run.spec.recipe for run in grid.runs}
+    short = [name for name, each in recipes.items() if each.stop_after_steps is not None]
+    if config.comparison.time == "time_with_queue_s" and short:
+        rule = (
+            f"recipe {short[0]} has stop_after_steps, and short jobs wait for less time than whole "
+            "ones; allowed: execution_time_s"
+        )
+        raise ConfigError(problem(["comparison", "time"], config.comparison.time, rule, sources))
+    for metric, target in config.comparison.targets.items():
+        of_metric = [name for name, each in recipes.items() if each.quality.metric == metric]
+        if of_metric and set(of_metric) <= set(short):
+            rule = (
+                f"all recipes with this quality have stop_after_steps ({', '.join(of_metric)}), "
+                "and short runs do not tell when the whole reaches it; allowed: leave it out"
+            )
+            raise ConfigError(problem(["comparison", "targets", metric], target, rule, sources))
+
+
+def _check_exclusions(number: int, block: Block, points: Sequence[Point], sources: Sources) -> None:
+    """Each exclusion leaves at least one point out; else a value of it is mistyped."""
+    for place, rule in enumerate(block.exclude):
+        if not any(_is_excluded(point, rule) for point in points):
+            reason = "matches no point of the block; allowed: values of its axes"
+            path: list[str | int] = ["grid", number, "exclude", place]
+            raise ConfigError(problem(path, rule.axes, reason, sources))
+
+
+def _is_excluded(point: Point, rule: Exclusion) -> bool:
+    return all(
+        getattr(point, axis) in values
+        or (axis == "recipe" and variants.base(point.recipe) in values)
+        for axis, values in rule.axes.items()
+    )
+
+
 def _check_excluded(point: Point, exclusions: tuple[Exclusion, ...]) -> None:
     """Raises _ImpossibleError where the grid leaves the point out, or cannot have it."""
-    rules = [
-        rule
-        for rule in exclusions
-        if all(
-            getattr(point, axis) in values
-            or (axis == "recipe" and variants.base(point.recipe) in values)
-            for axis, values in rule.axes.items()
-        )
-    ]
+    rules = [rule for rule in exclusions if _is_excluded(point, rule)]
     if rules:
         reasons = [rule.reason for rule in rules if isinstance(rule.reason, str)]
         raise _ImpossibleError("; ".join(reasons) or "excluded by the grid")

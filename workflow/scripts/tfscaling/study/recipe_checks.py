@@ -45,6 +45,11 @@ def check(config: Config, sources: Sources = ()) -> None:
             rule = f"allowed: less than epochs, {recipe.epochs}"
             where = ["recipes", name, "warmup_epochs"]
             raise ConfigError(problem(where, recipe.warmup_epochs, rule, sources))
+        interval = recipe.evaluation_interval_epochs
+        if interval is not None and interval > recipe.epochs:
+            rule = f"allowed: up to epochs, {recipe.epochs}, or null"
+            where = ["recipes", name, "evaluation_interval_epochs"]
+            raise ConfigError(problem(where, interval, rule, sources))
         if recipe.gradient_noise_scale and recipe.precision == "mixed_float16":
             where = ["recipes", name, "precision"]
             rule = "gradients are scaled with it; allowed with gradient_noise_scale: others"
@@ -108,13 +113,17 @@ def _wrong_short_run(recipe: Recipe) -> Iterator[tuple[str, str]]:
 def _check_qualities(config: Config, sources: Sources) -> None:
     """Each has a direction, and recipes of one metric compare it in the same way."""
     first: dict[str, tuple[str, Quality]] = {}
-    for name, recipe in config.recipes.items():
-        quality = recipe.quality
+    # a recipe that no block names may compare a metric in another way
+    used = {variants.base(name) for block in config.grid for name in block.values("recipe")}
+    for name in sorted(config.recipes, key=lambda name: name not in used):
+        quality = config.recipes[name].quality
         place = ["recipes", name, "quality"]
         if quality.better is None:
             rule = f"allowed: higher or lower, which the name {quality.metric} does not tell"
             raise ConfigError(problem([*place, "direction"], quality.direction, rule, sources))
         other_name, other = first.setdefault(quality.metric, (name, quality))
+        if name not in used:
+            continue
         for key in ("better", "unit", "best_value"):
             if getattr(other, key) != (value := getattr(quality, key)):
                 rule = (

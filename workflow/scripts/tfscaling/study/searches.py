@@ -41,6 +41,14 @@ class Searches:
         repeats = self._config.grid[number].repeats
         self._points.setdefault(work, []).append(SearchedPoint(point=point, repeats=repeats))
 
+    def check(self) -> None:
+        """Raise ConfigError for a search that has nothing to choose from."""
+        for work, points in self._points.items():
+            if len(points) < 2:
+                number, search = self._blocks[work], self._searches[work]
+                rule = "the only configuration of its model and recipe; allowed: two or more"
+                self._fail(number, "search", search.goal, rule)
+
     @property
     def planned(self) -> tuple[PlannedSearch, ...]:
         """The search of each model and recipe, in the order of the grid."""

@@ -34,7 +34,13 @@ from tfscaling.study import costs, platforms
 from tfscaling.study.config import AXES, Quality
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import environments
-from tfscaling.tables.table_rows import QUALITY_COLUMNS, QUALITY_TEXTS, Row, quality_columns
+from tfscaling.tables.table_rows import (
+    QUALITY_COLUMNS,
+    QUALITY_TEXTS,
+    Row,
+    is_known,
+    quality_columns,
+)
 
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
 #: Points that share these are compared with each other: the same work on the same platform.
@@ -104,6 +110,8 @@ class _Run(NamedTuple):
     row: Row
     epochs: tuple[Epoch, ...] = ()
     data: PreparedData | None = None
+    #: Seconds of earlier attempts whose training the record continues.
+    before_s: float = 0.0
 
 
 class NoRecord(NamedTuple):
@@ -142,7 +150,7 @@ def run_tables(
         [run.data for run in read], prepared_data.folder_beside(runs_dir)
     )
     notes = queue_notes.read(runs_dir)
-    for run, (row, of_run, _), reason in zip(planned, read, other_data, strict=True):
+    for run, (row, of_run, _, before_s), reason in zip(planned, read, other_data, strict=True):
         if row["status"] == RunState.MISSING and (said := notes.of(run.spec)):
             row = {**row, "reason": said}
         if reason:
@@ -150,7 +158,7 @@ def run_tables(
             row, of_run = {**kept, "status": RunState.STALE, "reason": reason}, ()
         if run.extra_repeat and row["status"] == RunState.MISSING:
             continue  # a repeat that its point did not need, or not yet
-        runs.append(row | _failed_attempts(run, row, runs_dir))
+        runs.append(_with_lost(row, _failed_attempts(run, row, runs_dir, before_s)))
         whose = (*run.spec.axes.values(), row["status"])
         epochs += [(*whose, *_of_epoch(epoch, own_metrics)) for epoch in of_run]
     for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
@@ -164,16 +172,29 @@ def run_tables(
     )
 
 
-def _failed_attempts(run: PlannedRun, row: Row, runs_dir: Path) -> Row:
-    """What the attempts at a run cost that failed, of whatever parameters they were."""
+def _with_lost(row: Row, lost: Row) -> Row:
+    """The row with its failed attempts, whose cost is part of the run's cost."""
+    row = row | lost
+    for name in ("cost_usd", "cost_to_target_usd"):
+        if is_known(row.get(name)) and lost["lost_cost_usd"] is not None:
+            row[name] += lost["lost_cost_usd"]
+    return row
+
+
+def _failed_attempts(run: PlannedRun, row: Row, runs_dir: Path, before_s: float) -> Row:
+    """What the failed attempts at a run took, of whatever parameters they were.
+
+    Without the `before_s` seconds of them that the run continues: these are in its own times.
+    """
     never = row["status"] == RunState.MISSING or row.get("attempt") == 1
     failed = failure_report.FailedAttempts(0, 0.0)
     if not never:
         failed = failure_report.failed_attempts(runs_dir / run.spec.path)
-    cost = costs.run_cost_usd(run.usd_per_node_hour, run.spec.point.nodes, failed.wall_time_s)
+    lost_s = max(0.0, failed.wall_time_s - before_s)
+    cost = costs.run_cost_usd(run.usd_per_node_hour, run.spec.point.nodes, lost_s)
     return {
         "failed_attempts": failed.number,
-        "lost_time_s": failed.wall_time_s,
+        "lost_time_s": lost_s,
         "lost_cost_usd": cost,
     }
 
@@ -211,7 +232,8 @@ def _read_run(run: PlannedRun, runs_dir: Path, targets: Mapping[str, float]) -> 
 
 def _without_record(run: PlannedRun, path: Path, targets: Mapping[str, float]) -> _Run:
     """Why there is no record; what of an earlier one counts until the run is made again."""
-    row, kept, why = _planned_row(run), earlier.beside(path), why_no_record(path.parent)
+    row, kept = _planned_row(run), earlier.beside(path)
+    why = why_no_record(path.parent, run.spec.parameters_hash)
     try:
         record = run_record.read(kept)
     except run_record.RecordError:
@@ -244,11 +266,14 @@ def _with_record(
     if not (is_timed := _is_timed(run, record)):
         warnings.append("its times take no part in comparisons: see compare_resumed")
     row |= {"attempt": record.attempt, **environments.of(record), "record": str(path)}
-    row["wall_time_s"] = record.phases.wall_time_s
+    before_s = (record.resumed.trained_before_s or 0.0) if record.resumed and is_timed else 0.0
+    row["wall_time_s"] = record.phases.wall_time_s + before_s
     if record.resumed is None or not record.is_of_program:  # which tells of its last attempt
         row["examples_trained"] = record.metrics.examples_trained
     if record.is_valid:  # the time and the loss of half a training are none of the point's
         row |= _measured(run, record)
+        if whole := short_runs.projected(record):
+            warnings += [whole.trend.warning] * bool(whole.trend.warning)
         compared_by = run.spec.recipe.quality
         # a program that tells nothing of its training was not asked for anything either, and the
         # quality of a whole training is not projected
@@ -261,7 +286,7 @@ def _with_record(
             warnings += [reached.reason] * bool(reached.reason and is_timed)
     row["warnings"] = environments.SEPARATOR.join(warnings)
     of_whole = record.metrics.epochs if record.short_run is None else ()
-    return _Run(row, of_whole, record.environment.dataset)
+    return _Run(row, of_whole, record.environment.dataset, before_s)
 
 
 def _measured(run: PlannedRun, record: RunRecord) -> Row:
@@ -276,6 +301,8 @@ def _measured(run: PlannedRun, record: RunRecord) -> Row:
         row |= dict.fromkeys(TIMES_OF_RUNS)
         row[QUALITY] = quality.of_run(record, compared_by).value
         return row
+    if record.resumed is not None:
+        row["time_with_queue_s"] = None  # the earlier attempts' waits are not known
     price, nodes = run.usd_per_node_hour, run.spec.point.nodes
     row["cost_usd"] = costs.run_cost_usd(price, nodes, row["execution_time_s"])
     row[QUALITY] = quality.of_run(record, compared_by).value
@@ -299,6 +326,9 @@ def _projected(run: PlannedRun, record: RunRecord, short: ShortRun) -> Row:
     record = msgspec.structs.replace(record, phases=whole.phases)
     row: Row = {name: METRICS[name].value(record) for name in TIMES_OF_RUNS}  # type: ignore[misc]
     row["examples_trained"] = short.examples_of_whole
+    row["time_with_queue_s"] = None  # a short job waits for less time than the whole
+    if not whole.trend.is_over:
+        return row | dict.fromkeys(TIMES_OF_RUNS) | {QUALITY: None}
     row["cost_usd"] = costs.run_cost_usd(
         run.usd_per_node_hour, run.spec.point.nodes, row["execution_time_s"]
     )
@@ -344,15 +374,15 @@ def _planned_row(run: PlannedRun) -> Row:
     }
 
 
-def why_no_record(folder: Path) -> NoRecord:
-    """Why a job left no record in its folder."""
+def why_no_record(folder: Path, parameters_hash: str) -> NoRecord:
+    """Why a job with these parameters left no record in its folder."""
     try:
         failure = failure_report.read(folder)
     except run_record.RecordError as error:
         return NoRecord(RunState.FAILED, str(error))
-    if failure is not None:
+    if failure is not None and failure.parameters_hash in ("", parameters_hash):
         return NoRecord(RunState.FAILED, failure.cause.sentence)
-    if any(folder.glob("attempt=*")):
+    if failure is None and any(folder.glob("attempt=*")):
         return NoRecord(RunState.UNFINISHED, "still running, or killed before it could report")
     return NoRecord(RunState.MISSING, "not run yet")
 

@@ -199,8 +199,6 @@ class TrainingLoop(ABC):
         epoch = result.epochs[-1].epoch
         result.test_loss = result.finite("held-out loss", found.loss, epoch)
         result.test_accuracy = found.accuracy
-        if self.recipe.gradient_noise_scale and (norms := self.gradient_norms(epoch)):
-            result.gradient_norms.append(norms)
         evaluated = {
             "test_loss": result.test_loss,
             "test_accuracy": result.test_accuracy,
@@ -210,6 +208,10 @@ class TrainingLoop(ABC):
             result.epochs[-1], **evaluated, test_metrics=finite_only(found.metrics)
         )
         events.add(event, epoch=epoch, **evaluated)
+        if self.recipe.gradient_noise_scale and (norms := self.gradient_norms(epoch)):
+            result.gradient_norms.append(norms)
+            if event == "epoch_evaluated":  # after the last evaluation all is probing
+                events.add("epoch_probed", epoch=epoch)
         return f"held-out: {described(result.test_loss, found)}"
 
     def _note(self, events: EventLog, result: Result, epoch: int, step: int) -> None:
