@@ -723,7 +723,16 @@ CELLS = {
                 ("aws-c4-2xlarge outliers", with_outliers(0.05), NOT_WRONG),
             )
         ),
-        Cell("seven equal 5 %, full grid", _slip(7, 1.0), normal(0.05), NOT_WRONG, ("full grid",)),
+        *(
+            Cell(
+                f"seven equal {size} %, full grid",
+                _slip(7, 1.0),
+                normal(size / 100),
+                NOT_WRONG,
+                ("full grid",),
+            )
+            for size in (5, 40)
+        ),
         *(
             Cell(
                 f"8 points, {name}",

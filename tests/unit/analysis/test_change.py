@@ -76,9 +76,10 @@ def test_runs_may_be_missing_and_sweeps_differ_in_number() -> None:
 
 def test_holm_shows_more_and_an_interval_leaves_out_what_is_shown() -> None:
     """A point is slower by Holm's level alone where others are decided before it."""
-    before = 100 * np.exp(0.03 * np.array([-1.2, -0.6, 0.0, 0.1, 0.6, 1.1])) * np.ones((4, 1))
-    alone, together = before.copy(), 2 * before
-    alone[0] *= 1.059
+    scatter = 0.05 * np.array([-1.2, -0.6, 0.0, 0.1, 0.6, 1.1])
+    before = 100 * np.exp([np.roll(scatter, n) for n in range(4)])
+    alone, together = before[::-1].copy(), 2 * before[::-1]
+    alone[0] *= 1.08
     together[0] = alone[0]
     assert judge(before, alone, INDIFFERENCE)[0].verdict == OPEN
     slower = judge(before, together, INDIFFERENCE)[0]

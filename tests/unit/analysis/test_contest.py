@@ -44,6 +44,34 @@ def test_what_is_not_shown_to_be_near_is_not_decided() -> None:
     assert found.bound is not None and found.bound > 0.05
 
 
+def test_a_contest_has_the_interval_of_each_other_point_and_agrees_with_it() -> None:
+    times = {("east", n): around(t) for n, t in ((1, 30.0), (2, 20.0), (4, 10.0))}
+    found = contest(times)
+    assert {point.nodes for point in found.against} == {1, 2} and found.is_best
+    ends = {point.nodes: each.interval for point, each in found.against.items()}
+    assert all(each is not None and each[0] > 1 for each in ends.values())
+    near = contest({("east", 1): around(10.1, 0.3), ("east", 2): around(10.0, 0.3)})
+    ((_, one),) = near.against.items()
+    assert one.interval is not None and one.interval[0] < 1 and near.bound is not None
+    assert 1 / one.interval[0] - 1 <= near.bound + 1e-12
+
+
+@pytest.mark.parametrize("diverged", [1, 2])
+def test_a_point_of_which_a_run_diverged_is_never_decided_for(diverged: int) -> None:
+    times = {("east", n): around(t) for n, t in ((1, 200.0), (2, 100.0), (4, 60.0))}
+    comparison, runs, _ = measured(times)
+    gone = (runs["nodes"] == 4) & (runs["repeat"] <= diverged)
+    runs.loc[gone, ["status", "execution_time_s"]] = "diverged", None
+    rows = comparison.to_dict("records")
+    found = Contest.of("execution_time_s", rows, Samples(runs), 0.05)
+    assert (found.taken["nodes"], found.is_decided, found.is_best) == (4, False, False)
+    assert found.bound is None
+    # where it is slower it hinders nothing
+    runs.loc[runs["nodes"] == 4, "execution_time_s"] *= 5
+    found = Contest.of("execution_time_s", rows, Samples(runs), 0.05)
+    assert (found.taken["nodes"], found.is_decided, found.is_best) == (2, True, True)
+
+
 def row(**changes: Any) -> dict[str, Any]:
     return {"nodes": 2, "gpus_per_node": 1, "cost_usd": 1.0} | changes
 

@@ -6,6 +6,7 @@ import math
 
 import pytest
 from measured import around, measured
+from tfscaling.tables.intervals import ratio_interval
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
     NOT_MEASURED,
@@ -108,6 +109,23 @@ def test_a_run_that_diverged_counts_as_one_that_never_ended() -> None:
     assert found.high[1] == math.inf and found.variance[1] > found.variance[0]
     (difference,) = samples.differences("execution_time_s", [(one, two)], 1)
     assert difference is not None and difference.support == INCONCLUSIVE
+
+
+def test_what_the_table_shows_as_open_is_not_supported() -> None:
+    """The logarithms of these differ with 95 %, the interval of the ratio of medians holds 1."""
+    one, two = [16.7, 8.87, 7.51, 7.83, 10.3, 22.1], [18.4, 33.7, 20.0, 28.4, 14.6, 13.3]
+    tables = ratio_interval(two, one)
+    assert tables is not None and tables[0] < 1
+    found = compared({("east", 1): one, ("east", 2): two})
+    assert found is not None and found.interval is not None
+    assert found.support == INCONCLUSIVE
+    assert found.interval[0] <= tables[0] and tables[1] <= found.interval[1]
+
+
+def test_the_scatter_of_a_point() -> None:
+    comparison, runs, _ = measured({("east", 1): [16.7, 8.87, 7.51, 7.83, 10.3, 22.1]})
+    (point,) = (point_of(row) for row in comparison.to_dict("records"))
+    assert Samples(runs).scatter("execution_time_s", point) == pytest.approx(0.45, abs=0.01)
 
 
 def test_failed_runs_are_no_samples() -> None:

@@ -1,13 +1,12 @@
 """Whether points became slower or faster between two sweeps, from the times of their runs alone.
 
 The times of both sweeps are estimated together (`tables.estimates`), and each point is compared
-with itself in the other sweep. Holm's procedure (1979) shares the error among the m points: the
-smallest probability of chance must be below the m-th part of it, the next below the (m-1)-th part,
-and so on to the first that is not. The interval of a point is that of the level at which it was
-decided, so it leaves out 1 exactly where a difference is shown.
+with itself in the other sweep. "Slower" and "faster" are Holm's (1979): the smallest probability of
+chance must be below the m-th part of the error, the next below the (m-1)-th part, and so on to the
+first that is not. All intervals hold together by Bonferroni, and "same" follows them. An interval
+leaves out 1 where a difference is shown.
 
-No theorem covers the whole; benchmarks/regressions.py simulates how often it is wrong, and what
-other tests would have said.
+No theorem covers the whole; benchmarks/regressions.py simulates how often it is wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tfscaling.tables.estimates import Array, estimate
 from tfscaling.tables.intervals import CONFIDENCE
 
 SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "cannot be told"
-#: With fewer runs of each sweep, outliers make false alarms (docs/method.md).
+#: Fewer runs of a sweep show neither outliers nor a second mode.
 RUNS_MIN = 4
 
 

@@ -3,11 +3,7 @@
 Points that are shown to be within an indifference of the best are as good: of these
 the cheapest is taken, never of those whose difference is only not shown.
 
-In simulation, six runs of each of the published points, 500 sweeps of each platform: a contest is
-decided for a point more than 5 % from the best in at most 0.2 %, and the bound holds in at least
-98.8 %. The point taken, decided or not, is within 5 % of the best in 100 % (runs scatter by 5 %),
-99.8 % (10 %), 88 % (20 %) and 99.2 % (5 %, and one run in twenty takes three times as long) on the
-worst platform; the cheapest of those without a shown difference was in 100, 76, 32 and 74 %.
+How often this is right, six runs of each point: benchmarks/race.py, "full grid".
 """
 
 from __future__ import annotations

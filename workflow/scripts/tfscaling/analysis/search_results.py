@@ -122,7 +122,10 @@ def _rows(study: Study, search: StudySearch) -> Iterator[Row]:
     vary = varying([*shown.values()])
     names = {name: point_name(shown[point], vary) for name, point in points.items()}
     allowed, asked = search.decision.allowed, search.planned.search
-    limit = next((limit_text(*each) for each in asked.constraint.items()), None)
+    limit = next(
+        (f"{limit_text(*each)}: {_kept_text(_kept(search))}" for each in asked.constraint.items()),
+        None,
+    )
     for verdict in search.decision.verdicts:
         claims = {claim.worse: claim for claim in verdict.claims}
         left = {each.name: each for each in verdict.left}
@@ -198,15 +201,18 @@ def guarantee(indifference: float, confidence: float, limit: str | None) -> str:
         f"least” does, for all points together with {sure}; “behind” is the estimate when it left. "
         "This holds where up to one run in twenty is disturbed and all platforms drift alike, not "
         "where one platform drifts by itself, runs depend on each other, or a point always runs on "
-        "the same bad node."
-        + (f" All runs of the point named kept {limit}: {_kept_text()}." if limit else "")
+        "the same bad node." + (f" All runs of the point named kept {limit}." if limit else "")
     )
 
 
-def _kept_text() -> str:
-    """The share of runs that may miss a limit, by the runs that a point needs to be named."""
-    share = 1 - 0.05 ** (1 / KEPT_RUNS)
-    return f"{KEPT_RUNS} runs or more, so that with 95% fewer than {share:.0%} of its runs miss it"
+def _kept(search: StudySearch) -> int:
+    """The number of runs that must have kept a target or limit before a point is named."""
+    return min(KEPT_RUNS, search.planned.search.looks[-1])
+
+
+def _kept_text(runs: int) -> str:
+    """The share of runs that may miss a limit that so many runs kept."""
+    return f"{runs} runs or more, so with 95% fewer than {1 - 0.05 ** (1 / runs):.0%} miss it"
 
 
 def unresolved(verdict: Verdict) -> tuple[Left, ...]:
@@ -250,7 +256,7 @@ def verdict_text(search: StudySearch, verdict: Verdict) -> str:
     state = "undecided" if verdict.has_ended else "undecided so far"
     if math.isfinite(verdict.bound):
         enough = search.planned.search.indifference < verdict.bound or verdict.has_ended
-        few = "" if enough else f", until {KEPT_RUNS} of its runs kept the target or limit"
+        few = "" if enough else f", until {_kept(search)} of its runs kept the target or limit"
         return f"{state}: within {percent(verdict.bound)} of the best{few}"
     if not verdict.has_ended:
         return f"{state}: no bound yet"

@@ -5,12 +5,14 @@ again, until one is shown to be within an indifference of the best or the runs a
 
 - A look follows when each survivor has LOOKS runs. Runs are made in blocks, one of each
   survivor in random order, so that a drift affects all survivors equally.
-- Locations are those of `tables.estimates`, clipped means of logarithms without the effects of
-  blocks, with moderated variances. Two runs that lie far apart count as the range between them.
+- Locations are those of `tables.estimates`, means of logarithms without the effects of blocks,
+  with moderated variances. Isolated slow runs are clipped, a second mode is not.
 - The error is shared by the looks (SHARES) and by the rivals (Bonferroni). The best leaves, or the
   bound is wrong, only if the best itself looks worse than it is against some rival at some look.
-- A gap seen in two or three runs is believed only from EARLY_GAPS on: so few runs cannot show
-  that a candidate scatters more than its rivals.
+- A gap seen in two to four runs is believed only from EARLY_GAPS on: so few runs may all be of a
+  slow mode, and cannot show that a candidate scatters more than its rivals.
+- A candidate with a run that missed its target or limit leaves. Those that left behind it run
+  again. Where runs may miss one, a candidate is named from KEPT_RUNS on.
 
 A candidate that left is *not the best*. That it is worse than another by some amount is a claim
 of its own, made from CLAIM_RUNS runs on, and all claims hold together.

@@ -11,7 +11,7 @@ from tfscaling.tables import estimates
 from tfscaling.tables.estimates import Array, Estimates
 
 #: Runs at a look → the least distance of logarithms by which a candidate leaves.
-EARLY_GAPS = {1: math.log(4), 2: math.log(1.45), 3: math.log(1.35), 4: math.log(1.2)}
+EARLY_GAPS = {1: math.log(3.5), 2: math.log(1.45), 3: math.log(1.35), 4: math.log(1.2)}
 
 
 @dataclass(frozen=True)

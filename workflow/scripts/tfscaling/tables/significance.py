@@ -162,7 +162,8 @@ class Samples:
         """How much worse the second of each pair is by estimates of `points`, with intervals.
 
         An interval holds the ratio, or gap, of the medians and the interval of the tables: so no
-        table has an interval with 1 in it beside a difference that is supported.
+        table has an interval with 1 in it next to a difference that is supported. It is None where
+        a run of one of the two never ended.
         """
         places = {point: number for number, point in enumerate(points)}
         better, other = (np.array([places[pair[n]] for pair in pairs]) for n in (0, 1))
@@ -179,8 +180,11 @@ class Samples:
                 held += [1 / end for end in back or ()]
             else:
                 held[:2] = (end * together.unit for end in ends)
-            interval = min(held), max(held)
-            support = INCONCLUSIVE if interval[0] <= equal <= interval[1] else SUPPORTED
+            low_end, high_end = min(held), max(held)
+            support = INCONCLUSIVE if low_end <= equal <= high_end else SUPPORTED
+            # where a run never ended, one end is zero or infinite
+            has_ends = all(math.isfinite(end) for end in ends)
+            interval = (low_end, high_end) if has_ends else None
             found.append(Difference(ratio, interval, support, value - base))
         return found
 
