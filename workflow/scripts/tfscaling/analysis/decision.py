@@ -285,7 +285,7 @@ def _taken_text(
     if contest.is_best:
         return f"{use}{named}. Every other point{among} is shown to be worse {held}."
     of_what = "the best" if metric_of(goal, taken).best is None else "the least error"
-    far = f"no bound {held}, as the best may be zero"
+    far = f"by how much it may be worse is not known {held}"
     if contest.bound is not None:
         far = f"{within(contest.bound, of_what)} {held}"
     if contest.is_decided:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tfscaling.race.study_searches import work_of
 from tfscaling.records.run_states import RunState
 from tfscaling.tables.comparison import (
     OTHER_WORK,
@@ -85,24 +86,21 @@ def _split(
     return eligible, ineligible
 
 
-def examples_of_work(rows: Sequence[Row]) -> float | None:
-    """The most examples that a point of these trained: what the whole work is."""
-    trained = (row["examples_trained"] for row in rows if _is_known(row, "examples_trained"))
-    return max(trained, default=None)
+def examples_of_work(rows: Sequence[Row]) -> float:
+    """The number of examples that is the work of these configurations (`work_of`)."""
+    return work_of(row["examples_trained"] for row in rows if _is_known(row, "examples_trained"))
 
 
-def why_not(row: Row, statuses: Counter[str], examples_max: float | None = None) -> str:
+def why_not(row: Row, statuses: Counter[str], work: float = 0.0) -> str:
     """Why the point takes no part in comparisons; nothing if it does, or was not measured.
 
-    `examples_max` is what the whole work is. A point that did all of it takes part, though its
-    baseline did less and it has no speed-up for that; not one whose runs differ in that.
+    `work` is the number of examples of the work. A point that did all of it, or more, takes part,
+    though its baseline did less and it has no speed-up for that; not one whose runs differ in that.
     """
-    if examples_max is not None and _is_known(row, "examples_trained"):
+    if _is_known(row, "examples_trained"):
         trained = row["examples_trained"]
-        if examples_max - trained > SAME_WORK_TOLERANCE * examples_max:
-            return (
-                f"{OTHER_WORK}: trained {trained:,.0f} examples, another point {examples_max:,.0f}"
-            )
+        if work - trained > SAME_WORK_TOLERANCE * work:
+            return f"{OTHER_WORK}: trained {trained:,.0f} examples, another point {work:,.0f}"
     if _is_known(row, "examples_trained_min") and not is_same_work(
         row["examples_trained_min"], row["examples_trained_max"]
     ):
