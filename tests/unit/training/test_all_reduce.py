@@ -343,7 +343,6 @@ def test_computation_alone_is_as_long_as_the_work() -> None:
     strategy, arrays = tf.distribute.OneDeviceStrategy("CPU:0"), synthetic_arrays()
     waiting = Trainer(strategy, waiting_model, arrays, training_spec(GLOBAL_BATCH))
     assert min(waiting.compute_steps()) > 0.05
-    assert np.median(make_trainer().compute_steps()) < 0.05
 
 
 def test_a_slow_pipeline_is_found_to_be_the_input(
