@@ -178,6 +178,8 @@ class Soak:
                     if list(self.project.folder.glob(".snakemake/locks/*")):
                         self._snakemake("--unlock")
                     self._snakemake("--slurm-init-seconds-before-status-checks", "3")
+                    # without it each further start would be refused at once
+                    wait_for(lambda: bool(self.cluster.run("scontrol", "ping")), "the controller")
                     if self.missing() != missing:
                         missing, changed_s = self.missing(), time.monotonic()
                     stuck = f"no run has ended for {STUCK_S:g} s: {sorted(missing)} are missing, "
