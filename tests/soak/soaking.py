@@ -279,10 +279,7 @@ class Soak:
         elif name == "preempt":
             shape = ("--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null")
             words = ("sbatch", *shape, "--wrap=sleep 3")
-            wait_for(
-                lambda: bool(self.cluster.run("sbatch", *words, "--wrap=sleep 3")),
-                "sbatch to answer",
-            )
+            wait_for(lambda: bool(self.cluster.run(*words)), "sbatch to answer")
         else:
             drivers = list(self.project.folder.glob(".snakemake/drivers/*.json"))
             alive = [pid for pid in map(_pid, drivers) if Path(f"/proc/{pid}").exists()]
