@@ -11,6 +11,9 @@ PLUGINS = $(wildcard plugins/*/pyproject.toml)
 CLOSED = $(if $(WHEELHOUSE),PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= UV_NO_CONFIG=1)
 LINKS = $(if $(WHEELHOUSE),--no-index --find-links '$(WHEELHOUSE)/wheels')
 .DEFAULT_GOAL := help
+# parts of `make test`, each with a file of results
+PYTEST = pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
+RESULTS = .pytest_cache/test-slurm.xml .pytest_cache/test-here.xml
 # programs that tests run in environments of their own
 TOOLS = aws-parallelcluster cfn-lint snakedeploy
 .PHONY: help setup wheelhouse tools clouds demo own run sweep large-batch peers view merge partial test test-here test-slurm test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz soak outage examples cluster-up cluster-down lock
@@ -55,18 +58,19 @@ peers: setup .venv-tf_keras .venv-jax .venv-torch ## the same training on other 
 view: ## open the newest page, or that of STUDY=demo
 	@python3 workflow/scripts/view_page.py --study '$(STUDY)'
 
-test: setup tools ## all tests, on a virtual Slurm cluster too; about half an hour on 2 cores
+test: setup tools ## all tests, on a virtual Slurm cluster too; a quarter of an hour on 2 cores
 	provision/virtual/install --accounting --late-files
-	$(MAKE) --jobs=3 --output-sync=line lint docs test-here test-slurm
+	@rm -f $(RESULTS)
+	@status=0; $(MAKE) --keep-going --jobs=3 --output-sync=line test-slurm test-here lint docs || status=1; \
+	    tests/summary.py $$status $(RESULTS)
 
 # on this machine alone; three at a time, because many tests wait
 test-here:
-	pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder tests/workflow tests/unit
+	$(PYTEST) tests/workflow tests/unit
 
-# on virtual Slurm clusters, two at a time; jobs wait for the scheduler most of the time
+# on virtual Slurm clusters; jobs wait for the scheduler most of the time
 test-slurm:
-	pytest tests/scheduler
-	pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/slurm tests/soak
+	$(PYTEST) tests/slurm tests/soak tests/scheduler
 
 # as on a machine without internet: set-up from a wheelhouse, the demo, tests of the trainer
 test-closed: setup ## set-up, demo and tests in a network without a route

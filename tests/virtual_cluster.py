@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from project import REPOSITORY
 
+#: Until something that a cluster does in seconds is given up: the machine may be busy.
+WAIT_S = 900.0
 TOOL = REPOSITORY / "provision/virtual/cluster"
 
 
@@ -35,11 +39,33 @@ class Cluster:
             capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip
 
+    def stop_controller(self) -> None:
+        """Shut the controller down; returns when its process has ended."""
+        self.run("scontrol", "shutdown", "slurmctld")
+        wait_for(lambda: not self._controller_runs(), "the controller to end")
+
+    def _controller_runs(self) -> bool:
+        listed = self.tool("exec", "controller", "ps", "-eo", "comm", "--no-headers")
+        return "slurmctld" in listed.split()
+
     def processes(self, node: str) -> list[str]:
         """What runs on a node besides Slurm itself."""
         shown = self.tool("exec", node, "ps", "-eo", "comm,args", "--no-headers").splitlines()
         ours = ("train_rank.py", "program_rank.py", "train.py", "benchmark_rank.py")
         return [line for line in shown if any(name in line for name in ours)]
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Wait until the condition holds; a command that fails meanwhile is tried again."""
+    deadline, failed = time.monotonic() + WAIT_S, ""
+    while True:
+        try:
+            if condition():
+                return
+        except subprocess.CalledProcessError as error:
+            failed = f"; {error}: {error.stderr}"
+        assert time.monotonic() < deadline, f"waited {WAIT_S:g} s for {what}{failed}"
+        time.sleep(0.3)
 
 
 def start(root: Path, *shape: str) -> Cluster:

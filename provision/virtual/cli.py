@@ -14,7 +14,7 @@ from pathlib import Path
 import lifecycle
 import machines
 from network import namespace
-from plan import Partition, Plan, PowerSaving, Shape, check_partitions, parse_partition
+from plan import CONTROLLER, Partition, Plan, PowerSaving, Shape, check_partitions, parse_partition
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEFAULT_NODES = 12
@@ -93,15 +93,24 @@ def kill_slurmd(args: argparse.Namespace) -> None:
 
 def start_node(args: argparse.Namespace) -> None:
     plan, root, name = plan_with(args), args.root, args.name
+
+    def is_gone() -> bool:
+        return not machines.daemon_runs(root, name)
+
+    def answers() -> bool:
+        return not is_gone() and (name != CONTROLLER or bool(lifecycle.node_states(root)))
+
     with lifecycle.locked(root):
-        if machines.daemon_runs(root, name):
+        # after `scontrol shutdown` the old process needs a moment to end
+        machines.wait_until(lambda: is_gone() or answers(), f"{name} answers or ends")
+        if not is_gone():
             print(f"{name} is running")
         elif machines.init_process(root, name):
             words = machines.enter(root, name, machines.daemon_command(root, name), "/")
             machines.spawn(root, f"boot.{name}.log", *words)
         else:
             machines.power_on(plan, name)
-        machines.wait_until(lambda: machines.daemon_runs(root, name), f"{name} starts")
+        machines.wait_until(answers, f"{name} answers")
 
 
 def execute(args: argparse.Namespace) -> None:

@@ -67,13 +67,10 @@ def states(cluster: Cluster) -> str:
 def test_the_boot_of_nodes_is_no_time_in_the_queue(cluster: Cluster, tmp_path: Path) -> None:
     assert states(cluster) == "cpu[1-2] idle~"
     cluster.tool("status")
-    submitted_s = time.monotonic()
     job = described(cluster, tmp_path)
-    ended_s = time.monotonic()
     assert job["nodes"] == "cpu[1-2]"
     assert job["queue_time_s"] >= BEGIN_S - 1
     assert job["boot_time_s"] >= BOOT_S - 1
-    assert job["queue_time_s"] + job["boot_time_s"] <= ended_s - submitted_s + 1
 
 
 def test_nodes_that_are_up_need_no_boot(cluster: Cluster, tmp_path: Path) -> None:

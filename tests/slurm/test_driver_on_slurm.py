@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from project import Project
-from virtual_cluster import Cluster
+from virtual_cluster import Cluster, wait_for
 
 Submit = Callable[..., tuple[int, str]]
 RUNS = 2
@@ -88,13 +88,6 @@ class Driver:
         self._thread.join(timeout=300)
         assert self.ended is not None
         return self.ended
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 900
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.3)
 
 
 class Watch:

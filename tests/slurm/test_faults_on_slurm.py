@@ -26,7 +26,7 @@ from tfscaling.study.registries import Registries
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
-from virtual_cluster import Cluster, start
+from virtual_cluster import Cluster, start, wait_for
 
 NODES = 19
 #: A partition of all nodes whose jobs have so long to end when they are preempted.
@@ -36,38 +36,36 @@ PATIENT, GRACE_S = "patient", 60
 class Fault(NamedTuple):
     """What is done to a run on so many nodes, and what is known of it afterwards.
 
-    `kinds` are the causes that the first attempt may leave, known so many seconds after the fault
-    at the latest; none: it goes on. `attempts` is how many there are, `valid` whether the last
-    counts.
+    `kinds` are the causes that the first attempt may leave; none: it continues. `is_retried`: there
+    is another attempt; `valid`: the last one counts.
     """
 
     nodes: int
     kinds: tuple[str, ...]
-    known_s: float
-    attempts: int
+    is_retried: bool
     valid: bool
 
 
 #: What the sweep decides: whether there is another attempt.
 BY_SWEEP = {
-    "exit": Fault(2, ("program_failed",), 30, 1, False),
-    "memory": Fault(1, ("out_of_memory",), 30, 1, False),
-    "killed": Fault(2, ("rank_died",), 30, 2, True),
-    "slow": Fault(2, ("slow_node",), 90, 2, True),
+    "exit": Fault(2, ("program_failed",), False, False),
+    "memory": Fault(1, ("out_of_memory",), False, False),
+    "killed": Fault(2, ("rank_died",), True, True),
+    "slow": Fault(2, ("slow_node",), True, True),
 }
 #: Slurm knows of a lost node when it has not heard of it for 15 s. A rank is silent after 40 s,
 #: which is sooner on a busy machine: the launcher ends then, and the sweep makes another attempt.
 OF_A_NODE = ("node_failed", "stalled")
 #: What Slurm decides. It looks at time limits every 30 s.
 BY_SLURM = {
-    "stopped": Fault(2, ("stalled",), 90, 1, False),
-    "limit": Fault(1, ("time_limit",), 90, 1, False),
-    "requeued": Fault(2, ("requeued",), 30, 2, True),
-    "preempted": Fault(1, ("preempted",), 30, 2, True),
-    "warned": Fault(1, ("preempted",), 30, 2, True),  # a grace time before the preemption
-    "power": Fault(2, OF_A_NODE, 120, 2, True),
-    "writing": Fault(1, (), 0, 1, True),  # the run was finished
-    "slurmd": Fault(1, (), 0, 1, True),
+    "stopped": Fault(2, ("stalled",), False, False),
+    "limit": Fault(1, ("time_limit",), False, False),
+    "requeued": Fault(2, ("requeued",), True, True),
+    "preempted": Fault(1, ("preempted",), True, True),
+    "warned": Fault(1, ("preempted",), True, True),  # a grace time before the preemption
+    "power": Fault(2, OF_A_NODE, True, True),
+    "writing": Fault(1, (), False, True),  # the run was finished
+    "slurmd": Fault(1, (), False, True),
 }
 #: The last rank of a run has its fault in the first attempt. It notes when.
 PROGRAM = """
@@ -138,13 +136,6 @@ sys.addaudithook(hold)
 """
 
 
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 900.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.3)
-
-
 @dataclass
 class Injector:
     """Does to the cluster what runs ask for in the folder `asked`; jobs wait for no restart."""
@@ -156,13 +147,13 @@ class Injector:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._work)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._over = True
-            thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            working = pool.submit(self._work)
+            try:
+                yield
+            finally:
+                self._over = True
+                working.result()
 
     def _work(self) -> None:
         while not self._over:
@@ -177,12 +168,13 @@ class Injector:
             self.lose(host)
         elif fault == "slurmd":
             self.cluster.tool("kill-slurmd", host)
-            threading.Timer(3.0, self.cluster.tool, ("start-node", host)).start()
+            self.cluster.tool("start-node", host)
         elif fault == "limit":
             self.cluster.run("scontrol", "update", f"JobId={job}", "EndTime=now+1")
         elif fault in ("preempted", "warned"):
             where = ("--partition=urgent", f"--nodelist={host}", "--exclusive")
-            self.cluster.run("sbatch", *where, "--output=/dev/null", "--wrap=sleep 1")
+            words = ("sbatch", *where, "--output=/dev/null", "--wrap=sleep 1")
+            wait_for(lambda: bool(self.cluster.run(*words)), "sbatch to answer")
 
     def lose(self, host: str) -> None:
         """The node loses its power, and gets none again."""
@@ -243,13 +235,12 @@ class Launch:
         if self.restarts == "0":
             self._submit(f"--exclude={','.join(injector.lost)}")
 
-    def lose_power(self, injector: Injector) -> tuple[str, float]:
-        """The node of rank 1, which is not that of the launcher; when."""
+    def lose_power(self, injector: Injector) -> str:
+        """The node of rank 1, which is not that of the launcher."""
         nodes = self._cluster.run("squeue", "--noheader", "--format=%N", f"--jobs={self.job}")
         _, host = self._cluster.run("scontrol", "show", "hostnames", nodes.strip()).split()
-        lost_s = time.time()
         injector.lose(host)
-        return host, lost_s
+        return host
 
 
 def specified(grid_of: list[dict[str, Any]], **setups: list[str]) -> list[RunSpec]:
@@ -292,8 +283,8 @@ class Seen:
     project: Project
     code: int
     launches: dict[str, Launch]
-    #: Training → the node that lost its power, and when.
-    lost: dict[str, tuple[str, float]]
+    #: Training → the node that lost its power.
+    lost: dict[str, str]
 
     def run(self, fault: str) -> Path:
         if fault in self.launches:
@@ -306,9 +297,6 @@ class Seen:
         """Those in which it could happen: on a busy machine Slurm may refuse to begin a step."""
         attempts = sorted(self.run(fault).glob("attempt=*"))
         return [folder for folder in attempts if not _is_without_ranks(folder)]
-
-    def happened_s(self, fault: str) -> float:
-        return (self.project.folder / "happened" / fault).stat().st_mtime
 
 
 def _is_without_ranks(attempt: Path) -> bool:
@@ -415,10 +403,10 @@ def read(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", [*BY_SWEEP, *BY_SLURM])
-def test_a_fault_has_its_cause_soon_and_what_may_pass_is_made_again(seen: Seen, name: str) -> None:
+def test_a_fault_has_its_cause_and_what_may_pass_is_made_again(seen: Seen, name: str) -> None:
     fault, run = {**BY_SWEEP, **BY_SLURM}[name], seen.run(name)
     attempts = seen.attempts(name)
-    assert len(attempts) == fault.attempts
+    assert (len(attempts) > 1) == fault.is_retried
     assert (run / "run.json").exists() == fault.valid
     assert (run / "failure.json").exists() != fault.valid
     if fault.valid:
@@ -428,7 +416,6 @@ def test_a_fault_has_its_cause_soon_and_what_may_pass_is_made_again(seen: Seen, 
     if fault.kinds:
         failure = read(report)
         assert failure["cause"]["kind"] in fault.kinds, failure
-        assert report.stat().st_mtime - seen.happened_s(name) < fault.known_s
         assert failure["wall_time_s"] > 0
 
 
@@ -465,12 +452,11 @@ def test_a_slow_node_is_named_and_the_next_attempt_is_on_others(seen: Seen) -> N
 
 @pytest.mark.parametrize("name", ["rendezvous", "training"])
 def test_a_training_whose_node_loses_its_power_says_which(seen: Seen, name: str) -> None:
-    host, lost_s = seen.lost[name]
+    host = seen.lost[name]
     report = seen.launches[name].folder / "attempt=1/failure.json"
     cause = read(report)["cause"]
     assert cause["kind"] in (OF_A_NODE if name == "training" else ("node_failed",))
     assert cause["host"] == host
-    assert report.stat().st_mtime - lost_s < (120 if name == "training" else 300)
 
 
 def test_it_goes_on_from_its_checkpoint_on_another_node(seen: Seen) -> None:
@@ -485,4 +471,4 @@ def test_it_goes_on_from_its_checkpoint_on_another_node(seen: Seen) -> None:
     assert record["metrics"]["examples_trained"] == EPOCHS * QUICK["train_examples_max"]
     assert record["phases"]["checkpoint_time_s"] > 0
     assert not (folder / "checkpoints").exists()
-    assert seen.lost["training"][0] not in {rank["host"] for rank in record["ranks"]}
+    assert seen.lost["training"] not in {rank["host"] for rank in record["ranks"]}

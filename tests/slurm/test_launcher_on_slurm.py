@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from tfscaling.study import configuration, grid, run_spec
 from tfscaling.study.registries import Registries
 from tfscaling.training.models import MODELS
 from tfscaling.training.strategies import STRATEGIES
-from virtual_cluster import Cluster
+from virtual_cluster import Cluster, wait_for
 
 NODES = 2
 
@@ -79,13 +78,6 @@ def launched(project: Project, cluster: Cluster) -> Iterator[Callable[..., Launc
     yield start
     for launch in started:
         cluster.run("scancel", launch.job)
-
-
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 900.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.5)
 
 
 def test_ranks_end_with_a_launcher_that_is_killed(launched: Callable[..., Launch]) -> None:

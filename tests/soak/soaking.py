@@ -14,17 +14,17 @@ import os
 import random
 import signal
 import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import snakemake_server
 from project import REPOSITORY, Project
-from virtual_cluster import Cluster
+from virtual_cluster import Cluster, wait_for
 
 #: The runs' program: nothing but Python. A fault happens to a run once, or always if it is `exit`.
 PROGRAM = """
@@ -73,8 +73,8 @@ FAULTS: dict[str, str | None] = {
 }
 #: What is done to the cluster or the driver.
 DISTURBANCES = ("SIGKILL", "SIGHUP", "SIGINT", "controller", "preempt")
-#: As often snakemake is started at most: a soak that needs more does not end.
-STARTS_MAX = 40
+#: A soak in which no run ends for this long is given up.
+STUCK_S = 1800.0
 #: Takes a minute and more until Slurm sees it: only in soaks of so many runs.
 LIMIT_RUNS_MIN = 100
 FULL_S, AWAY_S, RESULTS_MB = 3.0, 8.0, 64
@@ -121,6 +121,8 @@ class Soak:
     #: Record → its text when it was first seen.
     seen: dict[Path, str] = field(default_factory=dict)
     _over: bool = False
+    #: Faults that runs asked for, done one after the other.
+    _faults: list[Future[None]] = field(default_factory=list)
 
     def prepare(self) -> None:
         """The grid, the program and the plan of faults."""
@@ -167,19 +169,30 @@ class Soak:
 
     def go(self) -> None:
         """Sweep, with all that happens, until no run is missing."""
-        disturber = threading.Thread(target=self._disturb, daemon=True)
-        disturber.start()
-        try:
-            while self.starts < STARTS_MAX:
-                self.starts += 1
-                if list(self.project.folder.glob(".snakemake/locks/*")):
-                    self._snakemake("--unlock")
-                self._snakemake("--slurm-init-seconds-before-status-checks", "3")
-                if not self._to_come and not self.missing():
-                    break
-        finally:
-            self._over = True
-            disturber.join()
+        missing, changed_s = self.planned, time.monotonic()
+        with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as faults:
+            disturber = pool.submit(self._disturb, faults)
+            try:
+                while (self._to_come or self.missing()) and not self._is_broken(disturber):
+                    self.starts += 1
+                    if list(self.project.folder.glob(".snakemake/locks/*")):
+                        self._snakemake("--unlock")
+                    self._snakemake("--slurm-init-seconds-before-status-checks", "3")
+                    # without it each further start would be refused at once
+                    wait_for(lambda: bool(self.cluster.run("scontrol", "ping")), "the controller")
+                    if self.missing() != missing:
+                        missing, changed_s = self.missing(), time.monotonic()
+                    stuck = f"no run has ended for {STUCK_S:g} s: {sorted(missing)} are missing, "
+                    stuck += f"{self._to_come} still to happen"
+                    assert time.monotonic() - changed_s < STUCK_S, stuck
+            finally:
+                self._over = True
+            for happening in (disturber, *self._faults):
+                happening.result()
+
+    def _is_broken(self, disturber: Future[None]) -> bool:
+        """Whether something that should happen could not be done; its future has the reason."""
+        return any(each.done() and each.exception() for each in (disturber, *self._faults))
 
     def _snakemake(self, *words: str) -> None:
         files = [str(REPOSITORY / "Snakefile"), "overlay.yaml", str(REPOSITORY / "profiles/slurm")]
@@ -209,7 +222,7 @@ class Soak:
             found[f"{axes['platform']}-{axes['nodes']}-{axes['repeat']}"] = path
         return found
 
-    def _disturb(self) -> None:
+    def _disturb(self, faults: ThreadPoolExecutor) -> None:
         """What the runs ask for, and what comes at its share of finished runs."""
         while not self._over:
             for path in self._of("run.json").values():
@@ -218,7 +231,7 @@ class Soak:
             for asked in (self.project.folder / "asked").iterdir():
                 fault, _, host = asked.name.partition("-")
                 asked.unlink()
-                self._happen(fault, host)
+                self._faults.append(faults.submit(self._happen, fault, host))
             self._start_requeued()
             if self._to_come and len(self.seen) >= self._to_come[0][0]:
                 name = self._to_come[0][1]
@@ -241,11 +254,15 @@ class Soak:
         if fault == "full":
             self._fill()
             return
-        with contextlib.suppress(subprocess.CalledProcessError):  # it is down already
-            self.cluster.tool({"power": "kill-node", "slurmd": "kill-slurmd"}[fault], host)
-        # Slurm notices a node that is away for 15 s
-        delay_s = 20.0 if fault == "power" else 3.0
-        threading.Timer(delay_s, self.cluster.tool, ("start-node", host)).start()
+        self.cluster.tool({"power": "kill-node", "slurmd": "kill-slurmd"}[fault], host)
+        if fault == "power":
+            wait_for(lambda: self._is_lost(host), f"Slurm to notice that {host} is away")
+        self.cluster.tool("start-node", host)
+        wait_for(lambda: not self._is_lost(host), f"{host} to return")
+
+    def _is_lost(self, host: str) -> bool:
+        state = self.cluster.run("sinfo", "--noheader", f"--nodes={host}", "--format=%T")
+        return "down" in state or "*" in state
 
     def _fill(self) -> None:
         file = self.project.folder / "results/filling"
@@ -260,8 +277,9 @@ class Soak:
         if name == "controller":
             self._restart_controller(AWAY_S)
         elif name == "preempt":
-            words = ("--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null")
-            self.cluster.run("sbatch", *words, "--wrap=sleep 3")
+            shape = ("--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null")
+            words = ("sbatch", *shape, "--wrap=sleep 3")
+            wait_for(lambda: bool(self.cluster.run(*words)), "sbatch to answer")
         else:
             drivers = list(self.project.folder.glob(".snakemake/drivers/*.json"))
             alive = [pid for pid in map(_pid, drivers) if Path(f"/proc/{pid}").exists()]
@@ -271,8 +289,8 @@ class Soak:
         return True
 
     def _restart_controller(self, away_s: float) -> None:
-        self.cluster.run("scontrol", "shutdown", "slurmctld")
-        time.sleep(max(1.0, away_s))
+        self.cluster.stop_controller()
+        time.sleep(away_s)
         self.cluster.tool("start-node", "controller")
 
     def problems(self) -> list[str]:

@@ -138,20 +138,25 @@ def test_gpus_without_their_libraries_or_that_slurm_refuses_end_sweep_and_plan(
     changed = content()
     changed["platforms"]["gpu"] = {"runtime_min": 30}
     project.overlay(changed)
+    sbatch = Path(slurm["PATH"].split(":")[0], "sbatch")
+    accepting = sbatch.read_text()
+    refusing = 'case "$*" in *gpu*) echo no such partition >&2; exit 1;; esac\n'
+    sbatch.write_text(accepting.replace("case", f"{refusing}case", 1))
     done = project.snakemake(profile="slurm", environ=slurm, check=False)
     assert done.returncode == 1
     places = [done.stdout.index(way) for way in ("make setup CUDA=1", "`setup`", "logical")]
     assert places == sorted(places)
-    assert "2 of platform gpu" in done.stdout
-    assert not asked(slurm)
-    sbatch = Path(slurm["PATH"].split(":")[0], "sbatch")
-    refusing = 'case "$*" in *gpu*) echo no such partition >&2; exit 1;; esac\n'
-    sbatch.write_text(sbatch.read_text().replace("case", f"{refusing}case", 1))
+    assert "2 of platform gpu" in done.stdout and "no such partition" in done.stdout
+    assert not submitted(slurm)
     planned = project.snakemake("plan", profile="slurm", environ=slurm, check=False)
     assert planned.returncode == 1
     page = (project.folder / "results/main/plan.md").read_text()
     assert page in planned.stdout and "make setup CUDA=1" in page
     assert "- gpu, nodes 2 with gpus_per_node 4: no such partition" in page.split("# Plan")[0]
+    sbatch.write_text(accepting)
+    assert project.snakemake("plan", profile="slurm", environ=slurm, check=False).returncode == 1
+    rows = project.table("results/main/plan.csv")
+    assert {row["feasibility"] for row in rows if row["platform"] == "gpu"} == {"refused"}
 
 
 def test_without_sbatch_the_slurm_profile_says_where_it_belongs(
@@ -190,7 +195,7 @@ def test_a_sweep_beyond_the_budget_is_refused_before_any_submission(
         "overlay.yaml: budget.node_hours: 3.5 is not allowed; the 4 runs still to do are estimated "
         "at 5.00 node-hours (`snakemake plan` lists them); allowed: 5.00 or more, null"
     )
-    assert not asked(slurm)
+    assert not submitted(slurm)
     assert not list(project.folder.glob("results/runs"))
 
 

@@ -5,7 +5,7 @@ OUTPUTS  results/{study}/plan.csv   one row per run still to do and per excluded
          results/{study}/plan.md    the same to read (it is printed), with sbatch lines, sums
                                    and budget
          not declared, because a plan is made anew each time
-         Snakemake ends with exit status 1 if Slurm refuses what a point asks for
+         Snakemake ends with exit status 1 if a point is refused: by Slurm, or without CUDA libraries
 """
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from msgspec.structs import asdict
 from tfscaling.files import program_errors
 from tfscaling.jobs import attempt as launching
-from tfscaling.jobs import provenance, rank_files, slurm_job
+from tfscaling.jobs import finished_attempt, provenance, rank_files, slurm_job
 from tfscaling.jobs.attempt import Attempt
-from tfscaling.records import benchmark_record, checks, clock, earlier, run_record
+from tfscaling.records import attempts, benchmark_record, checks, clock, run_record
 from tfscaling.records.benchmark_record import BenchmarkEnvironment
 from tfscaling.records.failure_report import Cause
 from tfscaling.study import user_source
@@ -52,9 +52,9 @@ def finish(path: Path, spec: BenchmarkSpec, attempt: Attempt) -> Cause | None:
     environment = BenchmarkEnvironment(**asdict(origin), unchecked=unchecked)
     wall_time_s = clock.now() - LAUNCH_S
     record = benchmark_record.build(spec, attempt.number, reports, wall_time_s, environment)
-    benchmark_record.write_durations(path.parent, reports)
-    run_record.write_json(path, record)
-    earlier.drop(path)
+    benchmark_record.write_durations(attempt.scratch, reports)
+    run_record.write_json(attempt.scratch / attempts.RECORD, record)
+    finished_attempt.publish(attempt.scratch, path, [benchmark_record.DURATIONS])
     gradient = record.all_reduces[0]
     print(f"done: {gradient.bytes} bytes of gradient, slowest rank {list(gradient.slowest_s)} s")
     return None

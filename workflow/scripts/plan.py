@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pandas as pd
+from msgspec.structs import replace
 from tfscaling.files import atomic, program_errors
 from tfscaling.race import expected_runs
 from tfscaling.records.run_states import RERUN_STALE
@@ -34,7 +35,7 @@ from tfscaling.sweep import (
 from tfscaling.sweep.plan_rows import PointRow
 from tfscaling.sweep.submission import Submission
 from tfscaling.tables import csv_files, formats
-from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, one_line, rounded
+from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 
 SHOWN = (
     *("runs", "tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
@@ -63,17 +64,25 @@ def main() -> None:
     planned = Manifest.read(args.manifest)
     made = costed_plan.make(config, planned, args.runs_dir)
     points, warnings = answered(made, config, how)
+    problem = ""
     if not how.deploys_software:
-        specs = [run.spec for run in planned.runs]
         due = {row.point for row in points if row.runs}
-        problem = gpu_libraries.problem((s for s in specs if s.point in due), config)
-        warnings += [one_line(problem)] if problem else []
+        specs = [run.spec for run in planned.runs if run.spec.point in due]
+        problem = gpu_libraries.problem(specs, config)
+        without = {spec.point for spec in gpu_libraries.without(specs, config)}
+        points = [refused(row) if row.point in without else row for row in points]
     rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(plan_rows.COLUMNS), dtype=object)
     csv_files.write(table, args.csv)
-    text = markdown(made, points, config, warnings)
+    text = "\n\n".join(filter(None, [problem, markdown(made, points, config, warnings)]))
     atomic.write_text(args.md, text)
     print(text)
+
+
+def refused(row: PointRow) -> PointRow:
+    """The row of a point whose GPUs would not be used."""
+    reason = "no CUDA libraries"
+    return replace(row, feasibility=plan_rows.REFUSED, reason=reason, starts=plan_rows.REFUSED)
 
 
 def answered(
@@ -144,7 +153,9 @@ def points_shown(rows: Sequence[PointRow], lines: Mapping[str, int]) -> TextTabl
 def cell(name: str, row: PointRow, lines: Mapping[str, int]) -> str:
     """A value as it is read; of the sbatch line its number in `lines`."""
     if name == "feasibility" and row.is_refused:
-        return plan_rows.REFUSED
+        # Slurm's reasons are above the table
+        known = row.feasibility == plan_rows.REFUSED
+        return plan_rows.REFUSED + f" ({row.reason})" * known
     if name == "feasibility":
         started = not row.reason.startswith("missing: ")
         return row.feasibility + f" ({row.reason})" * started
@@ -172,7 +183,7 @@ def totals_shown(
 ) -> TextTable:
     """The sums for each platform and for all, with notes on them and on the budget.
 
-    Of the runs that Slurm does not refuse.
+    Of the runs that are not refused.
     """
     wanted = accepted(made, points)
     platforms = dict.fromkeys(row.platform for row in wanted)
@@ -203,7 +214,7 @@ def searches_shown(searches: Sequence[plan_rows.SearchCost]) -> TextTable:
 
 
 def accepted(made: plan_rows.Plan, points: Sequence[PointRow]) -> list[plan_rows.PlanRow]:
-    """The runs to do without those that Slurm refuses."""
+    """The runs to do without those that are refused."""
     refused = {row.point for row in points if row.is_refused}
     return [row for row in made.runs if row.point not in refused] if refused else made.runs
 
@@ -228,7 +239,7 @@ def notes(made: plan_rows.Plan, points: Sequence[PointRow], config: Config) -> l
             f"node-hours, {cost} US dollars; not in the sums."
         )
     if refused := len(made.runs) - len(accepted(made, points)):
-        found.append(f"Not in the sums: {refused} of these runs, which Slurm refuses.")
+        found.append(f"Not in the sums: {refused} of these runs, which are refused.")
     if made.stale:
         number = f"{made.stale} run{'s' if made.stale > 1 else ''}"
         found.append(f"{number} of other code or data count no more: {RERUN_STALE} adds them here.")

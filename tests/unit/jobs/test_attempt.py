@@ -16,7 +16,7 @@ from builders import local_spec
 from generator import training_report
 from tfscaling.files import atomic
 from tfscaling.jobs import attempt as launching
-from tfscaling.jobs import rank_files
+from tfscaling.jobs import finished_attempt, rank_files
 from tfscaling.jobs.attempt import Attempt
 from tfscaling.jobs.launchers import Command
 from tfscaling.jobs.rank_files import IncompleteError
@@ -61,16 +61,22 @@ def test_attempts_are_counted_and_an_earlier_failure_is_over(tmp_path: Path) -> 
     assert not (first.folder / "failure.json").exists() and first.scratch.is_dir()
 
 
-def test_an_attempt_that_another_one_has_superseded_writes_into_its_own_folder(
-    tmp_path: Path,
-) -> None:
-    """As that of a node without power, whose launcher says so when the next one is done."""
-    first, second = Attempt.begin(tmp_path), Attempt.begin(tmp_path)
-    for attempt, is_there in ((first, False), (second, True)):
-        with pytest.raises(SystemExit):
-            attempt.fail(local_spec(), Cause(kind="stalled", message="late"))
-        assert (attempt.scratch / "failure.json").exists()
-        assert (tmp_path / "failure.json").exists() is is_there
+def test_a_superseded_attempt_changes_nothing_but_its_own_folder(tmp_path: Path) -> None:
+    """Its launcher was silent, as without a network, while the next attempt ran to its end."""
+
+    def work(old: Attempt) -> Cause | None:
+        newer = Attempt.begin(tmp_path)
+        for attempt, text in ((newer, "new"), (old, "old")):
+            (attempt.scratch / "record.json").write_text(text)
+            finished_attempt.publish(attempt.scratch, tmp_path / "run.json", [])
+        return None
+
+    with pytest.raises(SystemExit):
+        launching.run(tmp_path, local_spec(), work)
+    assert (tmp_path / "run.json").read_text() == "new"
+    assert failure_report.read(tmp_path) is None
+    report = failure_report.read(tmp_path / "attempt=1")
+    assert report is not None and report.cause.kind == "cancelled"
 
 
 def test_folders_of_other_names_are_no_attempts(tmp_path: Path) -> None:
@@ -291,7 +297,7 @@ def test_no_rank_is_started_without_enough_gpus(
     cause = attempt.run_ranks(tmp_path / "rank.py", [], on_two_nodes(), LIMITS)
     assert cause is not None and cause.kind == "launch_failed"
     assert "CUDA_VISIBLE_DEVICES" in cause.message
-    assert [path.name for path in attempt.scratch.iterdir()] == ["spec.json"]
+    assert not list(attempt.scratch.glob("rank-*"))
 
 
 LACKS_GPUS = """

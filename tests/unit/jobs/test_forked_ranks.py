@@ -197,7 +197,7 @@ def test_a_signal_to_the_launcher_while_the_process_loads_ends_it_at_once(tmp_pa
     try:
         wait_until((tmp_path / "loading").exists)
         launcher.send_signal(signal.SIGTERM)
-        output, _ = launcher.communicate(timeout=50)
+        output, _ = launcher.communicate(timeout=300)
     finally:
         launcher.kill()
     assert output == "cancelled\n"

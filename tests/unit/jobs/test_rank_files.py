@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,10 +67,8 @@ MISSING = {
 def test_ranks_whose_files_never_come_are_named(tmp_path: Path, name: str) -> None:
     write(tmp_path, 0, 1, 2)
     MISSING[name](tmp_path)
-    start_s = time.monotonic()
     with pytest.raises(IncompleteError) as caught:
         rank_files.wait(tmp_path, range(4), 0.5)
-    assert time.monotonic() - start_s >= 0.5
     assert caught.value.ranks == [1, 3]
     text = str(caught.value)
     assert ("rank-1.json" if "report" in name else "rank-1.events.jsonl") in text

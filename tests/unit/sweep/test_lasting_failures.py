@@ -8,11 +8,14 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 from builders import manifest_of, valid_config, write_failure
-from tfscaling.records.failure_report import ATTEMPTS_MAX, Cause, Kind
+from tfscaling.records import failure_report
+from tfscaling.records.failure_report import ATTEMPTS_MAX, Cause, FailureReport, Kind
 from tfscaling.records.run_record import FAILURE
-from tfscaling.sweep.lasting_failures import NoRetries, is_given_up, lasts
+from tfscaling.study import run_spec
+from tfscaling.sweep.lasting_failures import NoRetries, is_given_up, is_lasting, lasts
 
 RUN, OTHER = manifest_of(valid_config()).runs
 
@@ -45,6 +48,34 @@ def test_a_run_that_would_fail_again_has_used_up_its_attempts(
         record = logging.makeLogRecord({"event": event, "output": list(job.output)})
         NoRetries(lambda: jobs).emit(record)
     assert [job.attempt for job in jobs] == [attempt, 1]
+
+
+@pytest.mark.parametrize(
+    ("epochs_done", "has_checkpoint", "lasts"),
+    [(1, False, True), (1, True, False), (0, False, False)],
+)
+def test_a_time_limit_known_to_be_too_short_is_not_paid_twice(
+    epochs_done: int, has_checkpoint: bool, lasts: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / RUN.spec.path
+    attempt = folder / "attempt=1"
+    attempt.mkdir(parents=True)
+    spec = msgspec.structs.replace(
+        RUN.spec, recipe=msgspec.structs.replace(RUN.spec.recipe, epochs=9)
+    )
+    (attempt / "spec.json").write_text(run_spec.encode(spec))
+    happened = [("start", 0.0), ("first_step", 10.0), ("epoch", 60.0)]
+    (attempt / "rank-0.events.jsonl").write_text("".join(
+        json.dumps({"event": name, "time_s": time_s, "epoch": 1}) + "\n"
+        for name, time_s in happened[: 2 + epochs_done]
+    ))  # fmt: skip
+    if has_checkpoint:
+        (folder / "checkpoints/steps=5").mkdir(parents=True)
+    cause = Cause(kind="time_limit", message="limit")
+    failure_report.write(
+        folder, FailureReport(axes=spec.axes, attempt=1, cause=cause, wall_time_s=100.0)
+    )
+    assert is_lasting(folder / "run.json") == lasts
 
 
 def test_jobs_that_are_no_runs_and_broken_reports_change_nothing(tmp_path: Path) -> None:

@@ -146,6 +146,12 @@ def test_what_no_node_has_is_named(platform: dict[str, Any], named: str) -> None
     assert slurm_limits.lacking(request_of(**platform), []) == ""
 
 
+def test_a_partition_with_too_few_nodes_is_named() -> None:
+    nodes = [Node("n1", "idle", 8, "", 2000)]
+    request = request_of(point(nodes=2), partition="small")
+    assert "partition small has 1 node" in slurm_limits.lacking(request, nodes)
+
+
 # --- limits ---
 
 

@@ -21,6 +21,7 @@ from tfscaling.sweep.sweep_start import SweepStart
 
 CONFIG = valid_config()
 MANIFEST = manifest_of(CONFIG)
+UNSEEN_JOBS = SweepStart._unseen_jobs
 #: What may refuse a sweep: each has tests of its own.
 REFUSALS = (
     *("beyond_budget", "_missing_data", "_missing_libraries", "_unseen_jobs", "_in_arrays"),
@@ -137,7 +138,8 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
     start = SweepStart(CONFIG, MANIFEST, (), planned, of_sweep, "train")
     made = Sweep(start, jobs, plugin)
     for name in REFUSALS:
-        monkeypatch.setattr(SweepStart, name, lambda _: "")
+        nothing = [] if name == "_missing_libraries" else ""
+        monkeypatch.setattr(SweepStart, name, lambda _, nothing=nothing: nothing)
     monkeypatch.setitem(sys.modules, "snakemake_executor_plugin_slurm", plugin)
     monkeypatch.setattr(slurm_limits, "ping", lambda: slurm_limits.Ping(False, ""))
     monkeypatch.setattr(earlier_jobs, "in_queue", lambda *_: made.queue)
@@ -180,6 +182,34 @@ def test_what_slurm_ended_a_job_of_decides_whether_it_is_tried_again(
     assert failure is not None and failure.cause.kind == kind
     assert (failed.attempt, other.attempt) == (attempt, 1)
     assert heard == [attempt]  # the console tells whether there is another attempt
+
+
+def test_all_obstacles_are_named_at_once(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SweepStart, "_missing_libraries", lambda _: ["", "no MPI"])
+    monkeypatch.setattr(SweepStart, "_refused_by_slurm", lambda _: "no partition")
+    with pytest.raises(SystemExit) as ended:
+        sweep.start.begin(sweep.logger)
+    assert str(ended.value).splitlines()[:-1] == ["no MPI", "no partition"]
+
+
+@pytest.mark.parametrize(
+    ("asks", "kind", "refused"),
+    [
+        ("sacct", "accounting_storage/none", True),
+        ("squeue", "accounting_storage/none", False),
+        ("sacct", "accounting_storage/slurmdbd", False),
+    ],
+)
+def test_a_sweep_that_would_never_see_its_jobs_end_is_refused(
+    asks: str, kind: str, refused: bool, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SweepStart, "_unseen_jobs", UNSEEN_JOBS)
+    monkeypatch.setattr(SweepJobs, "specs_to_do", lambda _: [])
+    settings = SimpleNamespace(status_command=asks)
+    sweep.start.jobs.workflow.executor_settings = settings
+    shown = [f"AccountingStorageType   = {kind}"]
+    monkeypatch.setattr(slurm_limits, "told", lambda *_, **__: shown)
+    assert bool(sweep.start._unseen_jobs()) == refused
 
 
 def test_a_sweep_that_does_not_see_the_queue_ends_before_anything_watches_it(

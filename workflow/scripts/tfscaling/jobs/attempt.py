@@ -72,7 +72,7 @@ class Attempt:
         while True:
             attempt = cls(folder, number, time.monotonic())
             try:
-                attempt.scratch.mkdir()
+                attempts.begin(folder, number)
             except FileExistsError:  # another launcher has just begun: both keep their files
                 number += 1
                 continue
@@ -163,13 +163,11 @@ class Attempt:
             parameters_hash=spec.parameters_hash,
             wall_time_s=round(time.monotonic() - self.begun_s, 3),
         )
-        # an attempt after this one has the run's folder: its outcome counts, and not this failure
-        is_last = attempts.numbers(self.folder)[-1:] == [self.number]
-        for folder in [self.folder] * is_last + [self.scratch]:
-            try:
-                failure_report.write(folder, failure)
-            except OSError as error:  # as when the disk is full: what is said above stays
-                print(f"{folder / run_record.FAILURE}: {error}", file=sys.stderr)
+        try:
+            failure_report.write(self.scratch, failure)
+            attempts.publish(self.scratch / run_record.FAILURE, self.folder / run_record.FAILURE)
+        except OSError as error:  # as when the disk is full: what is said above stays
+            print(f"{self.folder / run_record.FAILURE}: {error}", file=sys.stderr)
         if cause.kind == "preempted":  # and not an attempt of Snakemake's that failed
             for number in supervisor.SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
@@ -258,6 +256,8 @@ def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause |
         return work(attempt)
     except PreparedDataError as error:
         return _not_started(error)
+    except attempts.SupersededError as error:
+        return Cause(kind="cancelled", message=str(error))
     except rank_files.IncompleteError as error:
         return failures.incomplete(attempt.scratch, str(error), error.ranks[0])
     except Exception as error:

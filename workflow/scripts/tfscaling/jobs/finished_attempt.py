@@ -7,24 +7,26 @@ record in the run's folder, but the attempt has all of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tfscaling.cluster.slurm_environment import job_id, restarts
-from tfscaling.files import atomic
 from tfscaling.records import attempts, earlier, prepared_data, run_record, staleness
 from tfscaling.records.run_record import RecordError, RunRecord
 from tfscaling.study.run_spec import RunSpec
 
+#: What a finished run has beside its record.
+OF_RUN = (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS)
 
-def publish(attempt: Path, path: Path) -> None:
-    """Give the files of a finished attempt their places in the run's folder, the record last.
+
+def publish(attempt: Path, path: Path, names: Iterable[str] = OF_RUN) -> None:
+    """Give the files of a finished attempt their places in the job's folder, the record last.
 
     `path` is that of the record. What was kept of an earlier record goes. Raises OSError.
     """
-    for name in (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS):
-        atomic.link(attempt / name, path.with_name(name))
-    atomic.link(attempt / attempts.RECORD, path)
+    for name in names:
+        attempts.publish(attempt / name, path.with_name(name))
+    attempts.publish(attempt / attempts.RECORD, path)
     earlier.drop(path)
 
 
@@ -48,6 +50,7 @@ def bring_back(
         return None
     if _is_stale(spec, record, dataset_file):
         return None
+    attempts.reopen(attempt)
     publish(attempt, path)
     for folder in (attempt, path.parent):
         (folder / run_record.FAILURE).unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes.util
 import os
+from collections import Counter
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
@@ -15,22 +16,28 @@ from tfscaling.study.run_spec import RunSpec
 _LIBRARY = "cudnn"
 
 
-def problem(specs: Iterable[RunSpec], config: Config) -> str | None:
-    """Why the GPUs of these runs would not be used, or None.
+def without(specs: Iterable[RunSpec], config: Config) -> list[RunSpec]:
+    """The runs whose GPUs would not be used, because the libraries are missing.
 
-    Nothing is said of platforms that have a `setup`, which may load a module, or that set
-    LD_LIBRARY_PATH or PATH, nor of programs, which bring an environment of their own.
+    Platforms are excluded that have a `setup`, which may load a module, or that set LD_LIBRARY_PATH
+    or PATH, and so are programs, which bring their own environment.
     """
-    wanting: dict[str, int] = {}
+    found = []
     for spec in specs:
         platform = config.platforms[spec.point.platform]
         changed = platform.setup or {"LD_LIBRARY_PATH", "PATH"} & set(platform.env)
         on_gpus = spec.point.gpus_per_node > 0 and platform.devices == "physical"
         if on_gpus and not changed and not spec.recipe.program:
-            wanting[spec.point.platform] = wanting.get(spec.point.platform, 0) + 1
-    if not wanting or are_here():
-        return None
-    runs = ", ".join(f"{number} of platform {name}" for name, number in wanting.items())
+            found.append(spec)
+    return [] if not found or are_here() else found
+
+
+def problem(specs: Iterable[RunSpec], config: Config) -> str:
+    """Why the GPUs of these runs would not be used, or ""."""
+    platforms = Counter(spec.point.platform for spec in without(specs, config))
+    if not platforms:
+        return ""
+    runs = ", ".join(f"{number} of platform {name}" for name, number in platforms.items())
     return (
         f"Runs need GPUs ({runs}), and this environment has no CUDA libraries: TensorFlow would "
         "see no GPU.\n"

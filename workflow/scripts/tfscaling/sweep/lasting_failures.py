@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tfscaling.records import aborts, failure_report, run_record
-from tfscaling.records.failure_report import Cause, Kind
+from tfscaling.records import aborts, attempts, events, failure_report, resumption, run_record
+from tfscaling.records.failure_report import Cause, FailureReport, Kind
+from tfscaling.study import run_spec
 from tfscaling.study.manifest import PlannedRun
+from tfscaling.study.run_spec import RunSpec
 from tfscaling.sweep.sweep_jobs import Job
 
 #: Causes of these kinds last: the run was given something else than it asks for, or too little.
@@ -67,7 +69,29 @@ def is_lasting(record: Path) -> bool:
         failure = failure_report.read(record.parent)
     except run_record.RecordError:
         return False
-    return failure is not None and lasts(failure.cause)
+    if failure is None:
+        return False
+    return lasts(failure.cause) or _is_limit_too_short(record.parent, failure)
+
+
+def _is_limit_too_short(run: Path, failure: FailureReport) -> bool:
+    """Whether at its pace the attempt needed more than its time limit, and can't be resumed."""
+    checkpoints = run / resumption.FOLDER
+    if failure.cause.kind != "time_limit" or any(checkpoints.glob("steps=*")):
+        return False
+    attempt = attempts.path(run, failure.attempt)
+    try:
+        recipe = run_spec.read(attempt / attempts.SPEC, RunSpec).recipe
+        happened = events.read(attempt / "rank-0.events.jsonl")
+    except (run_spec.SpecError, OSError):
+        return False
+    first_s = [event["time_s"] for event in happened if event["event"] == "first_step"]
+    done = [event for event in happened if event["event"] == "epoch"]
+    if not first_s or not done or recipe.stop_after_steps or failure.wall_time_s is None:
+        return False
+    epoch_s = (done[-1]["time_s"] - first_s[0]) / done[-1]["epoch"]
+    needed_s = first_s[0] - happened[0]["time_s"] + recipe.epochs * epoch_s
+    return bool(needed_s > failure.wall_time_s)
 
 
 def lasts(cause: Cause) -> bool:

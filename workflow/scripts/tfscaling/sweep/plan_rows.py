@@ -13,7 +13,7 @@ from tfscaling.study.run_spec import Point
 
 #: A run that is still to do, an extra repeat that may have to be done, a point that is not run.
 RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
-#: `starts` of a point that Slurm can never start.
+#: `starts` of a point that Slurm can never start, or whose libraries are missing.
 REFUSED = "refused"
 
 
@@ -63,7 +63,7 @@ class PointRow(CostedRow, frozen=True, kw_only=True):
 
     @property
     def is_refused(self) -> bool:
-        """Whether Slurm can never start its runs."""
+        """Whether its runs can never start."""
         return self.starts == REFUSED
 
     @property

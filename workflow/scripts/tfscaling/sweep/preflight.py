@@ -201,7 +201,7 @@ def _refusal(refused: Mapping[Point, str], asked: Mapping[Point, Request]) -> st
     groups: dict[tuple[str, str], list[Point]] = {}
     for point, words in refused.items():
         groups.setdefault((point.platform, words), []).append(point)
-    lines = ["Slurm refuses what these points ask for; nothing is submitted:"]
+    lines = ["Slurm refuses what these points request:"]
     for (platform, words), points in groups.items():
         lines.append(f"  {platform}, {shapes(points)}: {words}")
         lines.append(f"    {asked[points[0]].question}")

@@ -122,18 +122,22 @@ def out_of_service(request: Request, nodes: Iterable[Node]) -> str:
 
 
 def lacking(request: Request, nodes: Sequence[Node]) -> str:
-    """What no node has that the request asks for, or ""."""
+    """What the nodes of the partition lack that the request asks for, or ""."""
     cpus, mem_mb = (
         max((n.cpus for n in nodes), default=0),
         max((n.mem_mb for n in nodes), default=0),
     )
+    of = f" of partition {request.partition}" if request.partition else ""
     found = []
+    if 0 < len(nodes) < request.nodes:
+        where = f"partition {request.partition}" if request.partition else "the cluster"
+        found.append(f"{where} has {len(nodes)} node{'s' * (len(nodes) > 1)}")
     if 0 < cpus < request.cpus:
-        found.append(f"no node has {request.cpus} CPUs, the largest has {cpus}")
+        found.append(f"no node{of} has {request.cpus} CPUs, the largest has {cpus}")
     if 0 < mem_mb < request.mem_mb:
-        found.append(f"no node has {request.mem_mb} MB of memory, the largest has {mem_mb}")
+        found.append(f"no node{of} has {request.mem_mb} MB of memory, the largest has {mem_mb}")
     if nodes and not any(node.has_gres(request) for node in nodes):
-        found.append(f"no node has {request.gres}")
+        found.append(f"no node{of} has {request.gres}")
     return "; ".join(found)
 
 
@@ -247,13 +251,23 @@ def amount(text: str) -> float | None:
         return None
 
 
+def _setting(name: str) -> str:
+    """The value of a setting of Slurm; "" if scontrol does not show it."""
+    lines = (line.partition("=") for line in told("scontrol", "show", "config", cluster=None))
+    return next((value.strip() for key, _, value in lines if key.strip() == name), "")
+
+
+def has_accounting() -> bool:
+    """Whether Slurm stores its jobs, as far as it shows: sacct reports nothing without that."""
+    kind = _setting("AccountingStorageType")
+    return kind != "(null)" and not kind.endswith("/none")
+
+
 def qos_of(name: str | None) -> Qos | None:
     """The QOS of this name; None without a name, or if its limits are not told or not enforced."""
     if not name:
         return None
-    config = told("scontrol", "show", "config", cluster=None)
-    enforced = [line for line in config if line.startswith("AccountingStorageEnforce ")]
-    if not any(word in "".join(enforced) for word in ("limits", "safe")):
+    if not any(word in _setting("AccountingStorageEnforce") for word in ("limits", "safe")):
         return None
     columns = "format=Name,Flags,MaxWall,MaxTRES,MaxTRESPerNode,GrpTRES"
     options = ["--noheader", "--parsable2", "show", "qos", f"name={name}", columns]

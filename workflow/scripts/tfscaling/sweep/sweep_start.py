@@ -61,11 +61,13 @@ class SweepStart:
 
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
-        refusal = self.beyond_budget() or self._missing_data() or self._missing_libraries()
-        refusal = refusal or self._unseen_jobs() or self._in_arrays() or self._refused_by_slurm()
-        refusal = refusal or self._unbuildable()
-        if refusal:
-            raise SystemExit(refusal)
+        refusals = [
+            *(self.beyond_budget(), self._missing_data(), *self._missing_libraries()),
+            *(self._unseen_jobs(), self._in_arrays(), self._refused_by_slurm()),
+            self._unbuildable(),
+        ]
+        if any(refusals):
+            raise SystemExit("\n".join([*filter(None, refusals), "Nothing is submitted."]))
         if self._is_on_slurm:
             from tfscaling.sweep import (
                 cancelled_submissions,
@@ -127,23 +129,30 @@ class SweepStart:
                 )
         return ""
 
-    def _missing_libraries(self) -> str:
-        """Why the GPUs of runs to do would not be used, or ranks not talk by MPI, or ""."""
+    def _missing_libraries(self) -> list[str]:
+        """Why the GPUs of runs to do would not be used, and why ranks could not use MPI."""
         from tfscaling.sweep import gpu_libraries, mpi_library
 
         if self.jobs.workflow.deployment_settings.deployment_method:
-            return ""
+            return []
         runs = (spec for spec in self.jobs.specs_to_do() if isinstance(spec, RunSpec))
         by_mpi = mpi_library.problem(self.jobs.specs_to_do(), self.config)
-        return gpu_libraries.problem(runs, self.config) or by_mpi or ""
+        return [gpu_libraries.problem(runs, self.config), by_mpi or ""]
 
     def _unseen_jobs(self) -> str:
         """Why nobody would see that jobs end, or ""."""
         if not self._is_on_slurm:
             return ""
+        from tfscaling.sweep import slurm_limits
+
         used = {spec.point.platform for spec in self.jobs.specs_to_do()}
         several = sorted(name for name in used if self.config.platforms[name].multi_cluster)
         settings = self.jobs.workflow.executor_settings
+        if settings.status_command != "squeue" and not slurm_limits.has_accounting():
+            return (
+                "this cluster has no accounting, so sacct reports no job's end; use "
+                "--profile profiles/slurm, or --slurm-status-command squeue"
+            )
         if not several or settings.status_command == "sacct":
             return ""
         return (
