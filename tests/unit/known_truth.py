@@ -106,10 +106,10 @@ def draw(number: int) -> TrueSet:
             for platform, n in keys
         }
     perfect = rng.choice(list(PLATFORMS)) if kind == "zero" else None
-    points = {
-        key: _point(rng, kind, noise, times_s[key], 0.0 if key[0] == perfect else 0.02)
-        for key in keys
-    }
+    errors = {key: 0.0 if key[0] == perfect else 0.02 for key in keys}
+    if kind == "scaling":
+        errors[keys[0]] = 0.005
+    points = {key: _point(rng, kind, noise, times_s[key], errors[key]) for key in keys}
     return TrueSet(number, kind, noise, points)
 
 

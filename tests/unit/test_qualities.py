@@ -310,7 +310,7 @@ def test_a_run_without_its_quality_counts_and_says_why(tmp_path: Path) -> None:
     texts = [w.text for w in data_warnings.find(lacking.comparison, lacking.runs)]
     assert any("measured no test_rmse" in text for text in texts)
     (choice,) = [c for c in decision.decide(lacking.study) if c.goal == "quality"]
-    assert (choice.text, choice.point) == ("No point has a test rmse.", None)
+    assert choice.point is None and all("test rmse" in each.reason for each in choice.not_covered)
 
 
 def test_a_change_of_the_quality_reruns_nothing() -> None:
@@ -339,6 +339,15 @@ def test_a_quality_that_cannot_be_meant_is_an_error(
     raw["recipes"] = {"weak": {**other, "quality": quality}}
     if not targets:
         raw["recipes"]["other"] = other
+        raw["grid"][0]["recipe"] = ["weak", "other"]
     with pytest.raises(ConfigError) as caught:
         manifest_of(configuration.validate(raw))
     assert str(caught.value).startswith(f"configuration: {key}")
+
+
+def test_recipes_that_no_block_names_may_compare_a_metric_in_another_way() -> None:
+    raw = raw_config()
+    own = raw["recipes"]["weak"]
+    raw["recipes"] = {"shipped": own, "weak": {**own, "quality": {"unit": "fraction"}}}
+    (quality,) = manifest_of(configuration.validate(raw)).qualities.values()
+    assert quality.unit == "fraction"

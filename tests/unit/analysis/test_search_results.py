@@ -50,7 +50,7 @@ def test_the_table_has_each_point_with_its_round_margin_and_cost(decided: Study)
 def test_a_decided_search_is_a_supported_choice(decided: Study) -> None:
     choice = choice_of(decided)
     assert (choice["support"], choice["nodes"], choice["bound"]) == (SUPPORTED, 2, 0.05)
-    (row,) = headline.table(decided, decision.table(decision.decide(decided))).to_dict("records")
+    (row,) = headline.table(decided).to_dict("records")
     assert row["badge"] == SUPPORTED and "decided: within 5% of the best" in row["text"]
     assert "16 runs instead of the 36" in row["sure"]
 

@@ -75,7 +75,7 @@ def test_metrics_that_need_other_points_or_prices_are_left_to_the_tables() -> No
 def test_every_number_of_a_record_is_a_metric() -> None:
     numbers = {*Phases.__struct_fields__, *Metrics.__struct_fields__}
     numbers -= {"epochs", "slowest_rank", "slowest_host"}  # a list, and names
-    numbers -= {"attribution", "gradient_norms"}  # tables
+    numbers -= {"attribution", "evaluations", "gradient_norms"}  # tables
     numbers -= {"examples_trained"}  # the work that metrics are of: a column of its own
     assert numbers <= set(METRICS)
 

@@ -980,7 +980,7 @@ class Platform(Measured, frozen=True, kw_only=True):
             "s",
         ),
     ] = 60
-    partition: Annotated[Reservation | None, about("Jobs go to this Slurm partition.")] = None
+    partition: Annotated[OptionValue | None, about("Jobs go to this Slurm partition.")] = None
     account: Annotated[OptionValue | None, about("Jobs are charged to this Slurm account.")] = None
     qos: Annotated[OptionValue | None, about("Jobs run with this Slurm quality of service.")] = None
     constraint: Annotated[OptionValue | None, about("Nodes must have these Slurm features.")] = None
