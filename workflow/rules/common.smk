@@ -320,6 +320,11 @@ def force_if_lost(records, table):
     return no_files
 
 
+def merged_records(wildcards):
+    """The file that `make merge` writes, if it has taken records into this study."""
+    return f"{RESULTS}/merged.json" if Path(STUDY, "merged.json").exists() else []
+
+
 def records_before_round(wildcards):
     return records_after_round(int(wildcards.round) - 1)
 

@@ -20,6 +20,7 @@ rule collect:
         manifest=f"{RESULTS}/manifest.json",
         records=records_of_runs,
         lost=force_if_lost(records_of_runs, "runs.csv"),  # no file
+        merged=merged_records,
         code=code_of("collect.py"),
         user_code=user_code,  # runs of other code are stale
     output:

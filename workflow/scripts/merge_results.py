@@ -11,8 +11,9 @@ import argparse
 import sys
 from pathlib import Path
 
+import msgspec
 from tfscaling.console import text_lines
-from tfscaling.files import program_errors
+from tfscaling.files import atomic, program_errors
 from tfscaling.study.manifest import Manifest
 from tfscaling.sweep import merging
 
@@ -38,6 +39,10 @@ def main() -> None:
     if merge.conflicts:
         sys.exit(f"nothing is taken: {text_lines.count(len(merge.conflicts), 'conflict')}")
     merging.take(merge, RESULTS, there)
+    if merge.taken:
+        # an input of the tables, which have runs of other clusters that no rule makes here
+        listed = msgspec.json.encode({"from": str(there), "taken": merge.taken})
+        atomic.write_text(manifest.with_name("merged.json"), listed.decode())
 
 
 def results_of(folder: Path) -> Path:

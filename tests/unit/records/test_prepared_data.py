@@ -101,4 +101,6 @@ def test_no_rank_is_started_for_data_without_a_checksum(tmp_path: Path) -> None:
     cause = json.loads((folder / "failure.json").read_text())["cause"]
     assert cause["kind"] == "launch_failed"
     assert str(file) in cause["message"]
-    assert [path.name for path in (folder / "attempt=1").iterdir() if path.is_file()] == ["failure.json"]
+    assert [path.name for path in (folder / "attempt=1").iterdir() if path.is_file()] == [
+        "failure.json"
+    ]

@@ -147,7 +147,7 @@ def test_after_a_warm_up_the_steps_that_follow_are_projected(slow: int) -> None:
     assert 0.15 < found.trend.change < 0.35 and found.trend.is_over and found.trend.warning
     flat = projected([1.0] * 20)
     assert found.phases.execution_time_s == pytest.approx(flat.phases.execution_time_s, rel=0.05)
-    assert found.error_s > 0.15 * 280  # the whole may be as slow as the first steps
+    assert found.error_s > 0.05 * 280  # as much as the first steps change the mean
 
 
 @pytest.mark.parametrize(

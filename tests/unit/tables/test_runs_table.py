@@ -14,9 +14,11 @@ from builders import manifest_of, raw_config, record_of, write_failure, write_re
 from generator import write_dataset_facts
 from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of
+from tfscaling.records import attempts, failure_report
+from tfscaling.records.failure_report import Cause, FailureReport
 from tfscaling.study import configuration
 from tfscaling.study.config import AXES
-from tfscaling.study.manifest import Manifest
+from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import runs_table
 
 
@@ -378,3 +380,56 @@ def test_examples_trained_are_whole_numbers_in_the_file_beside_runs_without(tmp_
     assert pd.read_csv(tmp_path / "runs.csv", dtype=str)["examples_trained"].tolist()[0] == "768"
     read = runs_table.read_table(tmp_path / "runs.csv")["examples_trained"]
     assert read[0] == 768 and pd.isna(read[1])
+
+
+def attempt_failed(run: PlannedRun, folder: Path, number: int, **report: Any) -> None:
+    """An attempt at a run that failed after half an hour."""
+    path = attempts.path(folder / run.spec.path, number)
+    path.mkdir(parents=True)
+    usual = {"parameters_hash": run.spec.parameters_hash, "wall_time_s": 1800.0}
+    cause = Cause(kind="time_limit", message="x")
+    usual = {"axes": run.spec.axes, "attempt": number, "cause": cause, **usual}
+    failure_report.write(path, FailureReport(**{**usual, **report}))
+
+
+def priced_with_attempts(folder: Path, **resumed: Any) -> dict[str, Any]:
+    """A run of 36 s at one dollar an hour, in the fourth attempt; the row of its table.
+
+    One attempt failed, one was of other parameters, one was cancelled.
+    """
+    price = {"usd_per_node_hour": 1.0, "price_date": "2026", "price_source": "a list"}
+    raw = raw_config((("recipes", "weak", "compare_resumed"), True))
+    raw["platforms"]["cluster"] |= price
+    run = manifest_of(configuration.validate(raw)).runs[0]
+    path = write_record(folder, run, 36.0)
+    record = json.loads(path.read_text()) | {"attempt": 4}
+    path.write_text(json.dumps(record | ({"resumed": resumed} if resumed else {})))
+    attempt_failed(run, folder, 1)
+    attempt_failed(run, folder, 2, parameters_hash="0" * 16)
+    attempt_failed(run, folder, 3, cause=Cause(kind="cancelled", message="x"))
+    return rows_of(runs_table.run_tables([run], folder)[0])[0]
+
+
+def test_the_cost_of_a_run_has_its_own_failed_attempts(tmp_path: Path) -> None:
+    row = priced_with_attempts(tmp_path)
+    assert (row["failed_attempts"], row["lost_time_s"], row["lost_cost_usd"]) == (3, 5400.0, 1.5)
+    assert row["cost_usd"] == pytest.approx(0.01 + 0.5)
+
+
+def test_training_that_a_run_resumed_is_not_lost_too(tmp_path: Path) -> None:
+    row = priced_with_attempts(tmp_path, **{**RESUMED, "trained_before_s": 900.0})
+    assert row["execution_time_s"] == 936.0
+    assert row["lost_time_s"] == 4500.0
+    assert row["cost_usd"] == pytest.approx((936 + 900) / 3600)
+    assert row["train_time_s"] <= row["wall_time_s"]
+    assert pd.isna(row["time_with_queue_s"])
+
+
+def test_a_failure_of_other_parameters_is_none_of_the_present_run(tmp_path: Path) -> None:
+    planned = planned_of()
+    write_failure(tmp_path, planned.runs[0], message="of before")
+    path = tmp_path / planned.runs[0].spec.path / "failure.json"
+    report = json.loads(path.read_text())
+    for known, status in ((planned.runs[0].spec.parameters_hash, "failed"), ("0" * 16, "missing")):
+        path.write_text(json.dumps({**report, "parameters_hash": known}))
+        assert runs_of(planned, tmp_path)["status"][0] == status

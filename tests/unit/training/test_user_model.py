@@ -387,3 +387,20 @@ def test_what_a_model_that_trains_itself_is_trained_by_is_said() -> None:
     assert user_model.trained_by(own, recipe()) == "optimizer SGD, its own train_step"
     assert user_model.warnings(own, recipe()) == []
     assert user_model.trained_by(model, recipe(loss=CROSS_ENTROPY)) == ""
+
+
+@pytest.mark.parametrize(("steps", "is_said"), [(100, False), (50, True), (200, True)])
+def test_a_compiled_schedule_that_ends_elsewhere_is_a_warning(steps: int, is_said: bool) -> None:
+    rate = keras.optimizers.schedules.CosineDecay(0.1, 90, warmup_target=0.2, warmup_steps=10)
+    model = compiled(functional(), keras.optimizers.SGD(rate), "mse")
+    assert len([*user_model.after_training(model, recipe(), steps)]) == is_said
+    assert not [*user_model.after_training(compiled(functional(), "sgd", "mse"), recipe(), steps)]
+
+
+def test_metrics_with_several_values_are_named() -> None:
+    f1 = keras.metrics.F1Score(name="by_class")
+    model = compiled(functional(), "sgd", "categorical_crossentropy", metrics=[f1, "mae"])
+    inputs = np.zeros((1, *model.input_shape[1:]), np.float32)
+    model.evaluate(inputs, np.eye(model.output_shape[1])[:1], verbose=0)
+    (warning,) = user_model.after_training(model, recipe(), 10)
+    assert "by_class" in warning and "mae" not in warning

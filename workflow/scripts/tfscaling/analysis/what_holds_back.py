@@ -36,6 +36,8 @@ COLUMNS = (
     *(f"{part}_largest" for part in PARTS),
     *("input_rank", "input_host", "held_back_by", "text"),
 )
+#: Parts that only several replicas can have.
+_OF_SEVERAL = ("stragglers", "communication")
 #: What a part is called in a sentence.
 _WORDS = {
     "input": "input",
@@ -96,6 +98,8 @@ def _row(point: Point, measured: Sequence[Attribution], dataset: str) -> Row:
     row: Row = {**point.axes, "runs": len(measured), "rounds": len(rounds)}
     row["step_time_s"] = median(sum(each.values()) for each in rounds)
     for part, share in shares.items():
+        if part in _OF_SEVERAL and not any(each[part] for each in rounds):
+            continue  # a single replica has none
         row |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
     row |= {f"{part}_largest": leads[part] for part in PARTS}
     row |= {"input_rank": longest.input_rank, "input_host": longest.input_host}
@@ -153,5 +157,6 @@ def _cells(row: Row, axes: Sequence[str]) -> dict[str, str]:
     cells["step_time_s"] = f"{row['step_time_s']:.5f}"
     for part in PARTS:
         value, low, high = (row[f"{part}_share{end}"] for end in _ENDS)
-        cells[part] = f"{value:.0%}" + ("" if pd.isna(low) else f" ({low:.0%}–{high:.0%})")
+        cells[part] = "" if pd.isna(value) else f"{value:.0%}"
+        cells[part] += "" if pd.isna(low) else f" ({low:.0%}–{high:.0%})"
     return cells | {"what holds it back": row["text"]}

@@ -96,15 +96,19 @@ def read(folder: Path) -> FailureReport | None:
 
 
 class FailedAttempts(NamedTuple):
-    """How many attempts at a job have failed, and how long they took together, as far as known."""
+    """How many attempts at a job have failed, and how long they took together, as far as known.
+
+    `own_time_s` is the part of attempts with the parameters of the job that nobody cancelled.
+    """
 
     number: int
     wall_time_s: float
+    own_time_s: float = 0.0
 
 
-def failed_attempts(folder: Path) -> FailedAttempts:
+def failed_attempts(folder: Path, parameters_hash: str = "") -> FailedAttempts:
     """The attempts at the job of `folder` that left a failure; a broken report counts no time."""
-    number, wall_time_s = 0, 0.0
+    number, wall_time_s, own_time_s = 0, 0.0, 0.0
     for attempt in attempts.numbers(folder):
         try:
             failure = read(attempts.path(folder, attempt))
@@ -114,7 +118,10 @@ def failed_attempts(folder: Path) -> FailedAttempts:
         if failure is not None:
             number += 1
             wall_time_s += failure.wall_time_s or 0.0
-    return FailedAttempts(number, wall_time_s)
+            is_own = failure.parameters_hash in ("", parameters_hash)
+            if is_own and failure.cause.kind != "cancelled":
+                own_time_s += failure.wall_time_s or 0.0
+    return FailedAttempts(number, wall_time_s, own_time_s)
 
 
 def failed_too_often(folder: Path, parameters_hash: str) -> bool:

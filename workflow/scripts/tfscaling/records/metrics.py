@@ -145,8 +145,8 @@ METRICS: dict[str, Metric] = {
         "US dollars",
         "lower",
         4,
-        "nodes × price of a node and hour × execution_time_s / 3600: what the training itself "
-        "costs, prorated by the second, without minimum charges, queue or boot.",
+        "nodes × price of a node and hour × (execution_time_s + failed attempts at the run) / "
+        "3600: prorated by the second, without minimum charges, queue or boot.",
     ),
     "time_to_target_s": _compared(
         "time to target",

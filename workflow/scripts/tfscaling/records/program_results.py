@@ -229,7 +229,14 @@ def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
     found = [text for r in of_programs(reports) if r.observed for text in r.observed.warnings]
     if 0 < len(seen.epochs) < spec.recipe.epochs:
         found.append(f"The program reported {len(seen.epochs)} of {spec.recipe.epochs} epochs.")
-    last = [each for each in seen.evaluations if each.epoch == seen.evaluations[-1].epoch]
+    # those within an epoch come one after the other
+    ends = {each.epoch: each.time_s for each in seen.epochs}
+    last = [
+        each
+        for each in seen.evaluations
+        if each.epoch == seen.evaluations[-1].epoch
+        and (each.time_s is None or each.time_s >= (ends.get(each.epoch) or 0.0))
+    ]
     if any(each.metrics != last[-1].metrics for each in last):
         found.append(
             f"The program made {len(last)} evaluations after epoch {last[-1].epoch}, with other "
@@ -246,8 +253,15 @@ def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
 def _epochs(seen: Observed) -> Iterator[Epoch]:
     """The epochs with the evaluation that followed each; evaluations may be all that is told."""
     evaluated = {each.epoch: each for each in seen.evaluations if each.epoch > 0}
-    trained = seen.epochs or tuple(
-        ObservedEpoch(epoch=number, time_s=None, metrics={}) for number in evaluated
+    # an epoch that did not end, because its evaluation ended the training, is known by that
+    ended = {each.epoch for each in seen.epochs}
+    trained = (
+        *seen.epochs,
+        *(
+            ObservedEpoch(epoch=number, time_s=None, metrics={})
+            for number in evaluated
+            if number > max(ended, default=0)
+        ),
     )
     before_s = seen.first_step_s
     for epoch in trained:

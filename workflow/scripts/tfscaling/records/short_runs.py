@@ -4,9 +4,9 @@ The whole takes what the short run took, the steps that are left at the mean of 
 first execution, and as many turns of epochs and evaluations as are left. The steps are those that
 the whole begins with: what changes later, such as a machine that gets hot, is not in them.
 
-Where the steps change along the short run itself (a warm-up, a cache that fills), the second half
-of them is projected, and the change is an error of the time. Where the second half still changes,
-nothing is projected.
+Where the steps change along the short run itself (a warm-up, a cache that fills), those after the
+change are projected, and what the change makes of the mean is an error of the time. Where the
+steps still change after it, nothing is projected.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ def projected(record: RunRecord) -> Projected | None:
         ),
     )
     scatter_s = statistics.stdev(_per_step(steady)) / math.sqrt(len(steady))
-    return Projected(phases, left * math.hypot(scatter_s, trend.change * step_s), trend)
+    error_s = math.hypot(scatter_s, _step_s(short.steady) - step_s)
+    return Projected(phases, left * error_s, trend)
 
 
 def _per_step(blocks: Sequence[StepBlock]) -> list[float]:

@@ -158,7 +158,7 @@ def run_tables(
             row, of_run = {**kept, "status": RunState.STALE, "reason": reason}, ()
         if run.extra_repeat and row["status"] == RunState.MISSING:
             continue  # a repeat that its point did not need, or not yet
-        runs.append(_with_lost(row, _failed_attempts(run, row, runs_dir, before_s)))
+        runs.append(_with_failed_attempts(run, row, runs_dir, before_s))
         whose = (*run.spec.axes.values(), row["status"])
         epochs += [(*whose, *_of_epoch(epoch, own_metrics)) for epoch in of_run]
     for row, sharing in zip(runs, environments.shared_with(runs), strict=True):
@@ -172,31 +172,26 @@ def run_tables(
     )
 
 
-def _with_lost(row: Row, lost: Row) -> Row:
-    """The row with its failed attempts, whose cost is part of the run's cost."""
-    row = row | lost
-    for name in ("cost_usd", "cost_to_target_usd"):
-        if is_known(row.get(name)) and lost["lost_cost_usd"] is not None:
-            row[name] += lost["lost_cost_usd"]
-    return row
+def _with_failed_attempts(run: PlannedRun, row: Row, runs_dir: Path, before_s: float) -> Row:
+    """The row with what the failed attempts at the run took, of whatever parameters they were.
 
-
-def _failed_attempts(run: PlannedRun, row: Row, runs_dir: Path, before_s: float) -> Row:
-    """What the failed attempts at a run took, of whatever parameters they were.
-
-    Without the `before_s` seconds of them that the run continues: these are in its own times.
+    Without the `before_s` seconds of them that the run continues: these are in its own times. The
+    cost of a measured run has the attempts with its own parameters that nobody cancelled.
     """
-    never = row["status"] == RunState.MISSING or row.get("attempt") == 1
     failed = failure_report.FailedAttempts(0, 0.0)
-    if not never:
-        failed = failure_report.failed_attempts(runs_dir / run.spec.path)
+    if row.get("attempt") != 1:
+        folder = runs_dir / run.spec.path
+        failed = failure_report.failed_attempts(folder, run.spec.parameters_hash)
+    price, nodes = run.usd_per_node_hour, run.spec.point.nodes
     lost_s = max(0.0, failed.wall_time_s - before_s)
-    cost = costs.run_cost_usd(run.usd_per_node_hour, run.spec.point.nodes, lost_s)
-    return {
-        "failed_attempts": failed.number,
-        "lost_time_s": lost_s,
-        "lost_cost_usd": cost,
-    }
+    row = {**row, "failed_attempts": failed.number, "lost_time_s": lost_s}
+    row["lost_cost_usd"] = costs.run_cost_usd(price, nodes, lost_s)
+    own = costs.run_cost_usd(price, nodes, max(0.0, failed.own_time_s - before_s))
+    if own and is_known(row.get("cost_usd")) and row.get(PROJECTED[0]) is None:
+        row["cost_usd"] += own
+        if is_known(row.get("cost_to_target_usd")):
+            row["cost_to_target_usd"] += own
+    return row
 
 
 def _own_metrics(qualities: Iterable[Quality]) -> list[str]:

@@ -35,6 +35,7 @@ from tfscaling.training import byte_inputs, devices, models, mpi, parameter_serv
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.checkpoints import Checkpoints
+from tfscaling.training.measured import Result
 from tfscaling.training.parameter_server import ParameterServerTrainer
 from tfscaling.training.pipeline import Datasets, PipelineTrainer, datasets_of
 from tfscaling.training.strategies import STRATEGIES, Exchange
@@ -181,7 +182,10 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         data_sha256=data_sha256,
         input_wait_s=result.input_wait_s,
         trained_by=user_model.trained_by(trainer.model, spec.recipe),
-        warnings=tuple(_warnings(trainer.model, spec, data)),
+        warnings=(
+            *_warnings(trainer.model, spec, data),
+            *_after_training(trainer.model, spec, result),
+        ),
         train_examples=trainer.train_examples,
         test_examples=trainer.test_examples,
         examples_trained=result.examples_trained,
@@ -197,6 +201,13 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         test_loss=result.test_loss,
         test_accuracy=result.test_accuracy,
     )
+
+
+def _after_training(model: Any, spec: RunSpec, result: Result) -> Iterator[str]:
+    """Warnings of a complete training in one attempt."""
+    if result.went_on is None and not result.is_short and not result.diverged:
+        steps = sum(execution.steps for execution in result.steps)
+        yield from user_model.after_training(model, spec.recipe, steps)
 
 
 def _warnings(model: Any, spec: RunSpec, data: Arrays | Datasets) -> list[str]:

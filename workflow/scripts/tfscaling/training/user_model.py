@@ -12,12 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.study.config import Recipe
 from tfscaling.training.optimizers import learning_rate_factor, make_optimizer, scheduled
 
 #: Methods of keras.Model that no strategy calls.
 NEVER_CALLED = ("make_train_function", "make_test_function", "fit", "evaluate")
+#: Keras's schedules of learning rates that end at a certain step.
+_ENDING = ("CosineDecay", "PolynomialDecay")
 #: Methods that say how a model trains and is measured.
 OWN_TRAINING = ("train_step", "test_step", "compute_loss", "compute_metrics", "get_metrics_result")
 #: Activations whose result is no logit: the loss would apply a softmax to it once more.
@@ -272,6 +276,28 @@ def warnings(model: Any, recipe: Recipe) -> list[str]:
             "optimizer and the cross-entropy are"
         ]
     return [*_not_used(recipe, settings)]
+
+
+def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
+    """Warnings of a model that trained itself in this many steps."""
+    if not trains_itself(model, recipe):
+        return
+    if wide := [name for name, value in model.get_metrics_result().items() if np.ndim(value)]:
+        yield f"metrics with several values are not recorded: {_joined(wide)}"
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    try:
+        rate = optimizer.get_config().get("learning_rate")
+    except (AttributeError, NotImplementedError):  # of a user's own
+        return
+    schedule = rate if isinstance(rate, dict) else {}
+    settings = schedule.get("config", {})
+    end = settings.get("decay_steps", 0) + (settings.get("warmup_steps") or 0)
+    if schedule.get("class_name") in _ENDING and abs(end - steps) > 0.01 * steps:
+        yield (
+            f"the compiled {schedule['class_name']} ends at step {end}, the training at step "
+            f"{steps}: with other numbers of replicas the learning rate ends elsewhere, unless "
+            "global_batch_size and steps_per_epoch are set"
+        )
 
 
 def _compile_settings(model: Any) -> Mapping[str, Any]:
