@@ -27,6 +27,7 @@ from tfscaling.study.manifest import Manifest
 from tfscaling.tables import display, environments
 from tfscaling.tables.data_warnings import DataWarning
 from tfscaling.tables.table_rows import QUALITY_COLUMNS, qualities_of, rows_of
+from tfscaling.tables.wording import listed
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -80,6 +81,8 @@ def render(
     script = (PAGE_DIR / SCRIPT).read_text(encoding="utf-8")
     context = {
         "title": title,
+        "study": folder.name,
+        "trains": _trains(results.runs),
         "headlines": sections.headlines(headline),
         "next_steps": next_steps["text"].tolist(),
         "first_plot": plots.pop(FIRST_PLOT, None),
@@ -99,6 +102,16 @@ def render(
         "datatables": datatables(),
     }
     return str(_template().render(context))
+
+
+def _trains(runs: pd.DataFrame) -> str:
+    """What the study trains: models, data and recipes."""
+    named = {
+        noun: [str(name) for name in runs[column].dropna().unique()]
+        for noun, column in (("model", "model"), ("data", "dataset"), ("recipe", "recipe"))
+        if column in runs
+    }
+    return "; ".join(f"{noun} {listed(names)}" for noun, names in named.items() if names)
 
 
 def _tables(
