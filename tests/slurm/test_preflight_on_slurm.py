@@ -40,7 +40,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "memory": (
         {"partition": "cpu", "mem_mb": 2_000_000},
-        "Requested node configuration is not available: no node of partition cpu has 2000000 MB of memory",
+        "no node of partition cpu has 2000000 MB of memory",
     ),
     "constraint": (
         {"partition": "cpu", "constraint": "nosuch"},

@@ -146,5 +146,8 @@ def _open(table: pd.DataFrame, study: Study) -> str:
         sentences.append("Points of a search have as many runs as it needed of them.")
     if (table["support"] == INCONCLUSIVE).any():
         sentences.append("More runs may decide what is not decided now.")
-    enough = f"Every measured point has at least {RUNS_FOR_INTERVAL} runs, and none is missing."
+    enough = (
+        f"Nothing that was planned is missing, and each configuration has {RUNS_FOR_INTERVAL} runs "
+        "or more: only configurations outside the grid or another indifference would."
+    )
     return " ".join(sentences) or ("No point is to be run." if table.empty else enough)
