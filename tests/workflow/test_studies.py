@@ -123,8 +123,8 @@ def test_the_repeats_study_has_enough_runs_for_intervals(project: Project) -> No
 def test_the_plan_has_the_geometry_of_each_point(
     nodes: int, gpus: int, options: list[str], project: Project
 ) -> None:
-    """Among them: eight GPUs, the quota, as 8 x 1 and as 2 x 4."""
-    project.snakemake("plan", config=["config/published.yaml"], profile="slurm")
+    """Among them: eight GPUs, the quota, as 8 x 1 and as 2 x 4; CUDA need not be installed."""
+    project.snakemake("plan", config=["config/published.yaml"], profile="slurm", check=False)
     rows = project.table("results/published/plan.csv")
     assert len(rows) == 41
     (row,) = [

@@ -516,7 +516,7 @@ class Recipe(Keys, frozen=True, kw_only=True):
         ),
     ] = "model"
     learning_rate: Annotated[
-        Annotated[float, Meta(gt=0, le=1e6)] | None,
+        Annotated[float, Meta(gt=0, le=1e38)] | None,
         about(
             "The learning rate is for one replica; null takes that of a compiled model of your own "
             "and is an error for other models."
