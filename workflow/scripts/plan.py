@@ -240,6 +240,11 @@ def notes(made: plan_rows.Plan, points: Sequence[PointRow], config: Config) -> l
         )
     if refused := len(made.runs) - len(accepted(made, points)):
         found.append(f"Not in the sums: {refused} of these runs, which are refused.")
+    found += [
+        f"Recipe {name} trains more examples on more replicas (steps_per_epoch with a batch per "
+        "replica): its configurations will not be compared; use global_batch_size."
+        for name in plan_rows.of_other_work(made.runs, config.recipes)
+    ]
     if made.stale:
         number = f"{made.stale} run{'s' if made.stale > 1 else ''}"
         found.append(f"{number} of other code or data count no more: {RERUN_STALE} adds them here.")

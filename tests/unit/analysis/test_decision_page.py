@@ -188,3 +188,10 @@ def test_the_program_writes_the_page_from_its_files(tmp_path: Path) -> None:
     table = runs_table.read_table(tmp_path / "decision.csv")
     assert list(table.columns) == list(decision.COLUMNS)
     assert table.set_index("goal").loc["execution_time_s", "nodes"] == 2
+
+
+def test_configurations_of_several_recipes_are_named_with_their_recipe() -> None:
+    comparison, runs = tables_of({("east", n): around(10.0 * n) for n in (1, 2)})
+    tables = [pd.concat([t, t.assign(recipe="strong")]) for t in (comparison, runs)]
+    text = markdown(*tables)
+    assert "1 node (weak)" in text and "1 node (strong)" in text

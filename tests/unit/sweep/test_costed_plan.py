@@ -449,3 +449,25 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
     assert cost.made == cost.least == cost.expected == cost.most
     shown = script.searches_shown(done.searches)
     assert len(shown.cells) == 5
+
+
+@pytest.mark.parametrize(
+    ("recipe", "named"),
+    [
+        ({"per_replica_batch_size": 64, "steps_per_epoch": 10}, ["weak"]),
+        ({"per_replica_batch_size": 64}, []),
+        ({"global_batch_size": 64, "steps_per_epoch": 10}, []),
+    ],
+)
+def test_recipes_that_train_more_on_more_nodes_are_named(
+    recipe: dict[str, Any], named: list[str]
+) -> None:
+    config = configuration.validate(raw_config())
+    sizes = {"per_replica_batch_size": None, **recipe}
+    recipes = {"weak": replace(config.recipes["weak"], **sizes)}
+    rows = [
+        plan_rows.PlanRow(**run.spec.point.axes, devices="CPU", feasibility="runs", reason="")
+        for run in grid.expand(config, REGISTRIES).runs
+    ]
+    assert plan_rows.of_other_work(rows, recipes) == named
+    assert plan_rows.of_other_work(rows[:1], recipes) == []

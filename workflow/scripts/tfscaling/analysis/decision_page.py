@@ -93,8 +93,9 @@ def markdown(table: pd.DataFrame, study: Study) -> str:
 
 def _as_text(study: Study) -> TextTable:
     best, samples, points = pareto(study), study.samples, study.works
+    vary = varying(study.points)  # one table for all tasks
     names = {
-        point_of(row): point_name(row, varying(rows)) + remark(row, samples)
+        point_of(row): point_name(row, vary) + remark(row, samples)
         for rows in points.values()
         for row in rows
     }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study import variants
+from tfscaling.study.config import POINT_AXES, Recipe
 from tfscaling.study.run_spec import Point
 
 #: A run that is still to do, an extra repeat that may have to be done, a point that is not run.
@@ -70,6 +71,17 @@ class PointRow(CostedRow, frozen=True, kw_only=True):
     def is_sbatch(self) -> bool:
         """Whether its runs are submitted to Slurm."""
         return (self.submission or "").startswith("sbatch ")
+
+
+def of_other_work(rows: Iterable[CostedRow], recipes: Mapping[str, Recipe]) -> list[str]:
+    """Recipes whose configurations train different numbers of examples by what the recipe says."""
+    shapes: dict[str, set[tuple[object, ...]]] = {}
+    for row in rows:
+        recipe = recipes[variants.base(row.recipe)]
+        if recipe.steps_per_epoch and recipe.per_replica_batch_size:
+            shape = (row.nodes, row.gpus_per_node, row.tasks_per_node)
+            shapes.setdefault(row.recipe, set()).add(shape)
+    return [name for name, own in shapes.items() if len(own) > 1]
 
 
 class BenchmarkRow(msgspec.Struct, frozen=True, kw_only=True):
