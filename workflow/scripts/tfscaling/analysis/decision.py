@@ -225,12 +225,12 @@ def _chosen(
         number = len(samples.values(point_of(best), goal))
         made = f"{number} run{'s' * (number != 1)}"
         extreme = "greatest" if is_higher_better else "smallest"
-        text = (
-            f"Too few runs to decide; the {extreme} median has {point_name(best, vary)}: "
-            f"{value(goal, best)}, of {made}{remark(best, samples)}."
-        )
-        support = TOO_FEW if len(known) > 1 else NOT_COMPARED
-        return replace(choice, text=text, support=support)
+        shown = f"{point_name(best, vary)}: {value(goal, best)}, of {made}{remark(best, samples)}"
+        if len(known) == 1:
+            text = f"Measured: {shown}. There is nothing to compare it with."
+            return replace(choice, text=text, support=NOT_COMPARED)
+        text = f"Too few runs to decide; the {extreme} median has {shown}."
+        return replace(choice, text=text, support=TOO_FEW)
     contest = Contest.of(goal, enough, samples, indifference)
     among = " with enough runs" if few else ""
     text = _joined(
