@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -35,6 +35,19 @@ class Sweep:
 
     def answer(self) -> list[str]:
         return ["page: results/main/report.html"]
+
+
+@pytest.fixture(autouse=True)
+def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Handlers end with their test: they have a thread each."""
+    made: list[LogHandler] = []
+    begin = LogHandler.__init__
+    monkeypatch.setattr(
+        LogHandler, "__init__", lambda self, *given: (begin(self, *given), made.append(self))[0]
+    )
+    yield
+    for handler in made:
+        handler.close()
 
 
 class Log:
