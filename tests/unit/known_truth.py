@@ -1,7 +1,7 @@
 """Sets of run records with known truth: what tables and conclusions must find, and must not.
 
-Every set has the same grid, two platforms of two clouds by four numbers of nodes, six repeats. A
-set's kind says what is wrong with its records; the truth of every run stands beside them.
+Every set has the same grid: two platforms of two clouds, four numbers of nodes, six repeats. The
+kind of a set names what is wrong with its records; the truth of every run is kept with them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from typing import Any
 
 import generator
 from builders import manifest_of, raw_config, write_failure
-from tfscaling.records import run_record
+from tfscaling.records import attempts, failure_report, run_record
 from tfscaling.study import configuration
-from tfscaling.study.manifest import Manifest
+from tfscaling.study.manifest import Manifest, PlannedRun
 
-REPEATS = 6
+REPEATS, EPOCHS = 6, 2
 NODES = (1, 2, 3, 4)
 #: Platform → (cloud, US dollars per node-hour).
 PLATFORMS = {"east": ("gcp", 1.0), "west": ("aws", 2.0)}
-#: What each kind of set has: `draw` says how.
+#: What each kind of set has, drawn by `draw`.
 KINDS = (
-    *("equal", "slow", "scaling", "outliers"),
-    *("diverged", "missing", "zero", "dropped", "stepped"),
+    *("equal", "slow", "scaling", "outliers", "diverged", "missing", "zero", "dropped"),
+    *("stepped", "more", "missed", "retried", "paused"),
 )
+#: The test accuracy that runs are to reach, and the error of a run that misses it.
+TARGET, MISSED_ERROR = 0.9, 0.3
 OK, DIVERGED, FAILED, MISSING, STEPPED = "ok", "diverged", "failed", "missing", "stepped"
 
 Key = tuple[str, int]
@@ -36,12 +38,24 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class TrueRun:
-    """One run as it was: `share` is the part of the examples that it trained."""
+    """One run as it was.
+
+    It trained `share` of the examples and reached the target after `to_target_s`, if it did. After
+    each epoch it wrote a checkpoint and probed for `pause_s`. Failed attempts took `lost_s` before.
+    """
 
     outcome: str
     time_s: float
     error: float
     share: float = 1.0
+    pause_s: float = 0.0
+    lost_s: float = 0.0
+
+    @property
+    def to_target_s(self) -> float | None:
+        """Seconds to the end of the last epoch, which is the first that reaches the target."""
+        is_reached = self.outcome == OK and 1 - self.error >= TARGET
+        return self.time_s - self.pause_s if is_reached else None
 
 
 @dataclass(frozen=True)
@@ -86,7 +100,10 @@ def planned_runs() -> Manifest:
         "platform": list(PLATFORMS), "model": "mnist_cnn", "recipe": "weak",
         "nodes": list(NODES), "repeats": REPEATS,
     }  # fmt: skip
-    raw = raw_config((("platforms",), platforms), (("grid",), [block]))
+    targets = {"targets": {"test_accuracy": TARGET}}
+    raw = raw_config(
+        (("platforms",), platforms), (("grid",), [block]), (("comparison",), targets)
+    )
     return manifest_of(configuration.validate(raw))
 
 
@@ -117,6 +134,8 @@ def _point(rng: random.Random, kind: str, noise: float, time_s: float, error: fl
     # what happens to a point's runs happens to some points only
     hit = rng.random() < 0.4
     share = rng.choice((0.5, 0.75)) if kind == "dropped" and hit else 1.0
+    share = rng.choice((1.5, 2.0)) if kind == "more" and hit else share
+    pause_s = rng.uniform(5.0, 15.0) if kind == "paused" and hit else 0.0
     runs = []
     for _ in range(REPEATS):
         outcome = OK
@@ -127,9 +146,12 @@ def _point(rng: random.Random, kind: str, noise: float, time_s: float, error: fl
         elif kind == "stepped" and hit and rng.random() < 0.5:
             outcome = STEPPED
         slow = 3.0 if kind == "outliers" and rng.random() < 0.05 else 1.0
-        seconds = time_s * share * slow * rng.lognormvariate(0.0, noise)
-        runs.append(TrueRun(outcome, seconds, error * rng.lognormvariate(0.0, 0.1), share))
-    return TruePoint(time_s, error, tuple(runs))
+        seconds = time_s * share * slow * rng.lognormvariate(0.0, noise) + EPOCHS * pause_s
+        is_missed = kind == "missed" and hit and rng.random() < 0.4
+        run_error = MISSED_ERROR if is_missed else error * rng.lognormvariate(0.0, 0.1)
+        lost_s = rng.uniform(10.0, 60.0) if kind == "retried" and rng.random() < 0.3 else 0.0
+        runs.append(TrueRun(outcome, seconds, run_error, share, pause_s, lost_s))
+    return TruePoint(time_s + EPOCHS * pause_s, error, tuple(runs))
 
 
 class Writer:
@@ -161,7 +183,21 @@ class Writer:
             folder = runs_dir / spec.path
             folder.mkdir(parents=True)
             record = _changed(json.loads(usual), run)
+            if run.lost_s:
+                _write_lost(folder, planned, run.lost_s)
+                record["attempt"] = 2
             (folder / run_record.RECORD).write_text(json.dumps(record, allow_nan=False))
+
+
+def _write_lost(folder: Path, planned: PlannedRun, lost_s: float) -> None:
+    """Write the failure of a first attempt that took `lost_s` seconds."""
+    cause = failure_report.Cause(kind="node_failed", message="the node was lost")
+    report = failure_report.FailureReport(
+        axes=planned.spec.axes, attempt=1, cause=cause, wall_time_s=lost_s,
+        parameters_hash=planned.spec.parameters_hash,
+    )  # fmt: skip
+    attempts.begin(folder, 1)
+    failure_report.write(attempts.path(folder, 1), report)
 
 
 def _changed(record: dict[str, Any], run: TrueRun) -> dict[str, Any]:
@@ -172,7 +208,11 @@ def _changed(record: dict[str, Any], run: TrueRun) -> dict[str, Any]:
         phases |= {"execution_time_s": -2.0, "teardown_time_s": -119.0}
     learned = {"loss": run.error, "accuracy": 1.0 - run.error}
     metrics |= learned | {f"test_{name}": value for name, value in learned.items()}
-    metrics["epochs"][-1] |= learned
+    train_s = (run.time_s - EPOCHS * run.pause_s) / EPOCHS
+    for number, epoch in enumerate(metrics["epochs"], 1):
+        epoch |= {"duration_s": train_s, "test_accuracy": 0.5}
+        epoch["ended_s"] = number * train_s + (number - 1) * run.pause_s
+    metrics["epochs"][-1] |= learned | {"test_accuracy": learned["accuracy"]}
     metrics["examples_trained"] = round(metrics["examples_trained"] * run.share)
     if run.outcome == DIVERGED:
         metrics |= dict.fromkeys(("loss", "test_loss", "test_accuracy"))

@@ -75,7 +75,8 @@ def _made(writer: Writer, folder: Path) -> Iterator[Made]:
     for number in range(SETS):
         truth = known_truth.draw(number)
         writer.write(truth, folder / str(number))
-        runs = _as_read(runs_table.run_tables(planned.runs, folder / str(number))[0], folder)
+        made = runs_table.run_tables(planned.runs, folder / str(number), planned.targets)
+        runs = _as_read(made[0], folder)
         comparison = _as_read(comparison_table(runs, planned), folder)
         study = Study(comparison, runs, planned)
         between = clouds.table(study)
@@ -127,8 +128,50 @@ def test_medians_and_counts_are_those_of_the_runs_that_count(made: list[Made]) -
             assert row["loss"] == pytest.approx(median(errors))
             assert row["accuracy"] == pytest.approx(1 - median(errors))
             usd = PLATFORMS[row["platform"]][1]
-            cost = row["nodes"] * usd * point.median_time_s / 3600
-            assert row["cost_usd"] == pytest.approx(cost)
+            paid_s = median(run.time_s + run.lost_s for run in point.counted)
+            assert row["cost_usd"] == pytest.approx(row["nodes"] * usd * paid_s / 3600)
+
+
+def test_the_time_to_the_target_is_known_where_all_runs_reached_it(made: list[Made]) -> None:
+    missed = 0
+    for one in made:
+        for point, row in points(one):
+            outcomes = Counter(run.outcome for run in point.runs)
+            times_s = [run.to_target_s for run in point.counted if run.to_target_s is not None]
+            assert row["runs_at_target"] == len(times_s)
+            if times_s and len(times_s) == outcomes[OK] + outcomes[DIVERGED]:
+                assert row["time_to_target_s"] == pytest.approx(median(times_s))
+            else:
+                assert pd.isna(row["time_to_target_s"])
+                missed += bool(point.counted)
+    assert missed > SETS // 20
+
+
+def test_failed_attempts_are_counted_and_paid_once(made: list[Made]) -> None:
+    for one in made:
+        if one.truth.kind == "retried":
+            for row in one.runs.to_dict("records"):
+                run = one.truth.points[row["platform"], row["nodes"]].runs[row["repeat"] - 1]
+                assert row["failed_attempts"] == (run.lost_s > 0)
+                assert row["lost_time_s"] == pytest.approx(run.lost_s)
+
+
+def test_a_choice_for_the_target_names_every_configuration_that_missed_it(
+    made: list[Made],
+) -> None:
+    named = 0
+    for one in made:
+        missing = {
+            key for key, point in one.truth.points.items()
+            if any(run.outcome == OK and run.to_target_s is None for run in point.runs)
+        }  # fmt: skip
+        for choice in one.choices:
+            if choice.goal == "time_to_target_s":
+                rows = [each.row for each in choice.not_covered]
+                assert missing <= {(row["platform"], row["nodes"]) for row in rows}
+                assert choice.support != SUPPORTED or not missing
+                named += len(missing)
+    assert named > 0
 
 
 def test_speedups_are_those_of_the_medians_and_of_the_same_work_only(made: list[Made]) -> None:
@@ -182,6 +225,7 @@ def true_value(one: Made, goal: str, key: known_truth.Key) -> float | None:
     point, (_, usd) = one.truth.points[key], PLATFORMS[key[0]]
     return {
         "execution_time_s": point.runs[0].share * point.time_s,
+        "time_to_target_s": point.runs[0].share * point.time_s - point.runs[0].pause_s,
         "cost_usd": point.runs[0].share * point.time_s * key[1] * usd / 3600,
         "quality": point.error,
     }.get(goal)
