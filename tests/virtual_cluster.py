@@ -44,6 +44,15 @@ class Cluster:
         self.run("scontrol", "shutdown", "slurmctld")
         wait_for(lambda: not self._controller_runs(), "the controller to end")
 
+    def start_controller(self) -> None:
+        """Start the controller; returns when it answers."""
+
+        def answers() -> bool:
+            self.tool("start-node", "controller")
+            return "UP" in self.run("scontrol", "ping")
+
+        wait_for(answers, "the controller to answer")
+
     def _controller_runs(self) -> bool:
         listed = self.tool("exec", "controller", "ps", "-eo", "comm", "--no-headers")
         return "slurmctld" in listed.split()

@@ -6,9 +6,9 @@ import asyncio
 import logging
 import os
 import shutil
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -114,18 +114,18 @@ def test_a_sweep_outlives_a_controller_that_is_away(
 
     def bring_back() -> None:
         wait_for(lambda: pings.exists() and len(pings.read_text()) > 2, "a submission that waits")
-        cloud.tool("start-node", "controller")
+        cloud.start_controller()
         wait_for(lambda: "Slurm does not answer" in log_of(project), "a look without an answer")
         time.sleep(AWAY_S)
-        cloud.tool("start-node", "controller")
+        cloud.start_controller()
 
-    helper = threading.Thread(target=bring_back, daemon=True)
-    helper.start()
-    project.snakemake(
-        "--until", "train", "--retries", "0", profile="slurm",
-        environ={**cloud.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-    )  # fmt: skip
-    helper.join()
+    with ThreadPoolExecutor(1) as pool:
+        back = pool.submit(bring_back)
+        project.snakemake(
+            "--until", "train", "--retries", "0", profile="slurm",
+            environ={**cloud.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        )  # fmt: skip
+        back.result()
     assert len(project.records()) == 1
     assert "Slurm answers again" in log_of(project)
 

@@ -172,6 +172,7 @@ class Soak:
         missing, changed_s = self.planned, time.monotonic()
         with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as faults:
             disturber = pool.submit(self._disturb, faults)
+            disturber.add_done_callback(self._end_driver_if_failed)
             try:
                 while (self._to_come or self.missing()) and not self._is_broken(disturber):
                     self.starts += 1
@@ -232,6 +233,7 @@ class Soak:
                 fault, _, host = asked.name.partition("-")
                 asked.unlink()
                 self._faults.append(faults.submit(self._happen, fault, host))
+                self._faults[-1].add_done_callback(self._end_driver_if_failed)
             self._start_requeued()
             if self._to_come and len(self.seen) >= self._to_come[0][0]:
                 name = self._to_come[0][1]
@@ -281,17 +283,26 @@ class Soak:
             words = ("sbatch", *shape, "--wrap=sleep 3")
             wait_for(lambda: bool(self.cluster.run(*words)), "sbatch to answer")
         else:
-            drivers = list(self.project.folder.glob(".snakemake/drivers/*.json"))
-            alive = [pid for pid in map(_pid, drivers) if Path(f"/proc/{pid}").exists()]
-            if not alive:
+            if not (drivers := self._drivers()):
                 return False
-            os.kill(alive[0], signal.Signals[name])
+            os.kill(drivers[0], signal.Signals[name])
         return True
+
+    def _drivers(self) -> list[int]:
+        """Process numbers of the running sweeps."""
+        found = map(_pid, self.project.folder.glob(".snakemake/drivers/*.json"))
+        return [pid for pid in found if Path(f"/proc/{pid}").exists()]
+
+    def _end_driver_if_failed(self, happening: Future[None]) -> None:
+        """End a sweep that would wait for a fault that could not be done or undone."""
+        if happening.exception():
+            for pid in self._drivers():
+                os.kill(pid, signal.SIGKILL)
 
     def _restart_controller(self, away_s: float) -> None:
         self.cluster.stop_controller()
         time.sleep(away_s)
-        self.cluster.tool("start-node", "controller")
+        self.cluster.start_controller()
 
     def problems(self) -> list[str]:
         """What is not as it should be."""

@@ -101,9 +101,7 @@ def planned_runs() -> Manifest:
         "nodes": list(NODES), "repeats": REPEATS,
     }  # fmt: skip
     targets = {"targets": {"test_accuracy": TARGET}}
-    raw = raw_config(
-        (("platforms",), platforms), (("grid",), [block]), (("comparison",), targets)
-    )
+    raw = raw_config((("platforms",), platforms), (("grid",), [block]), (("comparison",), targets))
     return manifest_of(configuration.validate(raw))
 
 
