@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import math
 import os
 import sys
@@ -541,9 +542,9 @@ class Cell:
     limits: Limits
     procedures: tuple[str, ...] = ("search", *VARIANTS)
 
-    def outcomes(self, procedure: str, trials: int) -> list[Outcome]:
-        """The same runs for every procedure."""
-        dice = np.random.default_rng([SEED, *self.name.encode()])
+    def outcomes(self, procedure: str, trials: int, seed: int = SEED) -> list[Outcome]:
+        """Outcomes of all trials; every procedure gets the same runs."""
+        dice = np.random.default_rng([seed, *self.name.encode()])
         found = []
         for _ in range(trials):
             true = self.truth(dice)
@@ -750,23 +751,25 @@ CELLS = {
 MEDIAN_NODE_HOURS_MAX = 0.50
 
 
-def simulate(task: tuple[str, str, int]) -> Summary:
-    """A cell's summary of a procedure, in so many trials."""
+def simulate(task: tuple[str, str, int], seed: int = SEED) -> Summary:
+    """Summary of a task: cell, procedure, number of trials."""
     cell, procedure, trials = task
-    return Summary.of(CELLS[cell].outcomes(procedure, trials))
+    return Summary.of(CELLS[cell].outcomes(procedure, trials, seed))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=500)
     parser.add_argument("--cell", action="append", choices=list(CELLS), help="only this one")
+    parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     args = parser.parse_args()
     cells = [CELLS[name] for name in args.cell or CELLS]
     tasks = [(cell.name, name, args.trials) for cell in cells for name in cell.procedures]
+    run = functools.partial(simulate, seed=args.seed)
     with ProcessPoolExecutor(args.processes) as pool:
-        found = dict(zip([task[:2] for task in tasks], pool.map(simulate, tasks), strict=True))
-    print(f"{datetime.now(UTC):%Y-%m-%d}, {args.trials} trials of each cell, seed {SEED}\n")
+        found = dict(zip([task[:2] for task in tasks], pool.map(run, tasks), strict=True))
+    print(f"{datetime.now(UTC):%Y-%m-%d}, {args.trials} trials of each cell, seed {args.seed}\n")
     problems = print_searches(found)
     if not args.cell:
         problems += print_platforms(found)
