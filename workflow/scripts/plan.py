@@ -24,7 +24,7 @@ from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.sweep import (
     costed_plan,
-    gpu_libraries,
+    libraries,
     plan_rows,
     preflight,
     run_estimates,
@@ -68,8 +68,8 @@ def main() -> None:
     if not how.deploys_software:
         due = {row.point for row in points if row.runs}
         specs = [run.spec for run in planned.runs if run.spec.point in due]
-        problem = gpu_libraries.problem(specs, config)
-        without = {spec.point for spec in gpu_libraries.without(specs, config)}
+        problem = libraries.cuda_problem(specs, config)
+        without = {spec.point for spec in libraries.runs_without_cuda(specs, config)}
         points = [refused(row) if row.point in without else row for row in points]
     rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(plan_rows.COLUMNS), dtype=object)

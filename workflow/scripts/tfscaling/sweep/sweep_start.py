@@ -131,13 +131,13 @@ class SweepStart:
 
     def _missing_libraries(self) -> list[str]:
         """Why the GPUs of runs to do would not be used, and why ranks could not use MPI."""
-        from tfscaling.sweep import gpu_libraries, mpi_library
+        from tfscaling.sweep import libraries
 
         if self.jobs.workflow.deployment_settings.deployment_method:
             return []
         runs = (spec for spec in self.jobs.specs_to_do() if isinstance(spec, RunSpec))
-        by_mpi = mpi_library.problem(self.jobs.specs_to_do(), self.config)
-        return [gpu_libraries.problem(runs, self.config), by_mpi or ""]
+        by_mpi = libraries.mpi_problem(self.jobs.specs_to_do(), self.config)
+        return [libraries.cuda_problem(runs, self.config), by_mpi or ""]
 
     def _unseen_jobs(self) -> str:
         """Why nobody would see that jobs end, or ""."""
