@@ -14,7 +14,7 @@ from tfscaling.study.configuration import ConfigError
 from tfscaling.study.manifest import OF_PROGRAM, Grid
 from tfscaling.study.run_spec import PLACEHOLDERS
 
-RECIPE = {"per_replica_batch_size": 8, "epochs": 2, "program": ["python3", "x.py"]}
+RECIPE = {"per_replica_batch_size": 8, "epochs": 2, "program": ["python3", "-m", "x"]}
 BLOCK = {"platform": "cluster", "recipe": "script", "strategy": "own", "nodes": [1, 2]}
 
 
@@ -30,7 +30,7 @@ def test_a_program_has_a_point_without_model_and_dataset() -> None:
     assert (spec.point.model, spec.point.strategy) == (PROGRAM, OWN_STRATEGY)
     assert (spec.jobs, spec.replicas, spec.global_batch_size) == ({"worker": 4}, 4, 32)
     assert spec.dataset is None
-    assert spec.parameters["program"] == ["python3", "x.py"]
+    assert spec.parameters["program"] == ["python3", "-m", "x"]
     assert {"observe", "patterns", "log_folder"}.isdisjoint(spec.parameters)
 
 
@@ -124,6 +124,14 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "no regular expression: missing )"),
     "no_group": (
         {"observe": "output", "patterns": {"loss": "ab"}}, "patterns.loss", "one group"),
+    "endless_pattern": (
+        {"observe": "output", "patterns": {"loss": r"^(?:a|a?)+(\d)$"}}, "patterns.loss",
+        "nested repetitions"),
+    "no_program": ({"program": ["./x", "{seed}"]}, "program[0]: \"./x\"", "no such program"),
+    "no_command": ({"program": ["no-such-x"]}, "program[0]: \"no-such-x\"", "no such program"),
+    "no_script": (
+        {"program": ["bash", "-e", "no-such/x.sh"]}, "program[2]: \"no-such/x.sh\"",
+        "no such file"),
     "no_log_folder": ({"observe": "tensorboard"}, "log_folder", "needs the folder"),
     "hidden_fit": (
         {"observe": "fit", "program": ["python3", "-Iu", "x.py"]}, "program: \"-Iu\"",

@@ -81,7 +81,7 @@ def test_what_cannot_be_searched_is_one_clear_error(
     assert key in line and words in line
 
 
-PROGRAM = {"per_replica_batch_size": 8, "epochs": 2, "program": ["x"]}
+PROGRAM = {"per_replica_batch_size": 8, "epochs": 2, "program": ["true"]}
 
 
 def of_program(goal: str, **recipe: Any) -> Manifest:

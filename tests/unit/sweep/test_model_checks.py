@@ -97,14 +97,18 @@ def test_models_are_built_with_their_data_and_loss_and_those_that_can_be_are_bui
     assert len(model_checks.to_build(specs("nets:good"), RESULTS)) == 1
 
 
-def test_one_run_of_the_fewest_nodes_stands_for_those_alike_and_models_of_ours_for_none() -> None:
-    (model,) = model_checks.to_build(specs("nets:good", "mnist_cnn"), RESULTS).values()
+def test_one_run_of_the_fewest_nodes_is_built_for_those_alike() -> None:
+    (model,) = model_checks.to_build(specs("nets:good"), RESULTS).values()
     assert (model.spec.point.model, model.spec.geometry.nodes) == ("nets:good", 1)
     assert model.on_several_replicas
     axes = specs("nets:good", parameters={"width": [1, 2]})
     assert len(model_checks.to_build(axes, RESULTS)) == 2
-    assert model_checks.check(specs("mnist_cnn"), RESULTS) == ("", "")
+
+
+def test_a_model_of_the_workflow_is_built_with_custom_data_only() -> None:
+    assert model_checks.check(specs("mnist_cnn", dataset="mnist"), RESULTS) == ("", "")
     assert not RESULTS.exists()
+    assert "mnist_cnn with recipe weak" in model_checks.check(specs("mnist_cnn"), RESULTS).refusal
 
 
 def test_a_check_that_takes_too_long_is_said_and_holds_up_nothing() -> None:

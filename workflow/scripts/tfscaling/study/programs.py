@@ -9,13 +9,16 @@ import itertools
 import os
 import re
 import shlex
+import shutil
 import string
-from collections.abc import Iterator, Sequence
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tfscaling.study import user_code
-from tfscaling.study.config import OWN_STRATEGY, Block, Recipe
+from tfscaling.study.config import OWN_STRATEGY, Block, Platform, Recipe
 from tfscaling.study.configuration import known
 from tfscaling.study.run_spec import DATASET_PLACEHOLDER, PLACEHOLDERS
 
@@ -36,6 +39,12 @@ WITHOUT_TIMES = ("nothing", "output")
 _DEFAULTS = Recipe(epochs=1)
 #: Key → the ways to observe that read it.
 _READ_BY = {"patterns": ("output",), "log_folder": ("tensorboard", "mllog")}
+
+
+#: A word that names a script: a path without placeholders.
+_SCRIPT = re.compile(r"[^{}=]+\.(py|sh)")
+#: Repetitions of a group, which may take exponential time; texts of this length show it.
+_REPEATED, _LENGTH, _MATCH_S = re.compile(r"\)[*+{]"), 40, 5.0
 
 
 class Problem(NamedTuple):
@@ -75,6 +84,24 @@ def block_problem(block: Block, with_program: Sequence[str]) -> Problem | None:
     if not with_program and block.model is None:
         rule = "allowed: a model; only a block whose recipes name a program may leave it out"
         return Problem(("model",), None, rule)
+    return None
+
+
+def missing_file(recipe: Recipe, platforms: Iterable[Platform]) -> Problem | None:
+    """The program or the script of a recipe, if these platforms would not find it.
+
+    A command without a slash may be of a platform that sets up its own environment.
+    """
+    command, *words = recipe.program
+    if "{" not in command and shutil.which(command) is None:
+        is_set_up = any(each.setup or "PATH" in each.env for each in platforms)
+        if "/" in command or not (is_set_up or recipe.environment):
+            reason = f"there is no such program, seen from {Path.cwd()}"
+            return Problem(("program", 0), command, reason)
+    script = next((word for word in words if not word.startswith("-")), "")
+    if _SCRIPT.fullmatch(script) and not {"-m", "-c"} & set(words) and not Path(script).exists():
+        reason = f"there is no such file, seen from {Path.cwd()}"
+        return Problem(("program", words.index(script) + 1), script, reason)
     return None
 
 
@@ -171,6 +198,20 @@ def _wrong_environment(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("environment",), recipe.environment, allowed)
 
 
+def _ends_in_time(pattern: str) -> bool:
+    """Whether the pattern is soon found or not in lines that repeat one of its characters."""
+    if not _REPEATED.search(pattern):
+        return True
+    code = "import re, sys; [re.search(sys.argv[1], line) for line in sys.argv[2:]]"
+    lines = [character * _LENGTH + "!" for character in sorted({*pattern, *"a0 "})]
+    words = [sys.executable, "-I", "-S", "-c", code, pattern, *lines]
+    try:
+        subprocess.run(words, timeout=_MATCH_S, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def _wrong_observation(recipe: Recipe) -> Iterator[Problem]:
     for key, ways in _READ_BY.items():
         if getattr(recipe, key) and recipe.observe not in ways:
@@ -193,5 +234,8 @@ def _wrong_observation(recipe: Recipe) -> Iterator[Problem]:
             continue
         if groups != 1:
             yield Problem(("patterns", name), pattern, "allowed: one group (…), around the number")
+        if not _ends_in_time(pattern):
+            reason = f"it takes longer than {_MATCH_S:g} s for a line of {_LENGTH} characters"
+            yield Problem(("patterns", name), pattern, f"{reason}; allowed: no nested repetitions")
     if recipe.log_folder and (wrong := word_problem(recipe.log_folder, placeholders(recipe))):
         yield Problem(("log_folder",), recipe.log_folder, wrong)

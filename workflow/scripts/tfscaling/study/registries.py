@@ -12,7 +12,15 @@ from tfscaling.study.config import Recipe
 from tfscaling.study.geometry import Geometry
 
 
-class Model(Protocol):
+class Shaped(Protocol):
+    """A model or a dataset of images."""
+
+    @property
+    def image_shape(self) -> tuple[int, ...] | None:
+        """(height, width) or (height, width, channels); None if it is not known."""
+
+
+class Model(Shaped, Protocol):
     """What planning asks of a model."""
 
     @property
@@ -52,7 +60,7 @@ class Registries(NamedTuple):
     strategies: Mapping[str, Strategy]
     #: Dataset → number of its training examples, where that is known.
     train_examples: Mapping[str, int] = {}
-    datasets: Collection[str] = ()
+    datasets: Mapping[str, Shaped] = {}
     metrics: Collection[str] = ()
     plots: Collection[str] = ()
     launchers: Collection[str] = ()
@@ -62,3 +70,16 @@ class Registries(NamedTuple):
         dataset = recipe.dataset or self.models[model].dataset
         assert dataset is not None, "block_checks refuses a model without a dataset"
         return dataset
+
+    def mismatch(self, model: str, dataset: str) -> str | None:
+        """Why the images of a dataset do not fit the model, and what fits; None if unknown."""
+        if model not in self.models or dataset not in self.datasets:
+            return None
+        wanted, given = self.models[model].image_shape, self.datasets[dataset].image_shape
+        if None in (wanted, given) or wanted == given:
+            return None
+        fitting = [name for name, each in self.datasets.items() if each.image_shape == wanted]
+        return (
+            f"model {model} takes images of the shape {wanted}, these have {given}; "
+            f"allowed: {', '.join(fitting)}, or another model"
+        )

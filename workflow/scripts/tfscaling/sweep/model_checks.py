@@ -83,7 +83,9 @@ def to_build(specs: Iterable[RunSpec], results: Path) -> dict[str, ModelToCheck]
     smallest: dict[tuple[str, str | None, bytes], RunSpec] = {}
     distributed = set()
     for spec in specs:
-        if not user_code.is_reference(spec.point.model) or spec.recipe.program:
+        named = (spec.point.model, spec.dataset or "")
+        custom = [n for n in named if user_code.is_reference(n) and not n.startswith("tfscaling.")]
+        if not custom or spec.recipe.program:
             continue
         if spec.measured.setup:
             continue

@@ -9,7 +9,9 @@ import json
 import os
 import traceback
 from pathlib import Path
+from typing import Any
 
+from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records import tracebacks
 from tfscaling.study import user_code
 from tfscaling.study.run_spec import ModelToCheck, RunSpec
@@ -66,8 +68,22 @@ def _build(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -> None
         trainer = PipelineTrainer(strategy, build, data, spec)
     else:
         trainer = Trainer(strategy, build, data, spec)
-    if trainer.own is not None and on_several_replicas:
+    if trainer.own is None:
+        _call_with(trainer.model, data)
+    elif on_several_replicas:
         own_step.check_reductions(trainer.model)
+
+
+def _call_with(model: Any, data: Arrays | Datasets) -> None:
+    """Call the model symbolically with inputs of the data's shape. Raises what the model does."""
+    import keras
+
+    inputs = data.train.element_spec[0] if isinstance(data, Datasets) else data.x_train
+    model.compute_output_spec(
+        keras.tree.map_structure(
+            lambda each: keras.KerasTensor((1, *each.shape[1:]), "float32"), inputs
+        )
+    )
 
 
 def _is_readable(spec: RunSpec, dataset_file: Path) -> bool:

@@ -23,6 +23,8 @@ class Model:
     description: str
     dataset: str | None
     build: Callable[[], Any]
+    #: (height, width) or (height, width, channels); None if it is not known.
+    image_shape: tuple[int, ...] | None = None
 
 
 def _mnist_cnn() -> Any:
@@ -73,16 +75,19 @@ MODELS: dict[str, Model] = {
         "The convolutional network of TensorFlow's multi-worker tutorial: 2.8 million parameters.",
         "mnist",
         _mnist_cnn,
+        (28, 28),
     ),
     "cifar10_cnn": Model(
         "The convolutional network of TensorFlow's image tutorial: 0.12 million parameters.",
         "cifar10",
         _cifar10_cnn,
+        (32, 32, 3),
     ),
     "resnet50": Model(
         "ResNet-50 of keras.applications, untrained: 25.6 million parameters, 1,000 classes.",
         "tfscaling.datasets.image_files:data",
         _resnet50,
+        (224, 224, 3),
     ),
 }
 
