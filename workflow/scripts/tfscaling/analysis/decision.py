@@ -20,6 +20,7 @@ from tfscaling.analysis.eligibility import (
     split,
 )
 from tfscaling.analysis.evidence import Study
+from tfscaling.analysis.projection import Interval, intervals
 from tfscaling.analysis.search_results import verdict_text
 from tfscaling.race.study_searches import StudySearch
 from tfscaling.race.terms import Verdict, Why
@@ -54,7 +55,7 @@ from tfscaling.tables.wording import listed, point_name, value, varying, within
 _SURE = ("bound", "is_decided", "is_best", "indifference", "comparisons")
 COLUMNS = (
     *("work", "goal", "title", "text", "support", *POINT_AXES, "alike", *_SURE),
-    "not_covered",
+    *("not_covered", "whole_run_low_s", "whole_run_high_s"),
 )
 #: A goal where the configuration asks for it.
 WITH_QUEUE = "time_with_queue_s"
@@ -79,7 +80,8 @@ class Choice:
     `alike` are the points that are not shown to be worse than the best estimate. `is_decided`: the
     point is within the indifference of the best of those compared. `against` is how much worse each
     of these is. `not_covered` are planned configurations that were not compared: where one of them
-    may still change the answer, the choice is not supported.
+    may still change the answer, the choice is not supported. `whole_run` is the interval of one run
+    of the whole training at the point, or at the best estimate, where it is projected.
     """
 
     work: str
@@ -96,6 +98,7 @@ class Choice:
     is_decided: bool = False
     against: Mapping[Point, Difference] = field(default_factory=dict)
     not_covered: tuple[NotCovered, ...] = ()
+    whole_run: Interval | None = None
 
     @property
     def is_open(self) -> bool:
@@ -114,6 +117,8 @@ def table(choices: Sequence[Choice]) -> pd.DataFrame:
         row |= {"text": choice.text, "support": choice.support, "alike": len(choice.alike)}
         row |= {name: getattr(choice, name) for name in _SURE}
         row["not_covered"] = not_covered_text(choice.not_covered)
+        if choice.whole_run:
+            row |= {f"whole_run_{end}": each for end, each in choice.whole_run._asdict().items()}
         rows.append(row | (columns_of(choice.point) if choice.point else {}))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -121,6 +126,7 @@ def table(choices: Sequence[Choice]) -> pd.DataFrame:
 def decide(study: Study) -> list[Choice]:
     """A choice for each goal and each work of which anything was measured."""
     samples, indifference = study.samples, study.indifference
+    whole_runs = intervals(study)
     found = []
     for work, rows in study.works.items():
         measured, ineligible = split(rows, samples)
@@ -137,8 +143,12 @@ def decide(study: Study) -> list[Choice]:
             else:
                 choice = replace(choice, not_covered=tuple(uncovered))
                 choice = _chosen(choice, measured, samples, vary) if measured else choice
-            text = _joined(choice.text, not_covered_text(choice.not_covered, vary))
-            found.append(replace(choice, text=text))
+            best = next(iter(ranked(goal, measured)), None)
+            named = choice.point or (best and point_of(best))
+            whole_run = whole_runs.get(named) if named and goal == "execution_time_s" else None
+            of_whole = str(whole_run or "")
+            text = _joined(choice.text, of_whole, not_covered_text(choice.not_covered, vary))
+            found.append(replace(choice, text=text, whole_run=whole_run))
     return found
 
 

@@ -77,7 +77,8 @@ def _searched(study: Study, search: StudySearch, choice: Choice) -> tuple[str, s
     taken = next((row for row in rows if point_of(row) == choice.point), None)
     rounds = search_results.rounds_text(verdict)
     saving = search_results.saving(search_results.spent(study, search).values())
-    sure = f"{not_covered_text(choice.not_covered, vary)} {rounds.capitalize()}: {saving}".strip()
+    parts = (str(choice.whole_run or ""), not_covered_text(choice.not_covered, vary))
+    sure = " ".join(filter(None, (*parts, f"{rounds.capitalize()}: {saving}")))
     if taken is None:
         return f"{choice.title}: {said}.", sure
     took = f", {value(choice.goal, taken)}" * is_known(taken[choice.goal])
@@ -120,7 +121,7 @@ def _sentences(study: Study, points: Sequence[Row], choice: Choice) -> tuple[str
     against = "" if choice.support == NOT_COMPARED else _against(choice, taken, rows, study, vary)
     text = " ".join(filter(None, (first, against, missed)))
     sure = _how_sure(rows, study.samples, choice)
-    return text, " ".join(filter(None, (sure, uncovered)))
+    return text, " ".join(filter(None, (sure, str(choice.whole_run or ""), uncovered)))
 
 
 def _misses_target(rows: Sequence[Row], vary: Sequence[str]) -> str:

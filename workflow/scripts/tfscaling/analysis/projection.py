@@ -53,6 +53,10 @@ class Interval(NamedTuple):
     def holds(self, seconds: float) -> bool:
         return self.low_s <= seconds <= self.high_s
 
+    def __str__(self) -> str:
+        low, high = three_digits(self.low_s), three_digits(self.high_s)
+        return f"One run of the whole training takes {low}–{high} s ({CONFIDENCE:.0%})."
+
 
 @dataclass(frozen=True)
 class Projection:
@@ -98,6 +102,14 @@ def interval(times_s: Sequence[float], errors_s: Sequence[float]) -> Interval | 
     half = quantile * scatter * math.sqrt(1 + 1 / number)
     middle = fmean(logs)
     return Interval(math.exp(middle - half), math.exp(middle + half))
+
+
+def intervals(study: Study) -> dict[Point, Interval]:
+    """Point of short runs → the interval of one run of the whole training."""
+    projected = {point_of(row) for row in study.points if is_projected(row)}
+    runs = _valid_runs(study) if projected else {}
+    found = {point: Projection.of(runs[point]).interval for point in projected & runs.keys()}
+    return {point: each for point, each in found.items() if each is not None}
 
 
 def table(study: Study) -> pd.DataFrame:
