@@ -37,7 +37,7 @@ from tfscaling.study.config import MPI_STRATEGY  # noqa: E402
 from tfscaling.study.registries import Registries  # noqa: E402
 from tfscaling.study.run_spec import RunSpec  # noqa: E402
 from tfscaling.tables.intervals import ratio_interval  # noqa: E402
-from tfscaling.training import devices, mpi, rank  # noqa: E402
+from tfscaling.training import mpi, rank, strategies  # noqa: E402
 from tfscaling.training.all_reduce import Trainer  # noqa: E402
 from tfscaling.training.all_reduce_timing import AllReduce  # noqa: E402
 from tfscaling.training.models import MODELS  # noqa: E402
@@ -114,14 +114,14 @@ def run_rank(workers: int, rounds: int) -> None:
     rank.load_tensorflow()
     planned, own = specs(workers), resolver.resolve(os.environ, gpus=None)
     threads = planned[MPI].threads(len(os.sched_getaffinity(0)))
-    names = devices.configure(0, "logical", threads)
-    strategies = {side: STRATEGIES[side].build(names, Exchange("ring")) for side in SIDES}
+    names = strategies.configure(0, "logical", threads)
+    built = {side: STRATEGIES[side].build(names, Exchange("ring")) for side in SIDES}
     world = mpi.communicator(own.rank, workers)
     found: Times = {}
     for size in SIZES_BYTES:
-        calls = {side: all_reduce(strategy, size) for side, strategy in strategies.items()}
+        calls = {side: all_reduce(strategy, size) for side, strategy in built.items()}
         found[f"all-reduce, {size:,} bytes"] = in_turn(calls, rounds, world)
-    calls = {side: steps(strategies[side], planned[side]) for side in SIDES}
+    calls = {side: steps(built[side], planned[side]) for side in SIDES}
     found[f"{STEP}, {BATCH} examples per worker"] = in_turn(calls, rounds, world)
     of_ranks = world.gather(found)
     if own.rank == 0:

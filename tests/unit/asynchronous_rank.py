@@ -14,7 +14,7 @@ from typing import Any
 from oracle_rank import arrays_of
 from strategy_rank import training_spec
 from tfscaling.records.events import EventLog
-from tfscaling.training import devices, rank
+from tfscaling.training import rank, strategies
 from tfscaling.training.parameter_server import ParameterServerTrainer
 from tfscaling.training.strategies import STRATEGIES, Exchange
 
@@ -58,10 +58,10 @@ def main() -> None:
     jobs = {"chief": chief, "ps": server, "worker": worker}
     task = {"type": "chief", "index": 0}
     os.environ["TF_CONFIG"] = json.dumps({"cluster": jobs, "task": task})
-    names = devices.configure(0, "logical", 1)
+    names = strategies.configure(0, "logical", 1)
     import tensorflow as tf
 
-    devices.set_precision("mixed_float16")
+    strategies.set_precision("mixed_float16")
     spec = tf.train.ClusterSpec(jobs)
     servers = [tf.distribute.Server(spec, job, 0, protocol="grpc") for job in ("ps", "worker")]
     strategy = STRATEGIES["parameter_server"].build(names, Exchange("ring"))

@@ -20,8 +20,8 @@ from tfscaling.records.events import EventLog
 from tfscaling.records.resumption import Beginning
 from tfscaling.study.config import Recipe
 from tfscaling.training import checkpoints as module
-from tfscaling.training.checkpointed_loop import CheckpointedLoop
 from tfscaling.training.checkpoints import Checkpoints, Training
+from tfscaling.training.loop import CheckpointedLoop
 from tfscaling.training.measured import Result
 
 #: From which the moments follow.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tfscaling.cluster import resolver
 from tfscaling.study.config import MPI_STRATEGY
-from tfscaling.training import devices, mpi, mpi_strategy, rank
+from tfscaling.training import mpi, mpi_strategy, rank, strategies
 from tfscaling.training.loop import compiled
 from tfscaling.training.mpi_sums import RankSums
 from tfscaling.training.strategies import STRATEGIES, Exchange
@@ -34,7 +34,7 @@ EXCHANGES = ((False, "bfloat16"), (True, "bfloat16"), (True, "float32"), (True, 
 def main() -> None:
     rank.load_tensorflow()
     output, own = Path(sys.argv[1]), resolver.resolve(os.environ, gpus=None).rank
-    names = devices.configure(0, "logical", THREADS)
+    names = strategies.configure(0, "logical", THREADS)
     strategy = STRATEGIES[MPI_STRATEGY].build(names, Exchange("ring"))
     found = {
         "in turn": in_turn(strategy, own),

@@ -14,7 +14,7 @@ from typing import Any
 
 from strategy_rank import synthetic_arrays, training_spec
 from tfscaling.records.events import EventLog
-from tfscaling.training import devices, rank
+from tfscaling.training import rank, strategies
 from tfscaling.training.strategies import STRATEGIES, Exchange
 
 
@@ -36,7 +36,7 @@ def normalized_model() -> Any:
 def main() -> None:
     rank.load_tensorflow()
     name, count, batch, output = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
-    names = devices.configure(count, "logical", 1)
+    names = strategies.configure(count, "logical", 1)
     strategy = STRATEGIES[name].build(names, Exchange("ring"))
 
     from tfscaling.training.all_reduce import Trainer

@@ -18,7 +18,7 @@ from strategy_rank import PARAMETERS, small_model, synthetic_arrays, training_sp
 from tfscaling.cluster import resolver
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
-from tfscaling.training import devices, parameter_server, rank, replica_state
+from tfscaling.training import parameter_server, rank, replica_state, strategies
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.example_order import order_of_epoch
 from tfscaling.training.loop import TrainingLoop
@@ -162,7 +162,7 @@ def trained(make: Make, replicas: int) -> dict[str, Any]:
     for name, (model, examples, precision) in cases().items():
         if name.startswith("whole") and replicas > 1:
             continue  # `fit` knows no replicas
-        devices.set_precision(precision)
+        strategies.set_precision(precision)
         settings = {**SETTINGS, "precision": precision}
         trainer = make(model, arrays_of(examples), GLOBAL_BATCH // replicas, settings)
         events = EventLog(Path(os.devnull), 0)
@@ -170,7 +170,7 @@ def trained(make: Make, replicas: int) -> dict[str, Any]:
         if name.startswith("plain"):  # nothing held out is compared of the others
             trainer.evaluate(result, events, "evaluated")
         found[name] = found_in(result)
-    devices.set_precision("float32")
+    strategies.set_precision("float32")
     trainer = make(small_model, arrays_of(UNEVEN), GLOBAL_BATCH // replicas, SCHEDULED)
     events = EventLog(Path(os.devnull), 0)
     result = trainer.train(events, lambda _: None)
@@ -191,7 +191,7 @@ def found_in(result: Result) -> dict[str, Any]:
 
 def overflowing(make: Make, replicas: int) -> dict[str, Any]:
     """Losses of a training with overflows, and how many updates were made by each epoch's end."""
-    devices.set_precision("mixed_float16")
+    strategies.set_precision("mixed_float16")
     arrays = arrays_with_bright_images()
     trainer = make(overflowing_model, arrays, GLOBAL_BATCH // replicas, OVERFLOW)
     trainer.optimizer.dynamic_growth_steps = GROWTH_STEPS
@@ -253,7 +253,7 @@ def fitted_by_schedule() -> dict[str, Any]:
 def compiled(model: Callable[[], Any], settings: dict[str, Any]) -> Any:
     import keras
 
-    devices.set_precision(settings["precision"])
+    strategies.set_precision(settings["precision"])
     keras.utils.set_random_seed(settings["seed"])
     built = model()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -366,11 +366,11 @@ def main() -> None:
     rank.load_tensorflow()
     name, count, output = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     if name == "references":
-        devices.configure(0, "logical", 1)
+        strategies.configure(0, "logical", 1)
         output.write_text(json.dumps(references()))
         return
     spec, own = STRATEGIES[name], resolver.resolve(os.environ, gpus=None)
-    names = devices.configure(count, "logical", 1)
+    names = strategies.configure(count, "logical", 1)
     events = EventLog(output.parent / f"rank-{own.rank}.events.jsonl", own.rank)
     if spec.coordinated and not own.is_chief:
         parameter_server.serve(own, output.parent, events)

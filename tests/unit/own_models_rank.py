@@ -18,7 +18,7 @@ import numpy as np
 from strategy_rank import PARAMETERS, training_spec
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
-from tfscaling.training import devices, rank
+from tfscaling.training import rank, strategies
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.example_order import order_of_epoch
 from tfscaling.training.loop import TrainingLoop
@@ -286,7 +286,7 @@ CASES = {
 
 def trained(strategy: Any, replicas: int, case: Case) -> dict[str, Any]:
     """What the workflow's loop gives for arrays."""
-    devices.set_precision(case.precision)
+    strategies.set_precision(case.precision)
     settings = {**SETTINGS, "precision": case.precision}
     settings["steps_per_execution"] = case.steps_per_execution
     spec = training_spec(GLOBAL_BATCH // replicas, replicas, **settings)
@@ -297,7 +297,7 @@ def piped(
     strategy: Any, replicas: int, model: Callable[[], Any], given: Datasets, **changes: Any
 ) -> dict[str, Any]:
     """What it gives for a worker's part of a pipeline."""
-    devices.set_precision("float32")
+    strategies.set_precision("float32")
     settings = {**SETTINGS, "steps_per_execution": 1, **changes}
     spec = training_spec(GLOBAL_BATCH // replicas, replicas, **settings)
     return found_by(PipelineTrainer(strategy, model, given, spec))
@@ -323,7 +323,7 @@ def fitted(case: Case) -> dict[str, Any]:
     """What Keras's own `fit` gives with the same batches, the last of each epoch as it is."""
     import keras
 
-    devices.set_precision(case.precision)
+    strategies.set_precision(case.precision)
     keras.utils.set_random_seed(SETTINGS["seed"])
     model, arrays = case.model(), arrays_of(case.parts)
     steps = -(-TRAIN_EXAMPLES // GLOBAL_BATCH)
@@ -480,7 +480,7 @@ def main() -> None:
     output, found = Path(sys.argv[1]), {}
     if len(sys.argv) > 2:
         strategy = STRATEGIES[sys.argv[2]].build(
-            devices.configure(0, "logical", 1), Exchange("ring")
+            strategies.configure(0, "logical", 1), Exchange("ring")
         )
         worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
         found["two workers"] = {
@@ -492,7 +492,7 @@ def main() -> None:
             "accumulated": trained(strategy, 2, CASES["accumulated"]),
         }
     else:
-        names = devices.configure(2, "logical", 1)
+        names = strategies.configure(2, "logical", 1)
         single, mirrored = (
             STRATEGIES[n].build(names, Exchange("ring")) for n in ("single", "mirrored")
         )

@@ -21,7 +21,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
 from tfscaling.study.config import Measured, Recipe
 from tfscaling.study.run_spec import Point, RunSpec
-from tfscaling.training import attribution_rounds, devices, parameter_server, rank
+from tfscaling.training import parameter_server, rank, strategies
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.loop import TrainingLoop
 from tfscaling.training.parameter_server import ParameterServerTrainer
@@ -130,7 +130,7 @@ def main() -> None:
     rank.load_tensorflow()
     name, count, batch, output = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     spec, own = STRATEGIES[name], resolver.resolve(os.environ, gpus=None)
-    names = devices.configure(count, "logical", 1)
+    names = strategies.configure(count, "logical", 1)
     events = EventLog(output.parent / f"rank-{own.rank}.events.jsonl", own.rank)
     if spec.coordinated and not own.is_chief:
         ended_well = parameter_server.serve(own, output.parent, events)
@@ -239,7 +239,7 @@ def all_reduces_in_a_step(trainer: Trainer) -> int:
 
 def attributed(trainer: Trainer, events: EventLog) -> list[Any]:
     """A round of steps with and without input and synchronisation."""
-    attribution_rounds.ROUNDS = 1
+    attribution.ROUNDS = 1
     return [msgspec.to_builtins(found) for found in trainer.attribute(events)]
 
 

@@ -13,7 +13,7 @@ import msgspec
 from tfscaling.files import program_errors
 from tfscaling.study import variants
 from tfscaling.study.run_spec import ModelToCheck
-from tfscaling.training import devices, model_check, rank
+from tfscaling.training import model_check, rank, strategies
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--problems", type=Path, required=True)
     args = parser.parse_args()
     models = program_errors.read_json(args.models, list[ModelToCheck])
-    devices.hide_gpus(os.environ)
+    strategies.hide_gpus(os.environ)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     rank.load_tensorflow()
     with args.problems.open("wb", buffering=0) as problems:

@@ -11,7 +11,7 @@ STARTED_S = time.monotonic()
 
 from tfscaling.jobs import rank_process  # noqa: E402
 from tfscaling.study.run_spec import RunSpec  # noqa: E402
-from tfscaling.training import node_rates  # noqa: E402
+from tfscaling.training import all_reduce_timing  # noqa: E402
 
 
 def main() -> None:
@@ -21,7 +21,10 @@ def main() -> None:
     args = parser.parse_args()
     threads, meet_s = args.spec.cpus_per_task, args.meet_s
     rank_process.process(
-        args.spec, args.folder, STARTED_S, lambda context: node_rates.run(context, threads, meet_s)
+        args.spec,
+        args.folder,
+        STARTED_S,
+        lambda context: all_reduce_timing.rates_of_node(context, threads, meet_s),
     )
 
 

@@ -12,7 +12,7 @@ from builders import local_spec, rank_events, write_events
 from tfscaling.jobs import failures, missing_gpus, slurm_job
 from tfscaling.records.failure_report import Cause
 from tfscaling.records.run_record import SlurmJob
-from tfscaling.training import devices
+from tfscaling.training import strategies
 
 BEGUN, IMPORTED = {"start": 1.0}, {"start": 1.0, "imported": 2.0}
 PROGRAM = {"start": 1.0, "program_start": 2.0}
@@ -25,7 +25,7 @@ def told(rank: int, host: str, passed: dict[str, float], job: str = "worker") ->
 
 def lacking(rank: int, host: str, seen: int = 3, error: str = "DeviceError") -> list[Any]:
     failed = {"time_s": 9.0, "rank": rank, "event": "failed", "error": error}
-    return [*told(rank, host, BEGUN), {**failed, "message": devices.missing_gpus(4, seen, {})}]
+    return [*told(rank, host, BEGUN), {**failed, "message": strategies.missing_gpus(4, seen, {})}]
 
 
 def cause_of(folder: Path, *ranks: list[Any]) -> Cause:

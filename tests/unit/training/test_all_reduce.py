@@ -27,7 +27,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records import events, run_results
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import AttributionRound, Epoch
-from tfscaling.training import attribution_rounds, fused_updates, resident
+from tfscaling.training import example_order, optimizers
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.all_reduce_loop import COMPUTE_STEPS
 from tfscaling.training.example_order import order_of_epoch
@@ -137,7 +137,7 @@ def test_gradients_of_bfloat16_are_cast_in_the_update_of_large_variables(
 
     losses, weights, compiled = [], [], []
     for elements_min in (64 * width, 64 * width + 1):
-        monkeypatch.setattr(fused_updates, "COMPILED_ELEMENTS_MIN", elements_min)
+        monkeypatch.setattr(optimizers, "COMPILED_ELEMENTS_MIN", elements_min)
         trainer = Trainer(
             tf.distribute.OneDeviceStrategy("CPU:0"),
             large_model,
@@ -206,7 +206,7 @@ def test_data_as_they_lie_on_a_gpu_give_the_same_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (trainer, result), packed = train(tmp_path), []
-    monkeypatch.setattr(resident, "is_gpu", lambda device: packed.append(device) or True)
+    monkeypatch.setattr(example_order, "is_gpu", lambda device: packed.append(device) or True)
     on_gpu, found = train(tmp_path)
     assert packed and [part.dtype.name for part in on_gpu.train_data] == ["int64"] * 2
     assert curve(found) == curve(result)
@@ -348,7 +348,7 @@ def test_computation_alone_is_as_long_as_the_work() -> None:
 def test_a_slow_pipeline_is_found_to_be_the_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attribution_rounds, "ROUNDS", 2)
+    monkeypatch.setattr(attribution, "ROUNDS", 2)
     arrays = synthetic_arrays()
     images = (arrays.x_train / np.float32(255), arrays.y_train.astype(np.int32))
     batches = tf.data.Dataset.from_tensor_slices(images).batch(GLOBAL_BATCH)
@@ -375,7 +375,7 @@ def test_a_slow_pipeline_is_found_to_be_the_input(
 
 def test_arrays_in_memory_add_no_input_that_is_waited_for(tmp_path: Path) -> None:
     rounds = make_trainer().attribute(EventLog(tmp_path / "events", 0))
-    assert len(rounds) == attribution_rounds.ROUNDS
+    assert len(rounds) == attribution.ROUNDS
     assert min(min(msgspec.structs.astuple(each)) for each in rounds) > 0
 
 

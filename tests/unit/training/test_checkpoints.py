@@ -19,7 +19,7 @@ from strategy_rank import (
 )
 from tfscaling.records.events import EventLog
 from tfscaling.training.all_reduce import Trainer
-from tfscaling.training.checkpointed_loop import CheckpointedLoop
+from tfscaling.training.loop import CheckpointedLoop
 from tfscaling.training.pipeline import Datasets, PipelineTrainer
 
 

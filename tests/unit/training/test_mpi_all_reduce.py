@@ -20,7 +20,7 @@ from tfscaling.jobs import process_management
 from tfscaling.jobs.launchers import LAUNCHERS, Request
 from tfscaling.jobs.ports import ReservedPorts
 from tfscaling.study.geometry import Geometry
-from tfscaling.training.mpi_all_reduce import BUCKET_BYTES, Part, buckets
+from tfscaling.training.mpi_strategy import BUCKET_BYTES, Part, buckets
 from tfscaling.training.mpi_sums import aligned
 
 RANKS = 2

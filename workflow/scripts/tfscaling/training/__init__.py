@@ -6,10 +6,8 @@ TensorFlow is imported inside functions only: names are known without it.
 #: Modules that other packages may import.
 __all__ = [
     "all_reduce_timing",
-    "devices",
     "model_check",
     "models",
-    "node_rates",
     "rank",
     "strategies",
 ]

@@ -14,7 +14,7 @@ from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import Execution, GradientNorms
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training import byte_inputs, gradient_norms, resident, user_model
+from tfscaling.training import byte_inputs, example_order, optimizers, user_model
 from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.example_order import ExampleOrder
 from tfscaling.training.loop import compiled
@@ -56,12 +56,13 @@ class Trainer(AllReduceLoop):
         """
         tf, devices = self.tf, self.strategy.extended.worker_devices
         size = sum(array.nbytes for array in tf.nest.flatten(arrays))
-        places = [resident.device_of(device, size) for device in devices]
+        places = [example_order.device_of(device, size) for device in devices]
         layouts = tf.nest.map_structure(
-            lambda array: resident.Layout.of(array, on_gpu=resident.is_gpu(places[0])), arrays
+            lambda array: example_order.Layout.of(array, on_gpu=example_order.is_gpu(places[0])),
+            arrays,
         )
 
-        def on_device(array: np.ndarray, layout: resident.Layout) -> Any:
+        def on_device(array: np.ndarray, layout: example_order.Layout) -> Any:
             stored = layout.stored(array)
 
             def value(context: Any) -> Any:
@@ -142,7 +143,7 @@ class Trainer(AllReduceLoop):
     def gradient_norms(self, epoch: int) -> GradientNorms:
         # other batches than those of any epoch that is trained
         order = self.order.of_epoch(self.seed, self.recipe.epochs + epoch)
-        whole = order[: min(gradient_norms.STEPS, self.train_examples // self.global_batch)]
+        whole = order[: min(optimizers.STEPS, self.train_examples // self.global_batch)]
         found = [
             self._fetch(self._norms_call(self.tf.constant(rows[None]), *self.train_data))[0]
             for rows in whole

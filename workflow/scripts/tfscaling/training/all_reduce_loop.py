@@ -12,18 +12,9 @@ from tfscaling.jobs.checkpoint_folder import State
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import AttributionRound
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.training import (
-    attribution_rounds,
-    fewer_synchronisations,
-    fused_updates,
-    gradient_norms,
-    replica_state,
-    rounded_gradients,
-    user_model,
-)
-from tfscaling.training.checkpointed_loop import CheckpointedLoop
+from tfscaling.training import measured, optimizers, replica_state, user_model
 from tfscaling.training.checkpoints import Saved, variables_of
-from tfscaling.training.loop import compiled
+from tfscaling.training.loop import CheckpointedLoop, compiled
 from tfscaling.training.measured import Measured, Result, measured_by_itself, measured_by_sums
 from tfscaling.training.optimizers import make_optimizer
 from tfscaling.training.own_step import OwnStep
@@ -80,12 +71,12 @@ class AllReduceLoop(CheckpointedLoop):
                 self.optimizer = make_optimizer(self.recipe, self.replicas, self.updates_per_epoch)
                 self.optimizer.build(self.model.trainable_variables)
                 if self.recipe.average_every is not None or self.replicas == 1:
-                    fewer_synchronisations.update_alone(self.optimizer)
+                    optimizers.update_alone(self.optimizer)
                 elif self._rounds_gradients:
-                    rounded_gradients.exchange_rounded(self.optimizer)
-                fused_updates.update_together(self.optimizer)
+                    optimizers.exchange_rounded(self.optimizer)
+                optimizers.update_together(self.optimizer)
                 if self._casts_in_update:
-                    fused_updates.cast_in_update(self.optimizer)
+                    optimizers.cast_in_update(self.optimizer)
             # loss, correct answers and examples of this replica since the start of the epoch
             self.totals = tf.Variable(
                 [0.0, 0.0, 0.0],
@@ -161,10 +152,10 @@ class AllReduceLoop(CheckpointedLoop):
             return self._gradients_of_part(batch, weights, examples)
         loss, done = 0.0, None
         total: list[Any] | None = None
-        for part in fewer_synchronisations.parts_of((batch, weights), count):
+        for part in optimizers.parts_of((batch, weights), count):
             own_batch, own_weights = part(done)
             own_loss, gradients = self._gradients_of_part(own_batch, own_weights, examples)
-            total = fewer_synchronisations.summed(total, gradients)
+            total = optimizers.summed_parts(total, gradients)
             loss += own_loss
             # the gradient that the backward pass makes last
             done = next(gradient for gradient in total if gradient is not None)
@@ -250,15 +241,15 @@ class AllReduceLoop(CheckpointedLoop):
         def measured() -> Any:
             if self.replicas > 1:
                 _, own = self._gradients(batch, weights, self.batch)
-                return gradient_norms.norms_of_replicas(own)
+                return optimizers.norms_of_replicas(own)
             halves = []
-            for part in fewer_synchronisations.parts_of((batch, weights), 2):
+            for part in optimizers.parts_of((batch, weights), 2):
                 own_batch, own_weights = part(None)
                 _, own = self._gradients_of_part(own_batch, own_weights, self.batch // 2)
                 halves.append(own)
-            return gradient_norms.norms_of_halves(*halves)
+            return optimizers.norms_of_halves(*halves)
 
-        return gradient_norms.leaving(self.model.non_trainable_variables, measured)
+        return optimizers.leaving(self.model.non_trainable_variables, measured)
 
     def _counting(self, weights: Any) -> Any:
         """How many examples count."""
@@ -289,7 +280,7 @@ class AllReduceLoop(CheckpointedLoop):
             self.strategy.run(replica)
 
     def _average_weights(self) -> Any:
-        return fewer_synchronisations.average(self.strategy, self.model.trainable_variables)
+        return optimizers.average(self.strategy, self.model.trainable_variables)
 
     def _exchanged(self, done: int, steps: int) -> bool:
         """Whether all replicas have the same weights after `done` of `steps` steps of an epoch.
@@ -358,17 +349,17 @@ class AllReduceLoop(CheckpointedLoop):
         return durations[1:]
 
     def attribute(self, events: EventLog) -> list[AttributionRound]:
-        """Steps with and without input and synchronisation, in rounds: see `attribution_rounds`.
+        """Steps with and without input and synchronisation, in rounds: see `measured`.
 
         The weights change, so this comes last.
         """
-        steps = attribution_rounds.Steps(
+        steps = measured.Steps(
             train=lambda batch: self._done(self._train_call(batch)),
             compute=lambda batch: self._done(self._compute_call(batch)),
             mean=lambda value: float(self._mean_call(self.tf.constant(value)).numpy()),
         )
         with self._batches_with_input() as real:
-            return attribution_rounds.measure(
+            return measured.measure(
                 steps,
                 real,
                 self._batches_without_input(),

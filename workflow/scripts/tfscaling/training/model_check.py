@@ -15,7 +15,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records import tracebacks
 from tfscaling.study import user_code
 from tfscaling.study.run_spec import ModelToCheck, RunSpec
-from tfscaling.training import devices, models, own_step, rank
+from tfscaling.training import models, own_step, rank, strategies
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.pipeline import Datasets, PipelineTrainer
@@ -38,7 +38,7 @@ def problem(model: ModelToCheck, dataset_file: Path) -> str | None:
     keras.backend.clear_session()
     os.environ.update({**spec.measured.env, "TF_CONFIG": tf_config(spec)})
     try:
-        devices.set_precision(spec.recipe.precision)
+        strategies.set_precision(spec.recipe.precision)
         _build(spec, dataset_file, model.on_several_replicas)
     except Exception as error:
         traceback.print_exc()

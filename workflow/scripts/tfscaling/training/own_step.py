@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from tfscaling.training import fused_updates, rounded_gradients
+from tfscaling.training import optimizers
 from tfscaling.training.user_model import ModelError, has_own
 
 #: Methods that may return values which no metric keeps.
@@ -219,7 +219,7 @@ class OwnStep:
             if self.replicas > 1:
                 gradients = self._summed(gradients)
             with _listed(self._updating):
-                apply(fused_updates.after_all(gradients), trainable_variables)
+                apply(optimizers.after_all(gradients), trainable_variables)
 
         optimizer.apply = applied
         if self.replicas > 1:
@@ -236,7 +236,7 @@ class OwnStep:
             return list(context.all_reduce(tf.distribute.ReduceOp.SUM, tensors))
 
         rounds = self._rounds_gradients
-        summed = iter(rounded_gradients.summed(own, exchange) if rounds else exchange(own))
+        summed = iter(optimizers.rounded_sum(own, exchange) if rounds else exchange(own))
         return [None if g is None else next(summed) for g in gradients]
 
 

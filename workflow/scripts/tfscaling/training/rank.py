@@ -31,7 +31,7 @@ from tfscaling.records.rank_report import (
 )
 from tfscaling.study import user_code, variants
 from tfscaling.study.run_spec import JobSpec, RunSpec
-from tfscaling.training import byte_inputs, devices, models, mpi, parameter_server, user_model
+from tfscaling.training import byte_inputs, models, mpi, parameter_server, strategies, user_model
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.all_reduce_loop import AllReduceLoop
 from tfscaling.training.checkpoints import Checkpoints
@@ -46,13 +46,13 @@ def prepare(context: RankContext, spec: JobSpec) -> list[str]:
     # parameter servers and coordinators compute nothing that a GPU would help with
     gpus = spec.geometry.gpus_per_task if context.cluster.job == "worker" else 0
     if gpus == 0 or not on_gpus(spec):
-        devices.hide_gpus(os.environ)
+        strategies.hide_gpus(os.environ)
     load_tensorflow()
     imported_s = clock.now()
     threads = spec.threads(len(os.sched_getaffinity(0)))
     try:
-        names = devices.configure(gpus, spec.measured.devices, threads)
-    except devices.DeviceError:
+        names = strategies.configure(gpus, spec.measured.devices, threads)
+    except strategies.DeviceError:
         missing_gpus.let_others_tell(spec)
         raise
     # not before: it tells `missing_gpus` that this host has what the run requests
@@ -105,7 +105,7 @@ def place_of(context: RankContext, spec: JobSpec, used: Sequence[str]) -> Rank:
     return replace(
         context.place(),
         devices=tuple(used),
-        gpu_names=tuple(devices.gpu_names()) if takes_gpus else (),
+        gpu_names=tuple(strategies.gpu_names()) if takes_gpus else (),
         intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
         mpi_library=mpi.library(),
         tensorflow_version=tf.__version__,
@@ -120,12 +120,12 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         if not parameter_server.serve(cluster, context.folder, events):
             raise RuntimeError("the coordinator failed")
         return ServerReport(**fields_of(place_of(context, spec, names)))
-    devices.set_precision(spec.recipe.precision)
+    strategies.set_precision(spec.recipe.precision)
     exchange = Exchange(spec.recipe.communication, spec.recipe.gradient_exchange)
     strategy = kind.build(names, exchange)
     # what TensorFlow has, which need not be what it was told
-    worker_devices = devices.of_workers() if kind.coordinated else None
-    used = names if kind.coordinated else devices.in_use(strategy)
+    worker_devices = strategies.of_workers() if kind.coordinated else None
+    used = names if kind.coordinated else strategies.in_use(strategy)
     events.add("rendezvous", replicas=spec.replicas)
     data, data_sha256 = data_of(context.cluster.index, spec, dataset_file)
     build = models.get(spec.point.model, spec.recipe.constants).build
