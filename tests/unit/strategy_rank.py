@@ -21,7 +21,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.records.events import EventLog
 from tfscaling.study.config import Measured, Recipe
 from tfscaling.study.run_spec import Point, RunSpec
-from tfscaling.training import parameter_server, rank, strategies
+from tfscaling.training import measured, parameter_server, rank, strategies
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.loop import TrainingLoop
 from tfscaling.training.parameter_server import ParameterServerTrainer
@@ -239,7 +239,7 @@ def all_reduces_in_a_step(trainer: Trainer) -> int:
 
 def attributed(trainer: Trainer, events: EventLog) -> list[Any]:
     """A round of steps with and without input and synchronisation."""
-    attribution.ROUNDS = 1
+    measured.ROUNDS = 1
     return [msgspec.to_builtins(found) for found in trainer.attribute(events)]
 
 

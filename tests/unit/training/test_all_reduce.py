@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
-from generator import training_report
 from strategy_rank import (
     GLOBAL_BATCH,
     PARAMETERS,
@@ -24,10 +23,10 @@ from strategy_rank import (
     training_spec,
 )
 from tfscaling.datasets.catalogue import Arrays
-from tfscaling.records import events, run_results
+from tfscaling.records import events
 from tfscaling.records.events import EventLog
 from tfscaling.records.rank_report import AttributionRound, Epoch
-from tfscaling.training import example_order, optimizers
+from tfscaling.training import example_order, measured, optimizers
 from tfscaling.training.all_reduce import Trainer
 from tfscaling.training.all_reduce_loop import COMPUTE_STEPS
 from tfscaling.training.example_order import order_of_epoch
@@ -345,37 +344,9 @@ def test_computation_alone_is_as_long_as_the_work() -> None:
     assert min(waiting.compute_steps()) > 0.05
 
 
-def test_a_slow_pipeline_is_found_to_be_the_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attribution, "ROUNDS", 2)
-    arrays = synthetic_arrays()
-    images = (arrays.x_train / np.float32(255), arrays.y_train.astype(np.int32))
-    batches = tf.data.Dataset.from_tensor_slices(images).batch(GLOBAL_BATCH)
-
-    def slowed(x: Any, y: Any) -> tuple[Any, Any]:
-        with tf.control_dependencies([tf.py_function(lambda: time.sleep(0.1), [], [])]):
-            return tf.identity(x), y
-
-    one_by_one = tf.data.Options()
-    one_by_one.experimental_optimization.map_parallelization = False
-    trainer = PipelineTrainer(
-        tf.distribute.OneDeviceStrategy("CPU:0"),
-        small_model,
-        Datasets(batches.map(slowed).with_options(one_by_one), batches),
-        training_spec(GLOBAL_BATCH, epochs=1, steps_per_execution=1),
-    )
-    log = EventLog(tmp_path / "events", 0)
-    result = trainer.train(log, print)
-    report = training_report(0, steps=result.steps, attribution=trainer.attribute(log))
-    found = run_results.metrics([report], 1.0).attribution
-    assert found is not None
-    assert max(parts.input_s for parts in found.rounds) > 0.05  # of the 0.1 s of each batch
-
-
 def test_arrays_in_memory_add_no_input_that_is_waited_for(tmp_path: Path) -> None:
     rounds = make_trainer().attribute(EventLog(tmp_path / "events", 0))
-    assert len(rounds) == attribution.ROUNDS
+    assert len(rounds) == measured.ROUNDS
     assert min(min(msgspec.structs.astuple(each)) for each in rounds) > 0
 
 

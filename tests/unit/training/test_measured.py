@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tfscaling.training import attribution
+from tfscaling.training import measured
 from tfscaling.training.measured import Steps, measured_by_itself
 
 
@@ -63,11 +63,11 @@ class Pipeline(Iterator[str]):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(attribution, "time", clock)
+    monkeypatch.setattr(measured, "time", clock)
     return clock
 
 
-def measured(
+def rounds_of(
     clock: Clock, made_s: float, ahead: int, mean: Any = lambda value: value
 ) -> tuple[list[tuple[float, ...]], Counter[tuple[str, str]]]:
     """The rounds, and how many steps of each kind were made of which batches."""
@@ -82,32 +82,32 @@ def measured(
 
     steps = Steps(step("train", TRAIN_S), step("compute", COMPUTE_S), mean)
     pipeline, kept = Pipeline(clock, made_s, ahead), itertools.repeat("kept")
-    rounds = attribution.measure(steps, pipeline, kept, 1, lambda number: None)
+    rounds = measured.measure(steps, pipeline, kept, 1, lambda number: None)
     return [(r.real_s, r.kept_s, r.real_alone_s, r.kept_alone_s) for r in rounds], made
 
 
 @pytest.mark.parametrize("ahead", [1, 6, 19])
 def test_batches_that_are_ready_hide_no_input(ahead: int, clock: Clock) -> None:
-    rounds, _ = measured(clock, made_s=0.02, ahead=ahead)
-    assert len(rounds) == attribution.ROUNDS
+    rounds, _ = rounds_of(clock, made_s=0.02, ahead=ahead)
+    assert len(rounds) == measured.ROUNDS
     for seconds in rounds:
         assert seconds == pytest.approx((0.02, TRAIN_S, 0.02, COMPUTE_S))
 
 
 def test_input_that_is_made_in_time_adds_nothing(clock: Clock) -> None:
-    rounds, _ = measured(clock, made_s=0.0005, ahead=2)
+    rounds, _ = rounds_of(clock, made_s=0.0005, ahead=2)
     for seconds in rounds:
         assert seconds == pytest.approx((TRAIN_S, TRAIN_S, COMPUTE_S, COMPUTE_S))
 
 
 def test_all_ranks_make_as_many_steps(clock: Clock) -> None:
     """By the mean of their times."""
-    _, made = measured(clock, made_s=0.02, ahead=1, mean=lambda value: 2 * value)
-    uncounted, blocks = attribution.UNCOUNTED_STEPS, attribution.ROUNDS
-    before = uncounted + attribution.COUNTED_MIN
+    _, made = rounds_of(clock, made_s=0.02, ahead=1, mean=lambda value: 2 * value)
+    uncounted, blocks = measured.UNCOUNTED_STEPS, measured.ROUNDS
+    before = uncounted + measured.COUNTED_MIN
     assert made == {
-        ("train", "real"): before + blocks * (uncounted + attribution.COUNTED_MIN),
+        ("train", "real"): before + blocks * (uncounted + measured.COUNTED_MIN),
         ("train", "kept"): 1 + before + blocks * (uncounted + 13),
-        ("compute", "real"): before + blocks * (uncounted + attribution.COUNTED_MIN),
+        ("compute", "real"): before + blocks * (uncounted + measured.COUNTED_MIN),
         ("compute", "kept"): 1 + before + blocks * (uncounted + 46),
     }
