@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from project import QUICK, SMALL_MODEL, Project
-from tfscaling.study import order
+from tfscaling.study import grid
 from tfscaling.study.manifest import Manifest
 from virtual_cluster import Cluster
 
@@ -71,7 +71,7 @@ def test_each_job_had_exactly_the_geometry_asked_for(swept: Project) -> None:
 
 def test_runs_enter_the_queue_in_the_random_order_that_the_seed_gives(swept: Project) -> None:
     planned = Manifest.read(swept.folder / "results/main/manifest.json")
-    ordered = order.randomised(planned.runs, planned.order_seed)
+    ordered = grid.randomised(planned.runs, planned.order_seed)
     entered = sorted(swept.records(), key=lambda r: int(r["environment"]["slurm_job"]["id"]))
     assert [run_path(record) for record in entered] == [run.spec.path for run in ordered]
 

@@ -17,7 +17,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from project import REPOSITORY
 from tfscaling.study.config import Config
-from tfscaling.study.schemas import of, structs
+from tfscaling.study.configuration import of, structs
 
 #: Files of the configuration, and the folder in which each is used if it is another one.
 CONFIGURATIONS: dict[str, str | None] = dict.fromkeys(

@@ -18,7 +18,7 @@ from sweep import CONSOLE, SECRET
 from tfscaling.analysis.conclusions import CONCLUSIONS
 from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.phases import PHASES, TRAINER_PHASES
-from tfscaling.study import order
+from tfscaling.study import grid
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import run_path
 
@@ -95,7 +95,7 @@ def test_runs_start_in_the_random_order_that_the_seed_gives(finished: Project) -
     """profiles/local runs one at a time: the order is exact."""
     manifest = Manifest.read(finished.folder / "results/main/manifest.json")
     records = sorted(finished.records(), key=started_s)
-    ordered = order.randomised(manifest.runs, manifest.order_seed)
+    ordered = grid.randomised(manifest.runs, manifest.order_seed)
     assert [run_path(r["axes"]) for r in records] == [run.spec.path for run in ordered]
 
 

@@ -26,8 +26,8 @@ from tfscaling.files.source_files import source_files
 from tfscaling.jobs.launchers import LAUNCHERS
 from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.records.metrics import METRICS
-from tfscaling.study import acceptance, config_files, configuration, order, platforms
-from tfscaling.study import run_spec, user_source, variants
+from tfscaling.study import grid, config_files, configuration, platforms
+from tfscaling.study import run_spec, user_code, variants
 from tfscaling.study.config import AXES
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries
@@ -59,7 +59,7 @@ REGISTRIES = Registries(
 )
 try:
     SOURCES = config_sources()
-    CONFIG, GRID = acceptance.accept(config, REGISTRIES, SOURCES)
+    CONFIG, GRID = grid.accept(config, REGISTRIES, SOURCES)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 
@@ -80,11 +80,11 @@ MANIFEST = Manifest.of(CONFIG, GRID, STRATEGIES)
 RUN = run_spec.run_path({axis: f"{{{axis}}}" for axis in AXES})
 POINT = os.path.dirname(RUN)
 #: Runs by their folder, in the order in which they are to start; points and benchmarks by theirs.
-RUNS = {run.spec.path: run for run in order.randomised(GRID.runs, CONFIG.seed)}
+RUNS = {run.spec.path: run for run in grid.randomised(GRID.runs, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = {run.spec.point.path: run.spec.point for run in GRID.runs}
 BENCHMARKS = {each.point.path: each.spec for each in MANIFEST.all_reduce_benchmarks if each.spec}
-CODES = {user_source.of_run(run.spec) for run in GRID.runs}
+CODES = {user_code.of_run(run.spec) for run in GRID.runs}
 #: Name of prepared data → the specification of a run that reads it.
 PREPARED = {variants.data_of(run.spec): run.spec for run in GRID.runs if run.spec.dataset}
 #: Source files of the user's functions and programs.

@@ -34,8 +34,8 @@ from tfscaling.records import record_schemas  # noqa: E402
 from tfscaling.records.metrics import METRICS  # noqa: E402
 from tfscaling.records.run_record import RunRecord  # noqa: E402
 from tfscaling.report.glossary import GLOSSARY  # noqa: E402
-from tfscaling.study import config, schemas  # noqa: E402
-from tfscaling.study.schemas import Schema  # noqa: E402
+from tfscaling.study import config, configuration  # noqa: E402
+from tfscaling.study.configuration import Schema  # noqa: E402
 from tfscaling.tables import comparison_schema, data_dictionary  # noqa: E402
 from tfscaling.tables.comparison_schema import Column  # noqa: E402
 from tfscaling.training.models import MODELS  # noqa: E402
@@ -67,7 +67,7 @@ def main() -> None:
 def schema_files() -> dict[str, str]:
     """Name of each schema → the text of its file."""
     found = {name: _of_configuration(kind) for name, kind in CONFIGURATION.items()}
-    found["overlay"] = schemas.of_overlay()
+    found["overlay"] = configuration.of_overlay()
     found |= record_schemas.of_records()
     found["comparison"] = comparison_schema.schema()
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
@@ -79,7 +79,7 @@ def schema_files() -> dict[str, str]:
 
 
 def _of_configuration(kind: type[msgspec.Struct]) -> Schema:
-    schema = schemas.of(kind)
+    schema = configuration.of(kind)
     text = json.dumps(schema)
     for name, other in CONFIGURATION.items():
         text = text.replace(f'"#/$defs/{other.__name__}"', f'"{name}.schema.yaml"')
@@ -94,12 +94,12 @@ def _of_configuration(kind: type[msgspec.Struct]) -> Schema:
 
 def tables_of_pages() -> dict[Path, dict[str, str]]:
     """Each page with its tables by name; every type of configuration and record has one."""
-    kinds = set(schemas.structs(config.Config)) - set(WITHOUT_TABLE)
+    kinds = set(configuration.structs(config.Config)) - set(WITHOUT_TABLE)
     keys = {kind.__name__: table_of_keys(kind) for kind in kinds}
     keys |= {"METRICS": table_of_metrics(), "PLOTS": table_of_plots()}
     keys |= {"MODELS": table_of_models(), "DATASETS": table_of_datasets()}
     keys |= {"STRATEGIES": table_of_strategies()}
-    records = {kind.__name__: table_of_record(kind) for kind in schemas.structs(RunRecord)}
+    records = {kind.__name__: table_of_record(kind) for kind in configuration.structs(RunRecord)}
     columns = {
         "COLUMNS": table_of_columns(data_dictionary.of_comparison()),
         "RUN_COLUMNS": table_of_columns(data_dictionary.of_runs()),
@@ -119,7 +119,7 @@ def with_tables(page: Path, tables: Mapping[str, str]) -> str:
 
 def table_of_keys(kind: type[msgspec.Struct]) -> str:
     """The keys of a mapping of the configuration."""
-    schema = schemas.of(kind)
+    schema = configuration.of(kind)
     required = schema.get("required", [])
     rows = [_row(key, rules, key in required) for key, rules in schema["properties"].items()]
     return _table(("key", "type", "unit", "default", "allowed", "meaning"), rows)
@@ -176,7 +176,7 @@ def table_of_words() -> str:
 
 def table_of_record(kind: type[msgspec.Struct]) -> str:
     """The keys of a part of the run record."""
-    properties = schemas.of(kind)["properties"].items()
+    properties = configuration.of(kind)["properties"].items()
     rows = [
         (f"`{key}`", _kind(rules), rules.get("unit", ""), rules.get("description", ""))
         for key, rules in properties

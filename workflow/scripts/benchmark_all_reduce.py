@@ -18,7 +18,7 @@ from tfscaling.jobs.attempt import Attempt
 from tfscaling.records import attempts, benchmark_record, checks, clock, run_record
 from tfscaling.records.benchmark_record import BenchmarkEnvironment
 from tfscaling.records.failure_report import Cause
-from tfscaling.study import user_source
+from tfscaling.study import user_code
 from tfscaling.study.run_spec import BenchmarkSpec
 
 LAUNCH_S = clock.now()
@@ -46,7 +46,7 @@ def finish(path: Path, spec: BenchmarkSpec, attempt: Attempt) -> Cause | None:
     if wrong := checks.place_violations(spec, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
     job = slurm_job.describe(os.environ)
-    code = user_source.of_names(spec.point.model).checksums()
+    code = user_code.of_names(spec.point.model).checksums()
     origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ), code)
     unchecked = checks.unchecked(spec, reports)
     environment = BenchmarkEnvironment(**asdict(origin), unchecked=unchecked)

@@ -37,7 +37,7 @@ from tfscaling.records import (
 from tfscaling.records.failure_report import Cause
 from tfscaling.records.node_check import NodeCheck
 from tfscaling.records.run_record import Environment, PreparedData
-from tfscaling.study import user_source
+from tfscaling.study import user_code
 from tfscaling.study.run_spec import RunSpec
 
 LAUNCH_S = clock.now()
@@ -61,7 +61,7 @@ def main() -> None:
 
     def work(attempt: Attempt) -> Cause | None:
         limits = launching.limits_of(args)
-        code = user_source.of_run(spec).checksums()
+        code = user_code.of_run(spec).checksums()
         script = "program_rank.py" if spec.recipe.program else "train_rank.py"
         data, arguments = None, []
         if args.dataset_file is not None:
@@ -109,7 +109,7 @@ def finish(
     if missing := run_results.missing_phases(rank_events, reports):
         return Cause(kind="invalid", message="; ".join(missing))
     origin = provenance.describe(SCRIPTS, LAUNCH_S, job, slurm_job.settings(os.environ), code)
-    changed = user_source.differences(code, user_source.of_run(spec).checksums())
+    changed = user_code.differences(code, user_code.of_run(spec).checksums())
     unchecked = (
         *checks.unchecked(spec, reports),
         *(f"which code the ranks loaded: {name} was changed during the run" for name in changed),

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tfscaling.analysis import decision
 from tfscaling.analysis.decision import Choice
 from tfscaling.analysis.evidence import Study
-from tfscaling.study import costs
+from tfscaling.study import platforms
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.significance import (
     INCONCLUSIVE,
@@ -45,7 +45,7 @@ def to_target(
         usd = planned.platforms[str(run["platform"])].price_usd(0)
         runs.loc[number, "time_to_target_s"] = seconds  # type: ignore[index]
         if seconds is not None:
-            cost = costs.run_cost_usd(usd, int(run["nodes"]), seconds)
+            cost = platforms.run_cost_usd(usd, int(run["nodes"]), seconds)
             runs.loc[number, "cost_to_target_usd"] = cost  # type: ignore[index]
     return comparison_table(runs, planned), runs
 

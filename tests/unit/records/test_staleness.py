@@ -15,7 +15,7 @@ from builders import manifest_of, valid_config, write_record
 from generator import write_dataset_facts
 from tfscaling.analysis import communication
 from tfscaling.records import staleness
-from tfscaling.study import user_source
+from tfscaling.study import user_code
 from tfscaling.study.manifest import Manifest
 from tfscaling.sweep import costed_plan
 from tfscaling.tables import runs_table
@@ -38,7 +38,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifes
     Path("sets/data.py").write_text("def data(): ...\n")
     manifest = manifest_of(valid_config(*CONFIG))
     for run in manifest.runs:
-        change(write_record(RUNS, run), user_code=user_source.of_run(run.spec).checksums())
+        change(write_record(RUNS, run), user_code=user_code.of_run(run.spec).checksums())
     yield manifest
     staleness.now.cache_clear()
 
@@ -81,7 +81,7 @@ def test_runs_of_earlier_code_are_stale_until_the_change_is_undone(
             rf"made by other code: {name} \([0-9a-f]{{12}}, now [0-9a-f]{{12}}\); ", reason
         )
         assert "--config rerun=stale" in reason
-    change(of_node(planned, 2), user_code=user_source.of_run(planned.runs[1].spec).checksums())
+    change(of_node(planned, 2), user_code=user_code.of_run(planned.runs[1].spec).checksums())
     assert [status for status, _ in reasons(planned)] == ["stale", "ok", "stale"]
     Path(name).write_text(before)
     assert [status for status, _ in reasons(planned)] == ["ok", "stale", "ok"]
@@ -93,7 +93,7 @@ def test_a_comment_makes_no_run_stale(planned: Manifest) -> None:
 
 
 def test_a_checksum_of_the_whole_file_is_compared_with_the_whole_file(planned: Manifest) -> None:
-    code = user_source.of_run(planned.runs[0].spec).checksums()
+    code = user_code.of_run(planned.runs[0].spec).checksums()
     whole = {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in code}
     change(of_node(planned, 1), user_code=whole)
     assert reasons(planned) == [("ok", "")] * 3
@@ -145,7 +145,7 @@ def test_a_benchmark_of_earlier_code_is_stale_and_kept_until_it_is_asked_for() -
     folder = Path("results/all_reduce")
     for each in planned:
         assert each.spec
-        code = user_source.of_names(each.spec.point.model)
+        code = user_code.of_names(each.spec.point.model)
         change(all_reduce_records.write(folder, each), user_code=code.checksums())
     assert communication.to_do(planned, folder, rerun_stale=True) == []
     Path("net.py").write_text("def model(): return 1\n")

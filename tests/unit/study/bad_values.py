@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 from hypothesis import strategies as st
-from tfscaling.study import schemas
+from tfscaling.study import configuration
 from tfscaling.study.config import Config
 
 Step = str | int
@@ -76,17 +76,17 @@ class Place(NamedTuple):
     """A key of the configuration, or an item of a list: where it is, and what may be there."""
 
     path: tuple[Step, ...]
-    schema: schemas.Schema
+    schema: configuration.Schema
 
 
 def places() -> list[Place]:
     """Every key of every mapping of the configuration."""
-    whole = schemas.of(Config)
+    whole = configuration.of(Config)
     return list(_places(whole, whole["$defs"], ()))
 
 
 def _places(
-    schema: schemas.Schema, parts: dict[str, schemas.Schema], path: tuple[Step, ...]
+    schema: configuration.Schema, parts: dict[str, configuration.Schema], path: tuple[Step, ...]
 ) -> Iterator[Place]:
     if "$ref" in schema:
         schema = parts[schema["$ref"].rpartition("/")[2]]
@@ -103,7 +103,7 @@ def _places(
         yield from (place for place in inner_places if len(place.path) > len(path))
 
 
-def values(schema: schemas.Schema) -> st.SearchStrategy[Any]:
+def values(schema: configuration.Schema) -> st.SearchStrategy[Any]:
     """Values at and beyond the bounds of a key, of other types, and some that are allowed."""
     bounds = [schema[key] for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
               if key in schema]  # fmt: skip

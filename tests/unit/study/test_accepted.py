@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, raw_config
-from tfscaling.study import acceptance
+from tfscaling.study import grid
 from tfscaling.study.configuration import ConfigError
 
 Change = tuple[Sequence[str | int], Any]
@@ -43,7 +43,7 @@ REFUSED: dict[str, tuple[list[Change], str]] = {
 @pytest.mark.parametrize(("changes", "key"), REFUSED.values(), ids=list(REFUSED))
 def test_what_could_only_fail_later_is_refused(changes: list[Change], key: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        acceptance.accept(raw_config(*changes), REGISTRIES)
+        grid.accept(raw_config(*changes), REGISTRIES)
     assert str(caught.value).startswith(f"configuration: {key}")
 
 
@@ -58,4 +58,4 @@ def test_what_could_only_fail_later_is_refused(changes: list[Change], key: str) 
     ids=["search", "exclusion", "evaluations", "queue_and_target"],
 )
 def test_what_means_something_is_accepted(changes: list[Change]) -> None:
-    assert acceptance.accept(raw_config(*changes), REGISTRIES).grid.runs
+    assert grid.accept(raw_config(*changes), REGISTRIES).grid.runs

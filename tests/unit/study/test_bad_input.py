@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from snakemake.common.configfile import load_configfile
 from snakemake.utils import update_config
 from tfscaling.plots.plot_registry import titles
-from tfscaling.study import acceptance, config_files, platforms, run_spec, schemas, variants
-from tfscaling.study.acceptance import Accepted
+from tfscaling.study import config_files, configuration, grid, platforms, run_spec, variants
 from tfscaling.study.config import Config, Measured
 from tfscaling.study.configuration import ConfigError
+from tfscaling.study.grid import Accepted
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import published_results
 
@@ -59,7 +59,7 @@ def accepted(*names: str) -> Accepted | str:
         merged: dict[str, Any] = {}
         for name in names:  # as Snakemake reads and merges them
             update_config(merged, load_configfile(name))
-        found = acceptance.accept(merged, REGISTRIES, sources)
+        found = grid.accept(merged, REGISTRIES, sources)
         published_results.check(found.config.published.path, sources)
     except ConfigError as error:
         return str(error)
@@ -108,6 +108,6 @@ def test_every_file(folder: Path, data: st.DataObject) -> None:
 
 def test_every_key_of_the_types_is_drawn() -> None:
     drawn = {place.path[-1] for place in PLACES}
-    kinds = set(schemas.structs(Config)) - {Measured}
+    kinds = set(configuration.structs(Config)) - {Measured}
     keys = {field.name for kind in kinds for field in msgspec.structs.fields(kind)}
     assert keys <= drawn

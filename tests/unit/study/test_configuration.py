@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 from builders import REGISTRIES, raw_config, valid_config
-from tfscaling.study import configuration, schemas
+from tfscaling.study import configuration
 from tfscaling.study.config import Config, DatasetCopy, Platform, PlotOptions, Recipe
 from tfscaling.study.configuration import ConfigError
 
@@ -409,7 +409,7 @@ KINDS = [Config, Platform, Recipe]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_defaults_satisfy_their_own_rules(kind: type[msgspec.Struct]) -> None:
-    schema = schemas.of(kind)
+    schema = configuration.of(kind)
     checker = configuration.strict_validator(schema)
     for key in schema["properties"].values():
         if "default" in key:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 from tfscaling.study.config import Platform
-from tfscaling.study.costs import run_cost_usd
+from tfscaling.study.platforms import run_cost_usd
 
 PLATFORM = Platform(launcher="srun", cpus_per_node=8, nodes_max=8)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tfscaling.files import python_code
-from tfscaling.study import user_source
-from tfscaling.study.user_source import Code
+from tfscaling.study import user_code
+from tfscaling.study.user_code import Code
 
 TRAP = "raise RuntimeError('imported')\n"
 
@@ -51,7 +51,7 @@ def test_files_of_other_languages_count_as_they_are() -> None:
 
 def test_functions_of_this_library_are_not_the_users() -> None:
     names = ("tfscaling.datasets.image_files:data", "net:model")
-    assert user_source.of_names(*names) == Code(("net:model",))
+    assert user_code.of_names(*names) == Code(("net:model",))
 
 
 def test_a_folder_of_the_same_name_elsewhere_is_not_the_projects(
@@ -134,7 +134,7 @@ def test_files_of_the_project_among_the_words_of_a_program_count(
 def test_differences_name_each_file() -> None:
     before = {"same.py": "1" * 64, "changed.py": "2" * 64, "gone.py": "3" * 64}
     now = {"same.py": "1" * 64, "changed.py": "4" * 64, "new.py": "5" * 64}
-    assert user_source.differences(before, now) == {
+    assert user_code.differences(before, now) == {
         "changed.py": "changed.py (222222222222, now 444444444444)",
         "gone.py": "gone.py (333333333333, now not used)",
         "new.py": "new.py (not used, now 555555555555)",

@@ -15,7 +15,7 @@ import pytest
 from builders import manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
 from tfscaling.records import run_record, staleness
-from tfscaling.study import user_source
+from tfscaling.study import user_code
 from tfscaling.study.manifest import Manifest
 from tfscaling.sweep import merging
 
@@ -37,7 +37,7 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manife
     planned = manifest_of(valid_config(*CONFIG))
     for number, run in enumerate(planned.runs):
         path = write_record((THERE if number else HERE) / "runs", run)
-        change(path, environment={"user_code": user_source.of_run(run.spec).checksums()})
+        change(path, environment={"user_code": user_code.of_run(run.spec).checksums()})
     yield planned
     staleness.now.cache_clear()
 
@@ -100,7 +100,7 @@ def other_parameters(manifest: Manifest) -> None:
 def other_code(manifest: Manifest) -> None:
     Path("net.py").write_text("def model(): return 1\n")
     for number in (0, 2):
-        code = {"user_code": user_source.of_run(manifest.runs[number].spec).checksums()}
+        code = {"user_code": user_code.of_run(manifest.runs[number].spec).checksums()}
         change(record(number, manifest, HERE if number == 0 else THERE), environment=code)
 
 

@@ -13,7 +13,7 @@ import pytest
 from builders import manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
 from tfscaling.records import earlier, staleness
-from tfscaling.study import user_source
+from tfscaling.study import user_code
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.sweep import costed_plan
 from tfscaling.sweep.reruns import Reruns, is_outdated
@@ -39,11 +39,11 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plann
     for run in planned:
         path = write_record(Path("results/runs"), run)
         record = json.loads(path.read_text())
-        record["environment"]["user_code"] = user_source.of_run(run.spec).checksums()
+        record["environment"]["user_code"] = user_code.of_run(run.spec).checksums()
         path.write_text(json.dumps(record))
     facts = Path("results/datasets", f"{DATA}.json")
     write_dataset_facts(facts.parent, DATA, 3, record["environment"]["dataset"]["sha256"])
-    made_by = user_source.of_names(DATA).checksums()
+    made_by = user_code.of_names(DATA).checksums()
     facts.write_text(json.dumps({**json.loads(facts.read_text()), "user_code": made_by}))
     yield planned
     staleness.now.cache_clear()
@@ -103,7 +103,7 @@ def test_a_stale_benchmark_is_made_again_only_where_that_is_asked_for() -> None:
     (of_two,) = [each for each in planned if each.spec]
     path = all_reduce_records.write(Path("results/all_reduce"), of_two)
     record = json.loads(path.read_text())
-    record["environment"]["user_code"] = user_source.of_names("net:model").checksums()
+    record["environment"]["user_code"] = user_code.of_names("net:model").checksums()
     path.write_text(json.dumps(record))
     assert not reruns(enabled, STALE).is_stale_benchmark(of_two.point.path)
     Path("net.py").write_text("def model(): return 1\n")

@@ -13,7 +13,7 @@ from tfscaling.analysis import eligibility
 from tfscaling.analysis.evidence import Study
 from tfscaling.records import metrics
 from tfscaling.records.metrics import METRICS, QUALITY
-from tfscaling.study import costs
+from tfscaling.study import platforms
 from tfscaling.study.config import POINT_AXES, Platform
 from tfscaling.study.platforms import device_kind
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, naming, rounded
@@ -117,7 +117,7 @@ def _pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
 def _as_point(result: PublishedResult, platform: Platform | None) -> Row:
     """A published result as the row of a point, its cost at the platform's price."""
     price = platform.price_usd(result.gpus_per_node) if platform else None
-    cost = costs.run_cost_usd(price, result.nodes, result.execution_time_s)
+    cost = platforms.run_cost_usd(price, result.nodes, result.execution_time_s)
     kind = device_kind(result.gpus_per_node, "physical")
     return {**asdict(result), "recipe": "published", "devices": kind, "cost_usd": cost}
 

@@ -19,7 +19,7 @@ from tfscaling.analysis import latency_bandwidth
 from tfscaling.analysis.evidence import Study
 from tfscaling.records import benchmark_record, run_record, staleness
 from tfscaling.records.benchmark_record import BenchmarkRecord
-from tfscaling.study import run_spec, user_source
+from tfscaling.study import run_spec, user_code
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.manifest import NO_ALL_REDUCE, OF_PROGRAM, SINGLE, PlannedBenchmark
 from tfscaling.study.run_spec import BenchmarkSpec
@@ -133,7 +133,7 @@ def read(spec: BenchmarkSpec, folder: Path, name: str = benchmark_record.RECORD)
         planned = {**spec.axes, **spec.parameters}
         changes = run_spec.differences(planned, {**record.axes.axes, **record.parameters})
         return Benchmark(STALE, f"made with other parameters: {changes}")
-    code = user_source.of_names(spec.point.model)
+    code = user_code.of_names(spec.point.model)
     if reason := staleness.changed_code((record.environment.user_code, code)):
         return Benchmark(STALE, reason, is_kept=True)
     return Benchmark(OK, "", record)

@@ -13,7 +13,7 @@ import pandas as pd
 from tfscaling.analysis import forecast_models
 from tfscaling.analysis.evidence import Study
 from tfscaling.analysis.forecast_models import LEFT_OUT_ERROR_MAX, MODELS, Line, Parts
-from tfscaling.study import costs
+from tfscaling.study import platforms
 from tfscaling.study.config import LINE_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import (
@@ -105,7 +105,7 @@ def _forecast(model: str, line: Line, at: tuple[int, float], price: float | None
     nodes, replicas = at
     found = forecast_models.predict(model, line, line.at(replicas))
     row: Row = {"forecast_time_s": found.whole_s, "node_hours": nodes * found.whole_s / 3600}
-    row["cost_usd"] = costs.run_cost_usd(price, nodes, found.whole_s)
+    row["cost_usd"] = platforms.run_cost_usd(price, nodes, found.whole_s)
     if model in (forecast_models.RING, forecast_models.TREE):
         row |= {"startup_s": found.startup_s, "computation_s": found.compute_s}
         row["communication_s"] = found.exchange_s

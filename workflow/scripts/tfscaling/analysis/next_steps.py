@@ -15,7 +15,7 @@ import pandas as pd
 from tfscaling.analysis.eligibility import split
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.run_states import RERUN_STALE, RunState
-from tfscaling.study import costs
+from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import OTHER_WORK
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
@@ -173,7 +173,7 @@ def _priced(
     duration_s = sum(number * seconds[point] for point, number in more.items())
     node_hours = sum(n * point.nodes * seconds[point] / 3600 for point, n in more.items())
     usd = [
-        costs.run_cost_usd(prices[point], point.nodes, number * seconds[point])
+        platforms.run_cost_usd(prices[point], point.nodes, number * seconds[point])
         for point, number in more.items()
     ]
     known = [each for each in usd if each is not None]

@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 
 from tfscaling.analysis.evidence import Study
 from tfscaling.records.run_states import RunState
-from tfscaling.study import costs, short_recipes
+from tfscaling.study import platforms, variants
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, naming, three_digits
@@ -119,7 +119,7 @@ def table(study: Study) -> pd.DataFrame:
     the check: `runs_within` of its `whole_runs` took a time within the interval.
     """
     by_point = _valid_runs(study)
-    wholes = short_recipes.wholes(run.spec for run in study.manifest.runs)
+    wholes = variants.wholes(run.spec for run in study.manifest.runs)
     prices = {run.spec.point: run.usd_per_node_hour for run in study.manifest.runs}
     rows = []
     for shown in study.points:
@@ -134,7 +134,7 @@ def table(study: Study) -> pd.DataFrame:
         for end, seconds in (("", found.execution_time_s), *_ends(found.interval)):
             row[f"execution_time_s{end}"] = seconds
             row[f"node_hours{end}"] = point.nodes * seconds / 3600
-            row[f"cost_usd{end}"] = costs.run_cost_usd(prices.get(point), point.nodes, seconds)
+            row[f"cost_usd{end}"] = platforms.run_cost_usd(prices.get(point), point.nodes, seconds)
         whole = wholes[point].point if point in wholes else None
         rows.append(row | _check(found, whole, by_point.get(whole, []) if whole else []))
     return pd.DataFrame(rows, columns=list(COLUMNS))

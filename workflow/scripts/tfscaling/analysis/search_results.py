@@ -14,7 +14,7 @@ from tfscaling.race.study_searches import StudySearch
 from tfscaling.race.terms import KEPT_RUNS, Claim, Left, Verdict, Why
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.run_states import RunState
-from tfscaling.study import costs, platforms
+from tfscaling.study import platforms
 from tfscaling.study.config import LINE_AXES, POINT_AXES, SearchLimit
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import formats
@@ -54,7 +54,7 @@ class Spent:
         if not seconds:
             return cls(repeats, None, None)
         total_s = repeats * sum(seconds) / len(seconds)
-        return cls(repeats, nodes * total_s / 3600, costs.run_cost_usd(price, nodes, total_s))
+        return cls(repeats, nodes * total_s / 3600, platforms.run_cost_usd(price, nodes, total_s))
 
     @classmethod
     def sum(cls, parts: Sequence[Spent]) -> Spent:

@@ -22,7 +22,7 @@ from tfscaling.files import atomic
 from tfscaling.records import tracebacks
 from tfscaling.records.prepared_data import SHA256, DatasetFacts, Examples
 from tfscaling.records.run_record import write_json
-from tfscaling.study import user_code, user_source
+from tfscaling.study import user_code
 from tfscaling.study.user_code import NOTHING, Given
 
 #: Where Keras publishes the files of its datasets.
@@ -273,7 +273,7 @@ def fetch(
     if user_code.is_pipeline(name):
         return _prepare_pipeline(name, output, provenance, parameters)
     dataset, failures = get(name, parameters), []
-    code = user_source.of_names(name).checksums()  # as it is before it is loaded
+    code = user_code.of_names(name).checksums()  # as it is before it is loaded
     for source, read in _readers(dataset, path).items():
         try:
             arrays = read()
@@ -304,7 +304,7 @@ def fetch(
 
 
 def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Given) -> str:
-    code = user_source.of_names(name).checksums()
+    code = user_code.of_names(name).checksums()
     try:
         facts = pipelines.prepare(name, output.stem, output, parameters)
     except Exception as error:

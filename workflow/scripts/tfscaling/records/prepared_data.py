@@ -19,7 +19,7 @@ from tfscaling.records import run_record
 from tfscaling.records.rank_report import Positive, Sha256
 from tfscaling.records.run_record import PreparedData, UserCode
 from tfscaling.records.run_states import RERUN_STALE
-from tfscaling.study import user_code, user_source
+from tfscaling.study import user_code
 from tfscaling.study.config import Recipe
 
 #: The name of the checksum in the prepared file.
@@ -104,7 +104,7 @@ def pipeline_sha256(function: str, folder: Path) -> str:
     worth. The files are those in `folder`, which `prepare` made; none if it is not there.
     """
     digest = hashlib.sha256()
-    for name, checksum in sorted(user_source.of_names(function).checksums().items()):
+    for name, checksum in sorted(user_code.of_names(function).checksums().items()):
         digest.update(f"{name} {checksum}\n".encode())
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(f"{file.relative_to(folder)} {file.stat().st_size}\n".encode())

@@ -12,8 +12,8 @@ import msgspec
 from tfscaling.records.benchmark_record import BenchmarkRecord
 from tfscaling.records.phases import TRAINER_PHASES
 from tfscaling.records.run_record import RunRecord
-from tfscaling.study import schemas
-from tfscaling.study.schemas import Schema
+from tfscaling.study import configuration
+from tfscaling.study.configuration import Schema
 
 _NUMBER = {"type": "number"}
 #: A run of a user's program, which tells what it wants to.
@@ -71,6 +71,6 @@ def of_records() -> dict[str, Schema]:
         "benchmark_record": (BenchmarkRecord, {}),
     }
     return {
-        name: json.loads(json.dumps({**schemas.of(kind), **rules}))
+        name: json.loads(json.dumps({**configuration.of(kind), **rules}))
         for name, (kind, rules) in kinds.items()
     }

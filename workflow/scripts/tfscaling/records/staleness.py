@@ -14,9 +14,9 @@ from pathlib import Path
 from tfscaling.records import earlier, prepared_data, run_record
 from tfscaling.records.run_record import PreparedData, RunRecord
 from tfscaling.records.run_states import RERUN_STALE
-from tfscaling.study import run_spec, user_source
+from tfscaling.study import run_spec, user_code
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.study.user_source import Checksums, Code
+from tfscaling.study.user_code import Checksums, Code
 
 _EARLIER = f"{earlier.PREFIX}{run_record.RECORD}"
 
@@ -38,8 +38,8 @@ def other_code(spec: RunSpec, record: RunRecord) -> str:
     environment = record.environment
     prepared_by = environment.dataset.user_code if environment.dataset else {}
     return changed_code(
-        (environment.user_code, user_source.of_run(spec)),
-        (prepared_by, user_source.of_names(spec.dataset)),
+        (environment.user_code, user_code.of_run(spec)),
+        (prepared_by, user_code.of_names(spec.dataset)),
     )
 
 
@@ -48,7 +48,7 @@ def changed_code(*made_by: tuple[Checksums, Code]) -> str:
     found: dict[str, str] = {}
     for used, code in made_by:
         if used and (here := now(code, Path.cwd())):  # what is not here cannot be compared
-            found |= user_source.differences(used, here)
+            found |= user_code.differences(used, here)
     if not found:
         return ""
     return f"made by other code: {', '.join(found.values())}; make it again with {RERUN_STALE}"

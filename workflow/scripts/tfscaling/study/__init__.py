@@ -5,22 +5,16 @@ What is known before anything runs belongs here. Nothing here imports TensorFlow
 
 #: Modules that other packages may import.
 __all__ = [
-    "acceptance",
     "config",
     "config_files",
     "configuration",
-    "costs",
     "geometry",
     "grid",
     "manifest",
-    "order",
     "platforms",
     "programs",
     "registries",
     "run_spec",
-    "schemas",
-    "short_recipes",
     "user_code",
-    "user_source",
     "variants",
 ]

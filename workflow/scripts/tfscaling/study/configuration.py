@@ -1,30 +1,114 @@
 """Checking the configuration: closed schemas, defaults, and one clear error.
 
-The types of `config` are the only list of keys, units, defaults and bounds.
+The types of `config` are the only list of keys, units, defaults and bounds. JSON schemas follow
+from them.
 """
 
 from __future__ import annotations
 
+import copy
 import datetime
 import difflib
 import functools
 import json
 import math
 import re
+import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from tfscaling.files.program_errors import InputError
-from tfscaling.study import schemas, user_code
+from tfscaling.study import config, user_code
 from tfscaling.study.config import Config
 from tfscaling.study.registries import Registries
 
-if TYPE_CHECKING:  # loaded where a configuration is checked, which few programs do
+if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
+
+
+Schema = dict[str, Any]
+_REFERENCE = "#/$defs/"
+
+
+@functools.cache
+def of(kind: type[msgspec.Struct]) -> Schema:
+    """The schema of a type; the types inside it are its `$defs`.
+
+    A value or null is one schema with a list of types, so that a message says both. Choices are in
+    the order of the type.
+    """
+    _, found = msgspec.json.schema_components((kind,), ref_template=_REFERENCE + "{name}")
+    parts = {name: _tidy(part, found) for name, part in found.items()}
+    for struct in structs(kind):
+        properties = parts[struct.__name__]["properties"]
+        for field in msgspec.structs.fields(struct):
+            choice = typing.get_args(field.type)[:1]
+            if choice and typing.get_origin(choice[0]) is Literal:
+                properties[field.encode_name]["enum"] = list(typing.get_args(choice[0]))
+            if choice and typing.get_origin(choice[0]) is dict:
+                # msgspec leaves out the rules of a key that has further words, such as a form
+                names = msgspec.json.schema(typing.get_args(choice[0])[0])
+                properties[field.encode_name]["propertyNames"] = names
+    if config.Platform.__name__ in parts:
+        for key in config.Measured.__struct_fields__:
+            parts[config.Platform.__name__]["properties"][key]["measured"] = True
+    root = parts.pop(kind.__name__)
+    return {**root, "$defs": parts} if parts else root
+
+
+def of_overlay() -> Schema:
+    """The schema of one file of the configuration, which others complete: it requires no key.
+
+    Mappings of several files are merged, so that none need be whole; a list is that of one file.
+    """
+    schema = copy.deepcopy(of(config.Config))
+    parts = schema["$defs"]
+    ahead: list[Any] = [{key: part for key, part in schema.items() if key != "$defs"}]
+    schema.pop("required", None)
+    merged: set[str] = set()
+    while ahead:
+        part = ahead.pop()
+        name = str(part.get("$ref", "")).removeprefix(_REFERENCE)
+        if name and name not in merged:
+            merged.add(name)
+            parts[name].pop("required", None)
+            ahead.append(parts[name])
+        inner = [*part.get("properties", {}).values(), *part.get("anyOf", ())]
+        ahead += [each for each in (*inner, part.get("additionalProperties")) if each]
+    said = "One file of the configuration: Snakemake merges all that it is given."
+    return {**schema, "title": "Overlay", "description": said}
+
+
+def structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
+    """The types of mappings that a type is made of, itself among them."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind
+        for field in msgspec.structs.fields(kind):
+            yield from structs(field.type)
+    for part in typing.get_args(kind):
+        yield from structs(part)
+
+
+def _tidy(schema: Any, parts: dict[str, Schema]) -> Any:
+    """The schema with "one of this and null" as a list of types."""
+    if isinstance(schema, list | tuple):
+        return [_tidy(item, parts) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    null = {"type": "null"}
+    if null in (options := schema.get("anyOf", [])) and len(options) == 2:
+        other = next(option for option in options if option != null)
+        if "$ref" in other:
+            other = copy.deepcopy(parts[other["$ref"].removeprefix(_REFERENCE)])
+        if isinstance(other.get("type"), str):
+            rest = {key: value for key, value in schema.items() if key != "anyOf"}
+            schema = {**other, **rest, "type": [other["type"], "null"]}
+    return {key: _tidy(value, parts) for key, value in schema.items()}
+
 
 #: A configuration as it stands in a file, before it is validated.
 RawConfig = Mapping[str, object]
@@ -54,7 +138,7 @@ REFERENCE_FILES = ("manifest.json", "tables/comparison.csv", "tables/runs.csv")
 CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
 
 
-def strict_validator(schema: schemas.Schema) -> Draft202012Validator:
+def strict_validator(schema: Schema) -> Draft202012Validator:
     """A validator that takes 2.0 for no integer, NaN for no number, and `$` for the end."""
     from jsonschema import Draft202012Validator, validators
 
@@ -74,7 +158,7 @@ def strict_validator(schema: schemas.Schema) -> Draft202012Validator:
 
 @functools.cache
 def _config_validator() -> Draft202012Validator:
-    return strict_validator(schemas.of(Config))
+    return strict_validator(of(Config))
 
 
 def is_finite(value: Any) -> bool:
@@ -167,10 +251,10 @@ def check_names(config: Config, registries: Registries, sources: Sources = ()) -
             new = RENAMED.get(key_of(path))
             allowed = f"the key is called {new} now" if new else known(registry, name)
             raise ConfigError(problem(path, name, allowed, sources))
-    for name, copy in config.datasets.items():
-        if copy.path is not None and not Path(copy.path).exists():
+    for name, local in config.datasets.items():
+        if local.path is not None and not Path(local.path).exists():
             rule = f"there is no such file or folder, seen from {Path.cwd()}"
-            raise ConfigError(problem(["datasets", name, "path"], copy.path, rule, sources))
+            raise ConfigError(problem(["datasets", name, "path"], local.path, rule, sources))
     for name, recipe in config.recipes.items():
         if recipe.dataset is not None:
             check_function(["recipes", name, "dataset"], recipe.dataset, datasets, sources)
@@ -259,16 +343,16 @@ def _describe(error: ValidationError, sources: Sources) -> str:
     return problem(path, value, rule, sources)
 
 
-def _branch_types(branches: Sequence[schemas.Schema]) -> list[str]:
+def _branch_types(branches: Sequence[Schema]) -> list[str]:
     return [kind for branch in branches for kind in _types(branch.get("type", "string"))]
 
 
-def _scalars(branches: Sequence[schemas.Schema]) -> str:
+def _scalars(branches: Sequence[Schema]) -> str:
     """`integer or string`: the types of an anyOf but for the list."""
     return " or ".join(kind for kind in _branch_types(branches) if kind != "array")
 
 
-def _may_be_list(branches: Sequence[schemas.Schema]) -> bool:
+def _may_be_list(branches: Sequence[Schema]) -> bool:
     return "array" in _branch_types(branches)
 
 

@@ -1,16 +1,23 @@
-"""From grid blocks to runs: products, exclusions with reasons, cross-checks.
+"""The grid: blocks become runs, exclusions with reasons, and an order of starts.
 
 Pure: the registries of models, strategies and datasets are an argument.
+
+Runs start in randomised complete blocks. Each repeat is one block: it runs every configuration once
+in a random order before the next repeat begins. Drift (temperature, other users, the hour) then
+affects all configurations alike, and a sweep that is cut short has about the same number of runs of
+each. Source: G. E. P. Box, J. S. Hunter, W. G. Hunter, "Statistics for Experimenters", Wiley 2005,
+chapter 4; T. Hoefler and R. Belli, SC15.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tfscaling.study import block_checks, recipe_checks, run_spec, variants
+from tfscaling.study import configuration, platforms, recipe_checks, run_spec, variants
 from tfscaling.study.config import (
     MPI_STRATEGY,
     POINT_AXES,
@@ -20,12 +27,27 @@ from tfscaling.study.config import (
     Platform,
     Recipe,
 )
-from tfscaling.study.configuration import ConfigError, Sources, problem
+from tfscaling.study.configuration import ConfigError, RawConfig, Sources, problem
 from tfscaling.study.geometry import Geometry, batch_sizes
 from tfscaling.study.manifest import Excluded, Grid, PlannedRun
 from tfscaling.study.registries import Registries
 from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.study.searches import Searches
+
+
+def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
+    """The runs repeat by repeat, each repeat shuffled; the same `seed` gives the same order.
+
+    The order depends on the runs and the seed only, not on how `runs` are sorted.
+    """
+    ordered: list[PlannedRun] = []
+    for repeat in sorted({run.spec.repeat for run in runs}):
+        block = [run for run in runs if run.spec.repeat == repeat]
+        block.sort(key=lambda run: run.spec.path)
+        random.Random(f"{seed} {repeat}").shuffle(block)
+        ordered += block
+    return ordered
+
 
 #: Characters of the values of all axes together: with separators they are the name of the folder of
 #: a job's Slurm logs, and names have at most 255 bytes.
@@ -57,7 +79,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
     leave nothing to run. Points beyond a platform's limits are excluded with the reason, as are
     those whose global batch is larger than the dataset.
     """
-    recipe_checks.check(config, sources)
+    recipe_checks.check_recipes(config, sources)
     runs: list[PlannedRun] = []
     block_of: dict[Point, int] = {}
     excluded: list[Excluded] = []
@@ -65,7 +87,7 @@ def expand(config: Config, registries: Registries, sources: Sources = ()) -> Gri
     recipes = {n: variants.of(n, recipe) for n, recipe in config.recipes.items()}
     searches = Searches(config, sources)
     for number, block in enumerate(config.grid):
-        block_checks.check(config, number, registries, sources)
+        recipe_checks.check_block(config, number, registries, sources)
         _check_exclusions(number, block, [*_points(block, recipes)], sources)
         before = len(runs)
         until, search = block.repeat_until, config.search_of(block)
@@ -332,3 +354,28 @@ def _check_lengths(number: int, point: Point, seed: int, repeats: int, sources: 
     if seed + repeats - 1 > SEED_MAX:
         allowed = f"repeat k trains with seed + k - 1; allowed: {SEED_MAX - repeats + 1} or less"
         raise ConfigError(problem(["seed"], seed, f"{allowed} with {repeats} repeats", sources))
+
+
+class Accepted(NamedTuple):
+    """What a configuration asks for."""
+
+    config: Config
+    grid: Grid
+
+
+def accept(merged: RawConfig, registries: Registries, sources: Sources = ()) -> Accepted:
+    """The merged configuration with its types, and the grid that it expands to.
+
+    `sources` are the files that it was merged from. Raises ConfigError for the first thing that is
+    not allowed: one line with file, key, value and what is allowed.
+    """
+    config = configuration.validate(merged, sources)
+    configuration.check_study(config, sources)
+    configuration.check_reference(config, sources)
+    platforms.check(config.platforms, sources)
+    platforms.check_cluster(config, sources)
+    configuration.check_names(config, registries, sources)
+    expanded = expand(config, registries, sources)
+    check_baseline(config, expanded, sources)
+    check_times(config, expanded, sources)
+    return Accepted(config, expanded)

@@ -1,4 +1,4 @@
-"""What a platform asks of Slurm and what a node costs: look-ups and cross-checks."""
+"""Platforms: checks of their keys, the chosen cluster, devices and prices."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ from tfscaling.study.config import Config, Platform
 from tfscaling.study.configuration import ConfigError, Sources, known, problem
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.run_spec import Point
+
+
+def run_cost_usd(usd_per_node_hour: float | None, nodes: int, duration_s: float) -> float | None:
+    """Price of `nodes` nodes for `duration_s` seconds in US dollars; None without a price.
+
+    Per-second proration without minimum charges: what the training itself costs, not the bill.
+    """
+    if usd_per_node_hour is None:
+        return None
+    return usd_per_node_hour * nodes * duration_s / 3600.0
+
 
 #: Prices may be left out, but not half given: a price means nothing without its date and source.
 PRICE_KEYS = ("price_date", "price_source")

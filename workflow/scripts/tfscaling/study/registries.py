@@ -68,7 +68,7 @@ class Registries(NamedTuple):
     def dataset(self, model: str, recipe: Recipe) -> str:
         """What a model is trained on by this recipe."""
         dataset = recipe.dataset or self.models[model].dataset
-        assert dataset is not None, "block_checks refuses a model without a dataset"
+        assert dataset is not None, "recipe_checks refuses a model without a dataset"
         return dataset
 
     def mismatch(self, model: str, dataset: str) -> str | None:

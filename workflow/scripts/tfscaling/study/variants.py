@@ -1,8 +1,4 @@
-"""Recipes whose parameters have lists of values: one recipe for each combination, a variant.
-
-The variant of `wide` with `depth: [18, 50]` and 18 is called `wide+depth=18`: a name of a folder,
-as names of recipes are. A comma would not do, by which Snakemake separates the wildcards of a job.
-"""
+"""Variants of recipes, one for each combination of listed parameters, and short recipes."""
 
 from __future__ import annotations
 
@@ -10,13 +6,13 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from tfscaling.study import user_code
-from tfscaling.study.config import ParameterValue, Recipe
-from tfscaling.study.run_spec import RunSpec
+from tfscaling.study.config import ParameterValue, Quality, Recipe
+from tfscaling.study.run_spec import Point, RunSpec
 
 #: What a text must be to be part of a name.
 NAMEABLE = "letters, digits and . _ + -"
@@ -83,3 +79,32 @@ def data_parameters(dataset: str, recipe: Recipe) -> dict[str, ParameterValue]:
 
 def _text(value: ParameterValue) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def wholes(specs: Iterable[RunSpec]) -> dict[Point, RunSpec]:
+    """Point of short runs → a run of the same training to its end there, if one is planned."""
+    first = {spec.point: spec for spec in specs}
+    short = [spec for spec in first.values() if spec.recipe.stop_after_steps is not None]
+    places: dict[tuple[str | int, ...], list[RunSpec]] = {}
+    for spec in first.values() if short else ():
+        if spec.recipe.stop_after_steps is None:
+            places.setdefault(_place(spec.point), []).append(spec)
+    found = {}
+    for spec in short:
+        alike = (w for w in places.get(_place(spec.point), ()) if _training(w) == _training(spec))
+        if (whole := next(alike, None)) is not None:
+            found[spec.point] = whole
+    return found
+
+
+def _place(point: Point) -> tuple[str | int, ...]:
+    return tuple(value for axis, value in point.axes.items() if axis != "recipe")
+
+
+def _training(spec: RunSpec) -> RunSpec:
+    """What is trained and where, by whatever recipe, short or not."""
+    recipe = msgspec.structs.replace(
+        spec.recipe, stop_after_steps=None, quality=Quality(), compare_resumed=False
+    )
+    point = msgspec.structs.replace(spec.point, recipe="")
+    return msgspec.structs.replace(spec, point=point, recipe=recipe, repeat=1, seed=0)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tfscaling.records import benchmark_record
 from tfscaling.records.run_states import FINISHED, RunState
-from tfscaling.study import costs, platforms
+from tfscaling.study import platforms
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import Excluded, Manifest, PlannedBenchmark, PlannedRun
 from tfscaling.study.run_spec import Point, RunSpec
@@ -122,7 +122,7 @@ def _benchmarks(config: Config, benchmarks: Iterable[PlannedBenchmark]) -> list[
                     platform=platform,
                     duration_s=limit_s,
                     node_hours=nodes * limit_s / 3600.0,
-                    cost_usd=costs.run_cost_usd(benchmark.usd_per_node_hour, nodes, limit_s),
+                    cost_usd=platforms.run_cost_usd(benchmark.usd_per_node_hour, nodes, limit_s),
                 )
             )
     return rows
@@ -142,7 +142,7 @@ def _row(run: PlannedRun, reason: str, estimated: Estimate) -> PlanRow:
         duration_s=duration_s,
         duration_from=estimated.source,
         node_hours=shape.nodes * duration_s / 3600.0,
-        cost_usd=costs.run_cost_usd(run.usd_per_node_hour, shape.nodes, duration_s),
+        cost_usd=platforms.run_cost_usd(run.usd_per_node_hour, shape.nodes, duration_s),
     )
 
 

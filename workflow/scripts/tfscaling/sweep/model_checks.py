@@ -22,7 +22,7 @@ import msgspec
 
 from tfscaling.files import atomic
 from tfscaling.records import prepared_data
-from tfscaling.study import user_code, user_source, variants
+from tfscaling.study import user_code, variants
 from tfscaling.study.run_spec import ModelToCheck, RunSpec
 
 #: So long all of them may take.
@@ -111,7 +111,7 @@ def _key(model: ModelToCheck, results: Path) -> str:
     content = [
         *(spec.point.model, spec.dataset, spec.per_replica_batch_size, model.on_several_replicas),
         msgspec.to_builtins(spec.recipe),
-        *(user_source.of_run(spec).checksums(), facts and facts.sha256),
+        *(user_code.of_run(spec).checksums(), facts and facts.sha256),
         [metadata.version(name) for name in ("tensorflow", "keras")],
     ]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

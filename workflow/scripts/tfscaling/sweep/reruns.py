@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfscaling.records import earlier, prepared_data, run_record, staleness
-from tfscaling.study import user_source, variants
+from tfscaling.study import user_code, variants
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import BenchmarkSpec, RunSpec
@@ -144,7 +144,7 @@ class Reruns:
 
     def _has_other_code(self, data: str, dataset: str) -> bool:
         facts = prepared_data.facts(self.results / "datasets" / f"{data}.npz")
-        code = user_source.of_names(dataset)
+        code = user_code.of_names(dataset)
         if facts is None or not code.functions:
             return False
-        return bool(user_source.differences(facts.user_code, code.checksums()))
+        return bool(user_code.differences(facts.user_code, code.checksums()))

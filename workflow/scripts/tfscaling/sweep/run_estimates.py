@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tfscaling.records import run_record, short_runs
 from tfscaling.records.run_record import RunRecord
-from tfscaling.study import short_recipes
+from tfscaling.study import variants
 from tfscaling.study.run_spec import Point, RunSpec
 
 #: `Estimate.source` of a point of which nothing is measured.
@@ -47,7 +47,7 @@ def estimate(
 def shorts(specs: Iterable[RunSpec]) -> dict[Point, RunSpec]:
     """Point → a short run of the same training there."""
     first = {spec.point: spec for spec in specs}
-    wholes = short_recipes.wholes(first.values())
+    wholes = variants.wholes(first.values())
     return {whole.point: first[point] for point, whole in wholes.items()}
 
 

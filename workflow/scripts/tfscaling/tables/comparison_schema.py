@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tfscaling.records.metrics import METRICS, Metric
-from tfscaling.study.schemas import Schema
+from tfscaling.study.configuration import Schema
 from tfscaling.tables import comparison
 
 TEXT: Schema = {"type": "string"}

@@ -20,7 +20,7 @@ from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.records.rank_report import PROGRAM_PACKAGES
 from tfscaling.records.run_states import RunState
 from tfscaling.study.config import AXES, POINT_AXES
-from tfscaling.study.schemas import Schema
+from tfscaling.study.configuration import Schema
 from tfscaling.tables import comparison_schema, runs_table
 from tfscaling.tables.comparison_schema import COUNT, NUMBER, OTHERS, TEXT, WHOLE, Column, or_null
 from tfscaling.tables.table_rows import QUALITY_COLUMNS

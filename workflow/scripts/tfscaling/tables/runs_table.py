@@ -30,7 +30,7 @@ from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.records.rank_report import Epoch
 from tfscaling.records.run_record import PreparedData, RunRecord, ShortRun
 from tfscaling.records.run_states import RunState
-from tfscaling.study import costs, platforms
+from tfscaling.study import platforms
 from tfscaling.study.config import AXES, Quality
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import environments
@@ -185,8 +185,8 @@ def _with_failed_attempts(run: PlannedRun, row: Row, runs_dir: Path, before_s: f
     price, nodes = run.usd_per_node_hour, run.spec.point.nodes
     lost_s = max(0.0, failed.wall_time_s - before_s)
     row = {**row, "failed_attempts": failed.number, "lost_time_s": lost_s}
-    row["lost_cost_usd"] = costs.run_cost_usd(price, nodes, lost_s)
-    own = costs.run_cost_usd(price, nodes, max(0.0, failed.own_time_s - before_s))
+    row["lost_cost_usd"] = platforms.run_cost_usd(price, nodes, lost_s)
+    own = platforms.run_cost_usd(price, nodes, max(0.0, failed.own_time_s - before_s))
     if own and is_known(row.get("cost_usd")) and row.get(PROJECTED[0]) is None:
         row["cost_usd"] += own
         if is_known(row.get("cost_to_target_usd")):
@@ -299,7 +299,7 @@ def _measured(run: PlannedRun, record: RunRecord) -> Row:
     if record.resumed is not None:
         row["time_with_queue_s"] = None  # the earlier attempts' waits are not known
     price, nodes = run.usd_per_node_hour, run.spec.point.nodes
-    row["cost_usd"] = costs.run_cost_usd(price, nodes, row["execution_time_s"])
+    row["cost_usd"] = platforms.run_cost_usd(price, nodes, row["execution_time_s"])
     row[QUALITY] = quality.of_run(record, compared_by).value
     return row
 
@@ -310,7 +310,7 @@ def _to_target(run: PlannedRun, reached: quality.Reached, is_timed: bool) -> Row
     if is_timed and reached.time_s is not None:
         price, nodes = run.usd_per_node_hour, run.spec.point.nodes
         row["time_to_target_s"] = reached.time_s
-        row["cost_to_target_usd"] = costs.run_cost_usd(price, nodes, reached.time_s)
+        row["cost_to_target_usd"] = platforms.run_cost_usd(price, nodes, reached.time_s)
     return row
 
 
@@ -324,7 +324,7 @@ def _projected(run: PlannedRun, record: RunRecord, short: ShortRun) -> Row:
     row["time_with_queue_s"] = None  # a short job waits for less time than the whole
     if not whole.trend.is_over:
         return row | dict.fromkeys(TIMES_OF_RUNS) | {QUALITY: None}
-    row["cost_usd"] = costs.run_cost_usd(
+    row["cost_usd"] = platforms.run_cost_usd(
         run.usd_per_node_hour, run.spec.point.nodes, row["execution_time_s"]
     )
     row |= dict(zip(PROJECTED, (short.steps, short.steps_of_whole), strict=True))
