@@ -31,7 +31,7 @@ import pandas as pd
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
-from tfscaling.analysis.contest import Contest  # noqa: E402
+from tfscaling.analysis.decision import Contest  # noqa: E402
 from tfscaling.race.expected_runs import scaling_times  # noqa: E402
 from tfscaling.race.locations import Locations, estimate  # noqa: E402
 from tfscaling.race.looks import Estimator, decide  # noqa: E402

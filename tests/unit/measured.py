@@ -10,7 +10,7 @@ import pandas as pd
 from builders import manifest_of, raw_config
 from tfscaling.study import configuration
 from tfscaling.study.manifest import Manifest
-from tfscaling.study.platforms import device_kind
+from tfscaling.study.platforms import device_kind, run_cost_usd
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.table_rows import quality_columns
@@ -72,7 +72,7 @@ def measured(
                 "test_accuracy": accuracy,
                 "quality": accuracy,
             }
-            row["cost_usd"] = platforms.run_cost_usd(run.usd_per_node_hour, spec.point.nodes, time)
+            row["cost_usd"] = run_cost_usd(run.usd_per_node_hour, spec.point.nodes, time)
         else:
             row |= {"status": "failed", "reason": "rank 1 died"}
         rows.append(row)

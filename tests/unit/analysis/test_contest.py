@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from measured import around, measured
-from tfscaling.analysis.contest import Contest, preferred
+from tfscaling.analysis.decision import Contest, preferred
 from tfscaling.tables.significance import Samples
 
 Times = dict[tuple[str, int], list[float]]

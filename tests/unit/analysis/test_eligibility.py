@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from measured import NOTHING_PLANNED, around, measured
-from tfscaling.analysis import eligibility
+from tfscaling.analysis import evidence
 from tfscaling.analysis.evidence import Study
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.significance import Samples
@@ -34,20 +34,20 @@ DIFFERENT = "does not do the same work: its runs trained 576 to 1,024 examples"
 def test_why_a_point_takes_no_part(
     changes: dict[str, Any], statuses: dict[str, int], reason: str
 ) -> None:
-    assert eligibility.why_not(ROW | changes, Counter(statuses)) == reason
+    assert evidence.why_not(ROW | changes, Counter(statuses)) == reason
 
 
 @pytest.mark.parametrize(("trained", "is_ineligible"), [(59_904, False), (59_870, True)])
 def test_two_thousandths_are_no_other_work(trained: int, is_ineligible: bool) -> None:
     row = ROW | {"examples_trained": trained}
-    assert bool(eligibility.why_not(row, Counter(ok=6), 60_000)) is is_ineligible
+    assert bool(evidence.why_not(row, Counter(ok=6), 60_000)) is is_ineligible
 
 
 def test_a_point_takes_part_whose_baseline_alone_did_other_work() -> None:
     row = ROW | {"same_work": False}
-    assert eligibility.why_not(row, Counter(ok=6), 60_000) == ""
+    assert evidence.why_not(row, Counter(ok=6), 60_000) == ""
     different = {"examples_trained_min": 576, "examples_trained_max": 1024}
-    assert eligibility.why_not(row | different, Counter(ok=6), 60_000) == DIFFERENT
+    assert evidence.why_not(row | different, Counter(ok=6), 60_000) == DIFFERENT
 
 
 def test_tables_without_these_columns_bar_nothing() -> None:
@@ -61,7 +61,7 @@ def test_tables_without_these_columns_bar_nothing() -> None:
     )
     samples = Samples(runs)
     assert Study(old, runs, NOTHING_PLANNED).ineligible == []
-    fit, unfit = eligibility.split(old.to_dict("records"), samples)
+    fit, unfit = evidence.split(old.to_dict("records"), samples)
     assert (len(fit), unfit) == (2, [])
 
 
@@ -71,9 +71,9 @@ def test_the_counts_of_the_rows_tell_the_same_as_the_runs() -> None:
     runs.loc[(runs["nodes"] == 2) & (runs["repeat"] <= 3), "status"] = "diverged"
     runs.loc[(runs["nodes"] == 4) & (runs["repeat"] <= 2), "status"] = "diverged"
     rows = comparison_table(runs, planned).to_dict("records")
-    fit, _ = eligibility.split(rows, Samples(runs))
+    fit, _ = evidence.split(rows, Samples(runs))
     assert [row["nodes"] for row in fit] == [1, 4]
-    assert eligibility.taking_part(rows) == fit
+    assert evidence.taking_part(rows) == fit
 
 
 def test_runs_that_diverged_or_failed_are_told() -> None:
@@ -81,10 +81,10 @@ def test_runs_that_diverged_or_failed_are_told() -> None:
     runs.loc[(runs["nodes"] == 1) & (runs["repeat"] <= 2), "status"] = "diverged"
     samples = Samples(runs)
     one, two = comparison.to_dict("records")
-    assert eligibility.remark(one, samples) == "; 2 of 6 runs diverged"
-    assert eligibility.remark(two, samples) == "; 1 of 6 runs failed"
+    assert evidence.remark(one, samples) == "; 2 of 6 runs diverged"
+    assert evidence.remark(two, samples) == "; 1 of 6 runs failed"
     assert samples.diverged() == {point_of(one)}
 
 
 def test_without_an_ineligible_point_there_is_no_sentence() -> None:
-    assert eligibility.ineligible_text([]) == ""
+    assert evidence.ineligible_text([]) == ""

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from builders import REPOSITORY
 from measured import around, measured, went_on
-from tfscaling.analysis import forecast, forecast_models
+from tfscaling.analysis import forecast
 from tfscaling.analysis.evidence import Study
-from tfscaling.analysis.forecast_models import AMDAHL, MODELS, RING, TREE, USL, Line, Parts
+from tfscaling.analysis.forecast import AMDAHL, MODELS, RING, TREE, USL, Line, Parts
 from tfscaling.study.manifest import Manifest
 
 N = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
@@ -32,9 +32,9 @@ def ring_line(n: np.ndarray, *, parts: bool = True, is_weak: bool = True) -> Lin
 @pytest.mark.parametrize("is_weak", [True, False])
 def test_a_line_of_the_model_is_forecast_exactly_from_its_parts(is_weak: bool) -> None:
     line = ring_line(N, is_weak=is_weak)
-    assert forecast_models.left_out(RING, line).most == pytest.approx(0, abs=1e-9)
+    assert forecast.left_out(RING, line).most == pytest.approx(0, abs=1e-9)
     (far,) = ring_line(np.array([64.0]), is_weak=is_weak).seconds
-    found = forecast_models.predict(RING, line, line.at(64))
+    found = forecast.predict(RING, line, line.at(64))
     assert found.whole_s == pytest.approx(far)
     assert found.startup_s == pytest.approx(10 + 0.2 * 63)
 
@@ -42,21 +42,21 @@ def test_a_line_of_the_model_is_forecast_exactly_from_its_parts(is_weak: bool) -
 def test_a_line_of_amdahls_law_is_forecast_by_it_from_the_whole_time() -> None:
     line = Line(N, np.full(5, 64.0), 3200 / N, 10 + 90 / N, None)
     for model in (AMDAHL, USL, RING, TREE):
-        assert forecast_models.left_out(model, line).most == pytest.approx(0, abs=1e-4), model
-        found = forecast_models.predict(model, line, line.at(64))
+        assert forecast.left_out(model, line).most == pytest.approx(0, abs=1e-4), model
+        found = forecast.predict(model, line, line.at(64))
         assert found.whole_s == pytest.approx(10 + 90 / 64, rel=1e-3), model
 
 
 def test_a_line_with_too_few_points_has_no_forecast() -> None:
-    assert "4 numbers" in forecast_models.refusal(ring_line(N[:4]))
-    assert "half of the largest" in forecast_models.refusal(ring_line(np.arange(10.0, 15.0)))
-    assert not forecast_models.refusal(ring_line(N))
+    assert "4 numbers" in forecast.refusal(ring_line(N[:4]))
+    assert "half of the largest" in forecast.refusal(ring_line(np.arange(10.0, 15.0)))
+    assert not forecast.refusal(ring_line(N))
 
 
 def test_a_line_that_bends_after_its_half_is_refused() -> None:
     line = ring_line(N)
     bent = Line(N, line.batch, line.steps, line.seconds * np.array([1, 1, 1, 1, 1.5]), None)
-    assert all(forecast_models.left_out(m, bent).most > 0.2 for m in (RING, TREE, AMDAHL))
+    assert all(forecast.left_out(m, bent).most > 0.2 for m in (RING, TREE, AMDAHL))
 
 
 def study(**columns: Any) -> Study:
@@ -149,7 +149,7 @@ def test_a_model_that_misses_points_left_out_is_refused_in_the_table() -> None:
 def test_points_beyond_half_of_the_largest_are_left_out_together() -> None:
     line = ring_line(np.array([1.0, 2.0, 3.0, 4.0, 6.0, 8.0]))
     slow = line.seconds * np.where(line.n > 4, 1.3, 1.0)
-    found = forecast_models.left_out(RING, Line(line.n, line.batch, line.steps, slow, None))
+    found = forecast.left_out(RING, Line(line.n, line.batch, line.steps, slow, None))
     assert found.beyond_max == pytest.approx(1 - 1 / 1.3, abs=0.05) and found.most <= 1
 
 
@@ -183,8 +183,8 @@ def test_published_lines_are_refused_where_they_belong() -> None:
     judged = {}
     for name, points in lines_of("resources/published_results.csv", "execution_time_s").items():
         own = line(points)
-        if not forecast_models.refusal(own):
-            judged[name] = forecast_models.left_out(RING, own).most <= 0.2
+        if not forecast.refusal(own):
+            judged[name] = forecast.left_out(RING, own).most <= 0.2
     assert judged == {
         ("gcp-n1-standard-2", "0"): True, ("aws-c4-2xlarge", "0"): True,
         ("aws-m4-large", "0"): False, ("gcp-n1-v100", "1"): False, ("aws-p3-2xlarge", "1"): False,
@@ -197,7 +197,7 @@ def test_public_series_up_to_32_gpus_are_nearer_to_64_than_by_the_laws() -> None
         whole = line([(n, 1e6 / rate) for n, rate in points])
         known = whole.only(whole.n <= 32)
         for model in MODELS:
-            found = forecast_models.predict(model, known, known.at(64)).whole_s
+            found = forecast.predict(model, known, known.at(64)).whole_s
             misses[model].append(abs(found / whole.seconds[whole.n == 64][0] - 1))
     medians = {model: float(np.median(values)) for model, values in misses.items()}
     assert len(misses[RING]) == 9
@@ -210,10 +210,10 @@ def test_intervals_of_public_series_hold_as_often_as_the_page_says() -> None:
     for points in lines_of("docs/forecast-study/throughput.csv", "images_per_s").values():
         whole = line([(n, 1 / rate) for n, rate in points])
         known = whole.only(whole.n <= 32)
-        for model in () if forecast_models.refusal(known) else MODELS:
-            errors = forecast_models.left_out(model, known)
+        for model in () if forecast.refusal(known) else MODELS:
+            errors = forecast.left_out(model, known)
             for number in held if errors.most <= 0.2 else ():
-                low, high = forecast_models.interval(model, known, known.at(number), errors)
+                low, high = forecast.interval(model, known, known.at(number), errors)
                 held[number] += [bool(low <= s <= high) for s in whole.seconds[whole.n == number]]
     assert {n: (sum(each), len(each)) for n, each in held.items()} == {64: (20, 24), 128: (17, 24)}
 
@@ -223,8 +223,8 @@ def test_the_interval_holds_where_a_noisy_line_goes_on_as_it_is() -> None:
     for _ in range(60):
         seconds = (10 + 90 / n) * np.exp(numbers.normal(0, 0.02, len(n)))
         own = Line(n, np.full(len(n), 64.0), 1 / n, seconds, None)
-        errors = forecast_models.left_out(AMDAHL, own)
-        low, high = forecast_models.interval(AMDAHL, own, own.at(32), errors)
+        errors = forecast.left_out(AMDAHL, own)
+        low, high = forecast.interval(AMDAHL, own, own.at(32), errors)
         held += low <= 10 + 90 / 32 <= high
-        assert low < forecast_models.predict(AMDAHL, own, own.at(32)).whole_s < high
+        assert low < forecast.predict(AMDAHL, own, own.at(32)).whole_s < high
     assert held >= 57

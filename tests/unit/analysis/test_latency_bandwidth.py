@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tfscaling.analysis.latency_bandwidth import Fit, Refusal, fit, time_s
+from tfscaling.analysis.communication import Fit, Refusal, fit, time_s
 
 SIZES = [4, 64, 1024, 16384, 65536, 262144, 1048576, 4194304, 16777216]
 

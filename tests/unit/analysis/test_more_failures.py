@@ -7,7 +7,7 @@ from math import comb
 
 import pytest
 from scipy.stats import fisher_exact
-from tfscaling.analysis.more_failures import LEVEL, Ends, chance
+from tfscaling.analysis.change import LEVEL, Ends, chance
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from measured import NOTHING_PLANNED, around, measured, runs_of
 from tfscaling.analysis import scaling_laws
 from tfscaling.analysis.evidence import Study
-from tfscaling.analysis.scaling_models import MODELS
+from tfscaling.analysis.scaling_laws import MODELS
 from tfscaling.tables import runs_table
 
 

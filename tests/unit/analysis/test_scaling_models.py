@@ -13,7 +13,7 @@ from builders import REPOSITORY
 from measured import N, runs_of
 from scipy.optimize import curve_fit
 from tfscaling.analysis.scaling_fits import Extent, Fit, Refusal
-from tfscaling.analysis.scaling_models import (
+from tfscaling.analysis.scaling_laws import (
     LEFT_OUT_ERROR_MAX,
     MODELS,
     OutsideRange,

@@ -39,7 +39,7 @@ OBSERVED = Observed(
 
 
 def spec(**keys: Any) -> RunSpec:
-    recipe = {"per_replica_batch_size": 8, "epochs": 2, "program": ["x"], "observe": "events"}
+    recipe = {"per_replica_batch_size": 8, "epochs": 2, "program": ["true"], "observe": "events"}
     block = {"platform": "cluster", "recipe": "script", "strategy": "own", "nodes": 2}
     raw = raw_config((("recipes", "script"), {**recipe, **keys}), (("grid",), [block]))
     (run,) = grid.expand(configuration.validate(raw), REGISTRIES).runs
@@ -49,7 +49,7 @@ def spec(**keys: Any) -> RunSpec:
 def reports(*observed: Observed | None) -> list[ProgramReport]:
     usual = msgspec.structs.asdict(training_report())
     place = {key: usual[key] for key in ProgramReport.__struct_fields__ if key in usual}
-    place |= {"tensorflow_version": None, "program": ("x",), "program_time_s": 40.0}
+    place |= {"tensorflow_version": None, "program": ("true",), "program_time_s": 40.0}
     return [
         ProgramReport(**{**place, "rank": rank, "host": f"node{rank}", "observed": seen})
         for rank, seen in enumerate(observed)

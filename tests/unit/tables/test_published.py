@@ -225,11 +225,11 @@ def test_loss_and_accuracy_are_compared_with_the_same_training_anywhere(tmp_path
 
 @pytest.mark.parametrize(
     "axes",
-    [{"model": "resnet50"}, {"nodes": 3, "strategy": "parameter_server"}],
+    [{"model": "cifar10_cnn"}, {"nodes": 3, "strategy": "parameter_server"}],
     ids=["other_model", "asynchronous"],
 )
 def test_runs_that_give_another_model_do_not_count(tmp_path: Path, axes: dict[str, Any]) -> None:
-    raw = raw_config((("recipes", "weak", "dataset"), "mnist"))
+    raw = raw_config()
     raw["grid"] = [
         {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1, "repeats": 1}
     ]

@@ -7,7 +7,6 @@
 __all__ = [
     "communication",
     "conclusions",
-    "eligibility",
     "evidence",
     "two_sweeps",
 ]

@@ -1,22 +1,62 @@
-"""Whether points became slower or faster between two sweeps, from the times of their runs alone.
+"""Whether points became slower or faster, or fail more often, from one sweep to another.
 
 The times of both sweeps are estimated together (`tables.estimates`), and each point is compared
 with itself in the other sweep. "Slower" and "faster" are Holm's (1979): the smallest probability of
 chance must be below the m-th part of the error, the next below the (m-1)-th part, and so on to the
 first that is not. All intervals hold together by Bonferroni, and "same" follows them. An interval
-leaves out 1 where a difference is shown.
+leaves out 1 where a difference is shown. No theorem covers all of it; benchmarks/regressions.py
+simulates how often it is wrong.
 
-No theorem covers the whole; benchmarks/regressions.py simulates how often it is wrong.
+Failures are compared over all points together, because points differ in how often their runs fail
+and in their numbers of runs. Given how many runs of a point failed in both sweeps, the failures of
+one sweep are hypergeometric if runs fail equally often in both. The sum over the points is the
+statistic of the exact test of Cochran and Mantel-Haenszel (M. W. Birch, 1964), for a single point
+Fisher's exact test. The test assumes that runs fail independently.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import comb
+from typing import NamedTuple
 
 import numpy as np
 
 from tfscaling.tables.estimates import Array, estimate
 from tfscaling.tables.intervals import CONFIDENCE
+
+#: More failures than in the other sweep are shown where chance gives so many more seldom than this:
+#: the half of the error of two-sided verdicts, as of "slower".
+LEVEL = (1 - CONFIDENCE) / 2
+
+
+class Ends(NamedTuple):
+    """How many runs failed or diverged, of all that ended."""
+
+    bad: int
+    runs: int
+
+
+def chance(points: Iterable[tuple[Ends, Ends]]) -> float:
+    """How probable so many failures or more are, if runs fail as often in both sweeps.
+
+    `points` are the ends of each point, (here, there); the failures are those here.
+    """
+    sums, bad = np.ones(1), 0
+    for here, there in points:
+        sums, bad = np.convolve(sums, _of_point(here, there)), bad + here.bad
+    return min(1.0, float(sums[bad:].sum()))
+
+
+def _of_point(here: Ends, there: Ends) -> Array:
+    """Probability of each number of failures here, from 0 to all of both: (numbers,)."""
+    bad = here.bad + there.bad
+    ways = comb(here.runs + there.runs, bad)
+    return np.array(
+        [comb(here.runs, own) * comb(there.runs, bad - own) / ways for own in range(bad + 1)]
+    )
+
 
 SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "cannot be told"
 #: Fewer runs of a sweep show neither outliers nor a second mode.

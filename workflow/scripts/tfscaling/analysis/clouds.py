@@ -9,7 +9,7 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 
-from tfscaling.analysis import eligibility
+from tfscaling.analysis import evidence
 from tfscaling.analysis.evidence import Study
 from tfscaling.records import metrics
 from tfscaling.records.metrics import METRICS, QUALITY
@@ -246,7 +246,7 @@ def notes(table: pd.DataFrame, study: Study) -> list[str]:
     ineligible = [
         (row, reason) for row, reason in study.ineligible if isinstance(row["cloud"], str)
     ]
-    text = eligibility.ineligible_text(ineligible, varying(study.points))
+    text = evidence.ineligible_text(ineligible, varying(study.points))
     return [*lines, text] if ineligible else lines
 
 

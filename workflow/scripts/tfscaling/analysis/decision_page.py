@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from tfscaling.analysis.eligibility import ineligible_text, remark, split
-from tfscaling.analysis.evidence import Study
+from tfscaling.analysis.evidence import Study, ineligible_text, remark, split
 from tfscaling.records.metrics import QUALITY
 from tfscaling.records.run_states import RunState
 from tfscaling.study.config import POINT_AXES

@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pandas as pd
 
-from tfscaling.analysis import noise_scale, stragglers
-from tfscaling.analysis.eligibility import ineligible_text, remark, split
-from tfscaling.analysis.evidence import Study
+from tfscaling.analysis import noise_scale, what_holds_back
+from tfscaling.analysis.evidence import Study, ineligible_text, remark, split
 from tfscaling.records import metrics
 from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.study.config import LINE_AXES
@@ -86,7 +85,7 @@ def find(study: Study, clouds: pd.DataFrame | None = None) -> pd.DataFrame:
     found = [*_scaling(lines, samples, study.indifference), *_quality(lines, samples)]
     by_point = {point_of(row): row for row in rows}
     fit_points = {point_of(row) for line in lines for row in line.points}
-    for point, text, support, comparisons in stragglers.find(study.runs, fit_points):
+    for point, text, support, comparisons in what_holds_back.find(study.runs, fit_points):
         subject = point_name(by_point[point], varying(rows))
         found.append(Finding("stragglers", subject, text, support, comparisons))
     for point, text, support, comparisons in noise_scale.find(study):

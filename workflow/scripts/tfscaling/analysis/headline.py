@@ -14,8 +14,7 @@ import pandas as pd
 
 from tfscaling.analysis import search_results
 from tfscaling.analysis.decision import GOALS, WITH_QUEUE, Choice, decide, ranked
-from tfscaling.analysis.eligibility import not_covered_text, split
-from tfscaling.analysis.evidence import Study
+from tfscaling.analysis.evidence import Study, not_covered_text, split
 from tfscaling.analysis.search_results import verdict_text
 from tfscaling.race.study_searches import StudySearch
 from tfscaling.records.metrics import QUALITY

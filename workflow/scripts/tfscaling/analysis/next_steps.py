@@ -12,8 +12,7 @@ from statistics import median
 
 import pandas as pd
 
-from tfscaling.analysis.eligibility import split
-from tfscaling.analysis.evidence import Study
+from tfscaling.analysis.evidence import Study, split
 from tfscaling.records.run_states import RERUN_STALE, RunState
 from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point

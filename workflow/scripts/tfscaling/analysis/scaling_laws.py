@@ -1,21 +1,238 @@
-"""The table of scaling laws: every line of points by every law, fitted or refused.
+"""Amdahl's law and the Universal Scalability Law of lines of points, or why they are refused.
 
-The laws and why they are refused: `scaling_models`.
+A fit is valid between the smallest and the largest number of replicas that were measured. On
+published multi-GPU data up to 32 GPUs both laws missed the time on 128 GPUs by -20 % to +115 %, so
+nothing here extrapolates. Method and sources: `scaling_fits`.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 
+import numpy as np
 import pandas as pd
 
+from tfscaling.analysis import scaling_fits
 from tfscaling.analysis.evidence import Study
-from tfscaling.analysis.scaling_fits import Estimate, Fit, Refusal
-from tfscaling.analysis.scaling_models import MODELS, best, fit, statement
+from tfscaling.analysis.scaling_fits import Estimate, Fit, Refusal, Times
 from tfscaling.study.config import LINE_AXES
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, naming, rounded
 from tfscaling.tables.intervals import CONFIDENCE
 from tfscaling.tables.table_rows import Row, is_known, point_of, points_of, rows_of
+
+#: A law is refused if it misses a point that was left out of its fit by more than this fraction.
+LEFT_OUT_ERROR_MAX = 0.25
+#: Times differ if they do by this fraction, and by so many standard errors of their runs.
+CHANGE_MIN, CHANGE_ERRORS = 0.10, 4.0
+#: An interval of sigma, which lies between 0 and 1, that is wider than this is too wide to be used.
+SIGMA_WIDTH_MAX = 0.5
+#: So does a knee that may be infinite, or below this fraction of the largest number measured.
+KNEE_SHARE_MIN = 0.5
+#: So many later starts of a line are tried where a law does not describe the whole.
+LATER_STARTS = 2
+
+
+@dataclass(frozen=True)
+class ScalingModel:
+    """A law of the speed-up S(n) = t(1) / t(n): `function` takes n and the parameters."""
+
+    name: str
+    title: str
+    parameters: tuple[str, ...]
+    formula: str
+    function: Callable[..., float]
+
+
+#: Every law, by the name in the column `law`.
+MODELS: dict[str, ScalingModel] = {
+    "amdahl": ScalingModel(
+        "amdahl",
+        "Amdahl's law",
+        ("sigma",),
+        "S(n) = 1 / (sigma + (1 - sigma) / n)",
+        lambda n, sigma: 1 / (sigma + (1 - sigma) / n),
+    ),
+    "usl": ScalingModel(
+        "usl",
+        "The Universal Scalability Law",
+        ("sigma", "kappa"),
+        "S(n) = n / (1 + sigma (n - 1) + kappa n (n - 1))",
+        lambda n, sigma, kappa: n / (1 + sigma * (n - 1) + kappa * n * (n - 1)),
+    ),
+}
+
+
+class OutsideRange(ValueError):
+    """A number of replicas outside the range that was measured."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The whole number of replicas of the least time within the range, with its interval.
+
+    `at_edge`: it is the smallest or the largest measured, so the least time may lie outside.
+    """
+
+    n: int
+    low: int
+    high: int
+    time_s: float
+    at_edge: bool
+
+    @property
+    def text(self) -> str:
+        spread = "" if self.low == self.high else f" ({self.low}–{self.high})"
+        return f"{self.n}{spread}{', at the edge of the range' if self.at_edge else ''}"
+
+
+def fit(model: str, n: Sequence[float], times: Sequence[float], from_n: float = 1) -> Fit | Refusal:
+    """The law `model` fitted to runs: their numbers of replicas `n`, their `times` in seconds.
+
+    Both have shape (runs,); runs on fewer than `from_n` replicas are left out. The same runs give
+    the same fit. If the law does not describe the line, the refusal has the fit from the next
+    number of replicas on, or the one after it: one replica has no network, and the first that have
+    may be odd. Raises ValueError for an unknown law and for numbers that are no times.
+    """
+    if model not in MODELS:
+        raise ValueError(f"no scaling law {model!r}; there are: {', '.join(MODELS)}")
+    law, line = MODELS[model], Times.of(n, times)
+    line = line.only(line.n >= from_n)
+    found = _fit(law, line)
+    if not (isinstance(found, Refusal) and found.misses):
+        return found
+    for start in line.n[1 : 1 + LATER_STARTS]:
+        later = _fit(law, line.only(line.n >= start))
+        if isinstance(later, Fit):
+            alone = " One replica runs without the network." if line.n[0] == 1 else ""
+            reason = f"{found.reason}{alone} From n = {start:g} on a fit is possible."
+            return replace(found, reason=reason, later=later)
+    return found
+
+
+def _fit(law: ScalingModel, line: Times) -> Fit | Refusal:
+    unknown = len(law.parameters) + 1
+    if len(line.n) <= unknown:
+        reason = (
+            f"{law.title} has {unknown} unknowns with t1 and needs {unknown + 1} different numbers "
+            f"of replicas; measured: {', '.join(f'{x:g}' for x in line.n) or 'none'}."
+        )
+        return Refusal(law.name, line.extent, reason)
+    if reason := _other_shape(law, line):
+        return Refusal(law.name, line.extent, reason, misses=True)
+    errors = scaling_fits.left_out_errors(line, unknown)
+    if errors.max() > LEFT_OUT_ERROR_MAX:
+        missed = f"n = {line.n[errors.argmax()]:g} by {errors.max():.1%}"
+        limit = f"when fitted to the others (limit {LEFT_OUT_ERROR_MAX:.0%})"
+        reason = f"{law.title} does not describe the points: it misses {missed} {limit}."
+        return Refusal(law.name, line.extent, reason, misses=True)
+    solution = scaling_fits.solve(line, scaling_fits.terms(line.n, unknown))
+    allowed, lack_of_fit = scaling_fits.tolerance(line, solution.misfit, unknown)
+    found = scaling_fits.estimates(line, solution, allowed)
+    if reason := _undetermined(found, line):
+        return Refusal(law.name, line.extent, reason)
+    freedom = line.extent.runs - unknown
+    return Fit(
+        law.name,
+        line.extent,
+        t1_s=float(solution.seconds[:2].sum()),
+        parameters={name: found[name] for name in law.parameters},
+        residual_standard_error=math.sqrt((line.within.sum() + solution.misfit) / freedom),
+        lack_of_fit=lack_of_fit,
+        loo_error_median=float(np.median(errors)),
+        loo_error_max=float(errors.max()),
+        knee=found.get("knee", Estimate(math.inf, math.inf, math.inf)),
+    )
+
+
+def _other_shape(law: ScalingModel, line: Times) -> str:
+    """Why the times cannot follow the law: laws fall, and with kappa rise after that."""
+    freedom = line.count.sum() - len(line.n)
+    error = CHANGE_ERRORS * math.sqrt(line.within.sum() / freedom) if freedom else 0.0
+
+    def at(*points: int) -> str:
+        return ", ".join(f"{math.exp(line.log_mean[i]):.1f} s at n = {line.n[i]:g}" for i in points)
+
+    height = line.log_mean
+    spread = error * np.sqrt(1 / line.count[:, None] + 1 / line.count)
+    #: [a, b]: whether the time rises from a to b by more than chance.
+    up = height - height[:, None] > np.maximum(math.log1p(CHANGE_MIN), spread)
+    humps = []
+    for top in range(1, len(height) - 1):
+        before, after = np.flatnonzero(up[:top, top]), top + 1 + np.flatnonzero(up[top + 1 :, top])
+        if len(before) and len(after):
+            a, b = before[height[before].argmin()], after[height[after].argmin()]
+            humps.append((2 * height[top] - height[a] - height[b], int(a), top, int(b)))
+    if humps:
+        _, *points = max(humps, key=lambda hump: hump[0])
+        return f"{law.title} cannot rise and then fall, as the time does: {at(*points)}."
+    risen = np.argwhere(np.triu(up))
+    if len(risen) and "kappa" not in law.parameters:
+        first, then = map(int, risen[-1])
+        return f"{law.title} has no slowdown, but the time rises: {at(first, then)}."
+    return ""
+
+
+def _undetermined(found: Mapping[str, Estimate], line: Times) -> str:
+    """Why the runs leave parameters open: intervals that hold all answers to the question."""
+    sigma, knee = found["sigma"], found.get("knee")
+    if "kappa" in found and math.isinf(found["kappa"].high):
+        return "The points do not determine kappa: however large it is, it agrees with the runs."
+    if sigma.high - sigma.low > SIGMA_WIDTH_MAX:
+        return (
+            f"The points do not determine sigma: anything from {sigma.low:.2g} to {sigma.high:.2g} "
+            f"agrees with the runs."
+        )
+    if knee is not None and math.isinf(knee.high) and knee.low < KNEE_SHARE_MIN * line.n[-1]:
+        return (
+            f"The points do not determine kappa: a knee at n = {max(knee.low, 1):.2g}, well within "
+            f"the measured range, agrees with the runs, and so does none at all."
+        )
+    return ""
+
+
+def predict(found: Fit, n: float) -> float:
+    """Seconds on `n` replicas by the law; raises OutsideRange where nothing was measured."""
+    if not found.extent.n_min <= n <= found.extent.n_max:
+        raise OutsideRange(f"n = {n:g} lies outside the measured range {found.extent}")
+    values = (estimate.value for estimate in found.parameters.values())
+    return found.t1_s / MODELS[found.model].function(n, *values)
+
+
+def best(found: Fit) -> Best:
+    """Where in the range the time is least by the law; the interval follows from the knee's."""
+    least, most = math.ceil(found.extent.n_min), math.floor(found.extent.n_max)
+
+    def whole(knee: float) -> int:
+        """t(n) <= t(n + 1) where n (n + 1) >= knee squared: the first such n is the least."""
+        if knee >= most:
+            return most
+        floor = math.floor(knee)
+        return min(most, max(least, floor if floor * (floor + 1) >= knee**2 else floor + 1))
+
+    # a curve that may be flat, sigma = 1, has its least time anywhere
+    low = least if found.parameters["sigma"].high >= 1 else whole(found.knee.low)
+    n = whole(found.knee.value)
+    return Best(n, low, whole(found.knee.high), predict(found, n), n in (least, most))
+
+
+def statement(found: Fit) -> str:
+    """What the law says of this line, in words."""
+    over = f"the measured range {found.extent}"
+    if found.model == "amdahl":
+        sigma = found.parameters["sigma"]
+        ends = (1 / x if x else math.inf for x in (sigma.value, sigma.high, sigma.low))
+        text = f"The speed-up's limit 1/sigma, {Estimate(*ends)}, is an asymptote beyond {over}."
+    elif found.knee_place == "beyond":
+        text = f"The knee lies beyond {over}, where nothing was measured; by the law {found.knee}."
+    elif found.knee_place == "undecided":
+        text = f"Whether the knee, {found.knee}, lies within {over} is left open by the runs."
+    else:
+        text = f"The knee, {found.knee}, lies {found.knee_place} {over}."
+    lack = " The points lie further from the curve than their runs scatter."
+    return text + (lack if found.lack_of_fit else "")
+
 
 FITTED, REFUSED = "fitted", "refused"
 #: Points that share these are what a law is fitted to.

@@ -2,7 +2,7 @@
 
 The verdicts on times are those of `change`; a point of which most runs fail is one that fails,
 whatever the times of the others. Failures that are spread over the points are counted over all of
-them (`more_failures`). Points are compared where they do the same work in both studies, and each
+them (`change`). Points are compared where they do the same work in both studies, and each
 row says in what their runs were made otherwise.
 """
 
@@ -16,11 +16,9 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from tfscaling.analysis import more_failures
-from tfscaling.analysis.change import FASTER, OPEN, RUNS_MIN, SAME, SLOWER, judge
-from tfscaling.analysis.eligibility import why_not
-from tfscaling.analysis.evidence import Parameters, Study, Sweep
-from tfscaling.analysis.more_failures import Ends
+from tfscaling.analysis import change
+from tfscaling.analysis.change import FASTER, OPEN, RUNS_MIN, SAME, SLOWER, Ends, judge
+from tfscaling.analysis.evidence import Parameters, Study, Sweep, why_not
 from tfscaling.records.run_states import RunState
 from tfscaling.study import run_spec
 from tfscaling.study.config import POINT_AXES
@@ -277,9 +275,9 @@ def _judge(compared: Sequence[tuple[Row, Pair]], indifference: float) -> None:
         return
     before = _times([pair.there for _, pair in compared])
     changes = judge(before, _times([pair.here for _, pair in compared]), indifference)
-    for (row, _), change in zip(compared, changes, strict=True):
-        row |= {"verdict": change.verdict, "time_ratio": change.ratio}
-        row |= {"time_ratio_low": change.low, "time_ratio_high": change.high}
+    for (row, _), found in zip(compared, changes, strict=True):
+        row |= {"verdict": found.verdict, "time_ratio": found.ratio}
+        row |= {"time_ratio_low": found.low, "time_ratio_high": found.high}
         row["comparisons"] = len(compared)
 
 
@@ -308,7 +306,7 @@ class Failures:
     @property
     def are_more(self) -> bool:
         """Whether more runs fail here, beyond chance."""
-        return self.chance <= more_failures.LEVEL
+        return self.chance <= change.LEVEL
 
     @property
     def text(self) -> str:
@@ -330,7 +328,7 @@ def failures(found: pd.DataFrame) -> Failures:
         [Ends(int(row[f"{before}runs_failed"]), int(row[f"{before}runs_ended"])) for row in rows]
         for before in ("", "reference_")
     )
-    chance = more_failures.chance(zip(here, there, strict=True))
+    chance = change.chance(zip(here, there, strict=True))
     return Failures(len(rows), _sum(here), _sum(there), chance)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfscaling.analysis.eligibility import taking_part, works_of
+from tfscaling.analysis.evidence import taking_part, works_of
 from tfscaling.plots import plot_axes, plot_figure, plot_series
 from tfscaling.plots.plot_axes import FONT_SIZE
 from tfscaling.plots.plot_series import Tables, values
