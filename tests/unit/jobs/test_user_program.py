@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -51,7 +52,8 @@ def start(
     block = {"platform": "laptop", "recipe": "script", "strategy": "own", "nodes": nodes}
     raw = raw_config((("recipes", "script"), recipe), (("grid",), [block]))
     raw["platforms"]["laptop"] |= how
-    (run,) = grid.expand(configuration.validate(raw), REGISTRIES).runs
+    with contextlib.chdir(folder):
+        (run,) = grid.expand(configuration.validate(raw), REGISTRIES).runs
     spec = folder / "spec.json"
     spec.write_text(run_spec.encode(run.spec))
     limits = ["--stall-timeout-s", str(stall_timeout_s), "--latency-wait-s", "5"]
