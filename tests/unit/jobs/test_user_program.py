@@ -297,7 +297,7 @@ def test_an_abort_is_told_in_the_words_before_the_dump(tmp_path: Path, thread: s
 
 
 def test_an_executable_that_is_missing_is_named(tmp_path: Path) -> None:
-    cause = cause_of(tmp_path, "", program=["no-such-program"])
+    cause = cause_of(tmp_path, "", program=["no-such-program"], setup=["true"])
     assert cause["kind"] == "program_failed"
     assert "cannot be started on " in cause["message"]
     assert "'no-such-program' on PATH" in cause["message"]
