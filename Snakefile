@@ -56,5 +56,5 @@ onerror:
     if workflow.is_main_process and (unfinished := JOBS.outputs_to_do()):
         # the tables of an earlier sweep are not those of this one
         partial_tables.remove_outdated(unfinished, Path(STUDY))
-        partial_tables.make(PARTIAL, Path(STUDY), CONFIG_TEXT, MANIFEST)
+        partial_tables.make(SCRIPTS / "tfscaling", Path(STUDY), CONFIG_TEXT, MANIFEST)
         say([*CONSOLE.other_failures, *OUTCOME.lines(is_partial=True)])

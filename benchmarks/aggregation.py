@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """CPU time and memory of the tables of many runs: 10,000 records must be quick to look at.
 
-Makes valid records of --runs runs (tests/generator.py), then runs collect.py, compare.py and
-analyse.py on them as the rules do, --rounds times, in turns with a floor: a Python program that
+Makes valid records of --runs runs (tests/generator.py), then runs the stages collect, compare
+and analyse on them as the rules do, --rounds times, in turns with a floor: a Python program that
 reads and parses the same records and does nothing with them. Prints the median of the CPU seconds
 (user + system) and the peak memory of each program, and how many times the floor they take. With
 --against PATH, another checkout of the repository makes the same tables of its own records in the
@@ -31,8 +31,8 @@ from statistics import median
 REPOSITORY = Path(__file__).resolve().parents[1]
 SCRIPTS = REPOSITORY / "workflow/scripts"
 sys.path[:0] = [str(SCRIPTS), str(REPOSITORY / "tests"), str(REPOSITORY / "tests/unit")]
-#: Programs of one round, in their order.
-PROGRAMS = ("collect.py", "compare.py", "analyse.py")
+#: Stages of one round, in their order.
+PROGRAMS = ("collect", "compare", "analyse")
 COLUMNS = ("execution_time_s", "speedup", "scaling_efficiency", "loss", "accuracy", "cost_usd")
 PRICE = {"usd_per_node_hour": 0.5, "price_date": "2026", "price_source": "made up"}
 REPEATS = 6
@@ -87,27 +87,10 @@ class Checkout:
 
 def measure(folder: Path) -> dict[str, Usage]:
     """Make the tables of the records in `folder` once, with the programs of this checkout."""
-    published = f"--published={REPOSITORY / 'resources/published_results.csv'}"
-    common = ("--manifest=manifest.json", "--warnings=warnings.json", published)
-    arguments: dict[str, tuple[str, ...]] = {
-        "collect.py": (
-            *("--manifest=manifest.json", "--runs-dir=runs", "--csv=runs.csv"),
-            *("--parquet=runs.parquet", "--epochs=epochs.csv"),
-            "--data-package=datapackage.json",
-        ),
-        "compare.py": (
-            *(*common, "--runs=runs.csv", "--title=Many runs", "--columns", *COLUMNS),
-            *("--csv=comparison.csv", "--md=comparison.md", "--tex=comparison.tex"),
-            *("--html=comparison.html", "--platforms", "a.md", "b.md"),
-        ),
-        "analyse.py": (
-            *(*common, "--comparison=comparison.csv", "--runs=runs.csv"),
-            *("--benchmarks-dir=all_reduce", "--output-dir=."),
-        ),
-    }
+    program = str(SCRIPTS / "tfscaling")
     return {
-        name: run([sys.executable, str(SCRIPTS / name), *arguments[name]], folder)
-        for name in PROGRAMS
+        stage: run([sys.executable, program, stage, "--study", "study"], folder)
+        for stage in PROGRAMS
     }
 
 
@@ -145,8 +128,9 @@ def ratio(own: Sequence[float], others: Sequence[float]) -> tuple[float, float, 
 
 
 def make(folder: Path, runs: int) -> None:
-    """Write manifest.json of so many runs or a few more, and a record of each."""
+    """Write a study of this many runs or a few more, and a record of each."""
     import generator
+    import msgspec
     from tfscaling.datasets.catalogue import TRAIN_EXAMPLES
     from tfscaling.study import configuration, grid, manifest
     from tfscaling.study.registries import Registries
@@ -166,11 +150,16 @@ def make(folder: Path, runs: int) -> None:
         "repeats": REPEATS,
     }
     platforms = {name: {**platform, **PRICE, "cloud": name} for name in ("a", "b")}
+    shown = {"title": "Many runs", "columns": list(COLUMNS)}
+    published = {"path": str(REPOSITORY / "resources/published_results.csv")}
     raw = {"grid": [block], "recipes": recipes, "platforms": platforms}
+    raw |= {"comparison": shown, "published": published}
     config = configuration.validate(raw)
     expanded = grid.expand(config, Registries(MODELS, STRATEGIES, TRAIN_EXAMPLES))
     made = manifest.Manifest.of(config, expanded, STRATEGIES)
-    made.write(folder / "manifest.json")
+    (folder / "study/tables").mkdir(parents=True)
+    (folder / "study/config.json").write_bytes(msgspec.json.encode(config))
+    made.write(folder / "study/manifest.json")
     generator.write_records(made.runs, folder / "runs")
 
 
@@ -220,7 +209,9 @@ def main() -> None:
             for checkout, measured in zip(checkouts, rounds, strict=True):
                 measured.append(checkout.measure())
         folder = checkouts[0].folder
-        runs, points = rows(folder / "runs.csv"), rows(folder / "comparison.csv")
+        runs, points = (
+            rows(folder / f"study/tables/{name}.csv") for name in ("runs", "comparison")
+        )
     print(f"{len(runs)} runs, {len(points)} points")
     if any(row["status"] != "ok" for row in runs + points) or len(runs) < args.runs:
         sys.exit("not all runs are in the tables")

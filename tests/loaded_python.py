@@ -131,9 +131,10 @@ def _run(call: dict[str, Any], streams: list[int]) -> NoReturn:
         os.chdir(call["folder"])
         os.environ.clear()
         os.environ.update(call["environ"])
-        program = call["argv"][0]
         sys.argv = call["argv"]
-        sys.path[:] = [str(Path(program).resolve().parent), *call["path"]]
+        path = Path(sys.argv[0]).resolve()
+        program = str(path / "__main__.py") if path.is_dir() else sys.argv[0]
+        sys.path[:] = [str(path if path.is_dir() else path.parent), *call["path"]]
         sys.path_importer_cache.clear()
         sys.modules["numpy"].random.seed()
         main = types.ModuleType("__main__")

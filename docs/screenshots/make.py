@@ -17,10 +17,12 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
+import msgspec  # noqa: E402
 import pandas as pd  # noqa: E402
-import partial  # noqa: E402
 from snakemake.utils import update_config  # noqa: E402
 from tfscaling.datasets.catalogue import TRAIN_EXAMPLES  # noqa: E402
+from tfscaling.stages import analyse, compare, draw_plots, write_page  # noqa: E402
+from tfscaling.stages.study_folder import StudyFolder  # noqa: E402
 from tfscaling.study import config_files, configuration, grid  # noqa: E402
 from tfscaling.study.manifest import Manifest  # noqa: E402
 from tfscaling.study.registries import Registries  # noqa: E402
@@ -76,8 +78,10 @@ def make(name: str, folder: Path) -> Path:
         texts = pd.read_csv(HERE / name / table, dtype=str, keep_default_na=False)
         texts.reindex(columns=list(columns)).to_csv(tables / table, index=False)
     manifest = Manifest.of(config, planned, STRATEGIES)
-    partial.conclude(config, manifest, tables, folder / "all_reduce")
-    partial.draw(config, manifest, folder)
+    (folder / "config.json").write_bytes(msgspec.json.encode(config))
+    manifest.write(folder / "manifest.json")
+    for stage in (compare, analyse, draw_plots, write_page):
+        stage.run(StudyFolder(folder))
     return folder / "report.html"
 
 

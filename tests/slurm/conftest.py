@@ -27,7 +27,7 @@ def submit(cluster: Cluster) -> Callable[..., tuple[int, str]]:
     def run(project: Project, *arguments: str) -> tuple[int, str]:
         done = project.snakemake(
             # polled soon: this cluster's jobs are short
-            "--slurm-init-seconds-before-status-checks", "5", *arguments,
+            "--slurm-sweep-init-seconds-before-status-checks", "5", *arguments,
             profile="slurm", environ=cluster.environ, check=False,
         )  # fmt: skip
         return done.returncode, done.stdout

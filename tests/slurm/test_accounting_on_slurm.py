@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 import shutil
 import time
@@ -14,8 +12,6 @@ from typing import Any
 
 import pytest
 from project import QUICK, SMALL_MODEL, Project
-from snakemake_executor_plugin_slurm import job_status_query
-from tfscaling.sweep import slurm_limits, slurm_status
 from virtual_cluster import Cluster, start, wait_for
 
 BOOT_S = 5
@@ -42,13 +38,11 @@ def silences_slurm():
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes without power, and a job of a minute that begins soon on one of them."""
+    """Two nodes without power."""
     saving = ("--power-saving", "--boot-delay", str(BOOT_S), "--idle-time", "3600")
-    shape = ("--partition", "cpu:2:cpus=2", "--partition", "other:1:cpus=2")
+    shape = ("--partition", "cpu:2:cpus=2")
     cluster = start(tmp_path_factory.mktemp("vc"), *shape, "--accounting", *saving)
     try:
-        words = ("--partition=other", "--time=1", "--job-name=long", "--output=/dev/null")
-        cluster.run("sbatch", *words, "--wrap=sleep 600")
         yield cluster
     finally:
         cluster.tool("down")
@@ -68,7 +62,7 @@ def test_a_sweep_whose_jobs_are_looked_at_by_sacct(project: Project, cloud: Clus
     (project.folder / "own.py").write_text(_MODELS)
     project.overlay(configuration(SMALL_MODEL, "own:cancelled"))
     done = project.snakemake(
-        "--until", "train", "--retries", "0", "--slurm-status-command", "sacct",
+        "--until", "train", "--retries", "0", "--slurm-sweep-status-command", "sacct",
         profile="slurm", environ=cloud.environ, check=False,
     )  # fmt: skip
     assert done.returncode == 1
@@ -89,11 +83,12 @@ def log_of(project: Project) -> str:
     return logs[-1].read_text() if logs else ""
 
 
-#: Stands before Slurm's scontrol: at the second ping, that of the submission, the controller goes.
+#: Runs before Slurm's scontrol: at the third ping, before the submission, the controller goes.
+#: The first two are those of the preflight and of the executor.
 _SCONTROL = """#!/bin/sh
 if [ "$1" = ping ]; then
     echo >>{pings}
-    if [ "$(wc -l <{pings})" = 2 ]; then
+    if [ "$(wc -l <{pings})" = 3 ]; then
         {scontrol} shutdown slurmctld
         while {scontrol} ping >/dev/null; do sleep 0.1; done
     fi
@@ -113,7 +108,7 @@ def test_a_sweep_outlives_a_controller_that_is_away(
     project.overlay(configuration("own:silences_slurm"))
 
     def bring_back() -> None:
-        wait_for(lambda: pings.exists() and len(pings.read_text()) > 2, "a submission that waits")
+        wait_for(lambda: pings.exists() and len(pings.read_text()) > 3, "a submission that waits")
         cloud.start_controller()
         wait_for(lambda: "Slurm does not answer" in log_of(project), "a look without an answer")
         time.sleep(AWAY_S)
@@ -135,7 +130,7 @@ def test_a_sweep_outlives_a_controller_that_is_away(
     [
         ({"account": "nosuch"}, "Invalid account or account/partition combination specified"),
         ({"qos": "nosuch"}, "Invalid qos specification"),
-        ({"cluster": "virtual", "multi_cluster": True}, "needs --slurm-status-command sacct"),
+        ({"cluster": "virtual", "multi_cluster": True}, "needs --slurm-sweep-status-command sacct"),
     ],
 )
 def test_what_accounting_refuses_is_not_submitted(
@@ -148,33 +143,3 @@ def test_what_accounting_refuses_is_not_submitted(
     assert done.returncode == 1
     assert said in " ".join(done.stdout.split())
     assert not project.failures()
-
-
-def test_a_job_beyond_its_time_limit_has_slurms_state(
-    cloud: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLURM_CONF", cloud.environ["SLURM_CONF"])
-    look = slurm_status.Look(
-        job_status_query.query_job_status, job_status_query.get_min_job_age, pytest.fail
-    )
-    command = job_status_query.query_job_status_sacct("long")
-
-    def states() -> list[str]:
-        found, _ = asyncio.run(look.query_job_status(command, logging.getLogger()))
-        return list((found or {}).values())
-
-    wait_for(lambda: states() == ["TIMEOUT"], "the job of a minute to end")
-
-
-def test_what_a_qos_allows_is_known_before_a_job_waits_for_ever(
-    cloud: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLURM_CONF", cloud.environ["SLURM_CONF"])
-    limits = ("MaxWall=5", "MaxTRES=node=1,cpu=2", "Flags=PartitionTimeLimit")
-    cloud.run("sacctmgr", "--immediate", "add", "qos", "small", "set", *limits)
-    found = slurm_limits.qos_of("small")
-    assert found is not None
-    assert found.flags == {"PartitionTimeLimit"}
-    assert slurm_limits.minutes(found.max_wall) == 5
-    assert set(found.max_tres.split(",")) == {"cpu=2", "node=1"}
-    assert slurm_limits.qos_of("nosuch") is None

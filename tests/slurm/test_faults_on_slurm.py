@@ -348,7 +348,7 @@ def seen(new_project: Callable[[str], Project], faulty: Cluster) -> Iterator[See
     codes: list[int] = []
 
     def sweep() -> None:
-        often = ("--slurm-init-seconds-before-status-checks", "3")
+        often = ("--slurm-sweep-init-seconds-before-status-checks", "3")
         done = project.snakemake(*often, profile="slurm", environ=faulty.environ, check=False)
         codes.append(done.returncode)
 

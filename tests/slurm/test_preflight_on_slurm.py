@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import snakemake_executor_plugin_slurm_sweep
 from project import QUICK, SMALL_MODEL, Project
-from tfscaling.sweep.queue_watch import QueueWatch, comment_of
+from slurm_executor import Job, Resources, Started, Sweep
 from virtual_cluster import Cluster, start
 
 #: Platform → its settings, and what Slurm says of them.
@@ -133,22 +134,21 @@ def test_nodes_that_are_out_of_service_are_waited_for(
 def test_why_a_run_waits_is_told_once_and_kept(
     small_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = "platform=cpu/model=own.models:net/nodes=1/repeat=2"
-    words = ["sbatch", "--parsable", "--hold", "--wrap=true", f"--chdir={tmp_path}", "--comment"]
-    job = small_cluster.run(*words, comment_of("train", run)).strip()
-    other = small_cluster.run(*words, "of another sweep").strip()
     monkeypatch.setenv("SLURM_CONF", small_cluster.environ["SLURM_CONF"])
-    said: list[str] = []
-    kept: list[Mapping[str, str]] = []
-    runs = {comment_of("train", run): run}
-    watch = QueueWatch(runs, str(tmp_path), [None], said.append, kept.append)
+    monkeypatch.setattr(snakemake_executor_plugin_slurm_sweep, "REASONS_AFTER_S", 0.0)
+    output = Path("runs/repeat=2/run.json")
+    job = Job([str(output)], resources=Resources(slurm_extra="--hold", runtime=1))
+    executor = Started(tmp_path, sweep := Sweep())
     try:
-        watch.look()
-        watch.look()
+        executor.run_job(job)
+        ((number, info),) = executor._submitted.items()
+        assert executor.query(info) == executor.query(info) == [number]
+        (told,) = executor.log.warnings
+        assert "JobHeldUser" in told and number in told and str(output) in told
+        assert [list(notes) for notes in sweep.notes] == [[output]]
+        assert "JobHeldUser" in sweep.notes[0][output]
+        executor.cancel_jobs([info])
+        assert executor.query(info) == []
+        assert sweep.failures == {number: "CANCELLED"} and sweep.notes[1:] == [{}]
     finally:
-        small_cluster.run("scancel", job, other)
-    reason = f"1 run waits in Slurm's queue: JobHeldUser; the first is job {job}, {run}"
-    assert said == [reason]
-    assert kept == [{run: f"waits in Slurm's queue: JobHeldUser (job {job})"}]
-    watch.look()
-    assert kept[1:] == [{}]
+        executor.cancel()

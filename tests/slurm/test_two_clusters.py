@@ -54,7 +54,7 @@ def measured(
         projects[name] = new_project(name)
         projects[name].overlay(STUDY)
         projects[name].snakemake(
-            "--config", f"cluster={name}", "--slurm-init-seconds-before-status-checks", "5",
+            "--config", f"cluster={name}", "--slurm-sweep-init-seconds-before-status-checks", "5",
             profile="slurm", environ=cluster.environ,
         )  # fmt: skip
     return projects

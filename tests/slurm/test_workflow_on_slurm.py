@@ -11,6 +11,7 @@ import pytest
 from project import QUICK, SMALL_MODEL, Project
 from tfscaling.study import grid
 from tfscaling.study.manifest import Manifest
+from tfscaling.sweep.sweep_start import MISSING
 from virtual_cluster import Cluster
 
 Submit = Callable[..., tuple[int, str]]
@@ -242,3 +243,26 @@ def test_points_beyond_the_quota_are_excluded_not_submitted(shaped: tuple[Projec
     (row,) = [row for row in rows if row["status"] == "excluded"]
     assert (row["platform"], row["nodes"], row["gpus_per_node"]) == ("gpu", "3", "4")
     assert row["reason"] == "12 GPUs exceed the quota gpus_max 8"
+
+
+def test_the_plain_executor_runs_a_sweep_and_retries_every_failure(
+    project: Project, submit: Submit
+) -> None:
+    usual = {"observe": "nothing", "per_replica_batch_size": 1, "epochs": 1}
+    project.overlay(
+        {
+            "grid": [{"platform": "cpu", "strategy": "own", "recipe": ["good", "bad"], "nodes": 2}],
+            "recipes": {
+                "good": {"program": ["true"], **usual},
+                "bad": {"program": ["false"], **usual},
+            },
+        }
+    )
+    plain = ("--executor", "slurm", "--slurm-init-seconds-before-status-checks", "3")
+    code, output = submit(project, *plain, "--slurm-status-command", "squeue")
+    assert code != 0
+    assert MISSING in " ".join(output.split())
+    (record,) = project.records()
+    assert record["axes"]["recipe"] == "good"
+    (failure,) = project.failures()
+    assert (failure["axes"]["recipe"], failure["attempt"]) == ("bad", 2)

@@ -8,6 +8,7 @@ in peace.
 from __future__ import annotations
 
 import contextlib
+import glob
 import itertools
 import json
 import os
@@ -178,7 +179,7 @@ class Soak:
                     self.starts += 1
                     if list(self.project.folder.glob(".snakemake/locks/*")):
                         self._snakemake("--unlock")
-                    self._snakemake("--slurm-init-seconds-before-status-checks", "3")
+                    self._snakemake("--slurm-sweep-init-seconds-before-status-checks", "3")
                     # without it each further start would be refused at once
                     wait_for(lambda: bool(self.cluster.run("scontrol", "ping")), "the controller")
                     if self.missing() != missing:
@@ -212,13 +213,18 @@ class Soak:
         return {
             key
             for key, path in self._of("failure.json").items()
-            if _kind(path) == FAULTS.get(self.faults.get(key, ""))
+            if (kind := _kind(path)) is not None and kind == FAULTS.get(self.faults.get(key, ""))
         }
 
     def _of(self, name: str) -> dict[str, Path]:
         """The files of this name in the runs' folders, by the runs' keys."""
         found = {}
-        for path in self.project.folder.glob(f"results/runs/**/repeat=*/{name}"):
+        pattern = f"results/runs/**/repeat=*/{name}"
+        # Path.glob fails where a folder goes while it looks
+        for path in map(
+            self.project.folder.joinpath,
+            glob.glob(pattern, root_dir=self.project.folder, recursive=True),
+        ):
             axes = dict(p.split("=") for p in path.parts if "=" in p)
             found[f"{axes['platform']}-{axes['nodes']}-{axes['repeat']}"] = path
         return found
@@ -355,8 +361,11 @@ class Soak:
         }  # fmt: skip
 
 
-def _kind(failure: Path) -> str:
-    return str(json.loads(failure.read_text())["cause"]["kind"])
+def _kind(failure: Path) -> str | None:
+    """The kind of cause; None if the next attempt has removed the file meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        return str(json.loads(failure.read_text())["cause"]["kind"])
+    return None
 
 
 def _pid(path: Path) -> int:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import generator
+import msgspec
+import pandas as pd
 from generator import phases, training_report
 from tfscaling.datasets.catalogue import DATASETS, TRAIN_EXAMPLES
 from tfscaling.jobs.launchers import LAUNCHERS, Command
@@ -19,6 +21,7 @@ from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records import run_record
 from tfscaling.records.metrics import METRICS
 from tfscaling.records.rank_report import Epoch
+from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study import configuration, grid
 from tfscaling.study import manifest as manifests
 from tfscaling.study.config import Config
@@ -84,6 +87,18 @@ def raw_config(*changes: tuple[Sequence[str | int], Any]) -> dict[str, Any]:
 def valid_config(*changes: tuple[Sequence[str | int], Any]) -> Config:
     """The same, validated, with defaults."""
     return configuration.validate(raw_config(*changes))
+
+
+def study_folder(
+    folder: Path, config: Config, planned: manifests.Manifest | None = None, **tables: pd.DataFrame
+) -> StudyFolder:
+    """The folder of a study with its configuration, manifest and `tables`, for a stage."""
+    (folder / "tables").mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_bytes(msgspec.json.encode(config))
+    (planned or manifest_of(config)).write(folder / "manifest.json")
+    for name, table in tables.items():
+        table.to_csv(folder / "tables" / f"{name}.csv", index=False)
+    return StudyFolder(folder)
 
 
 def rank_events(rank: int, passed_s: Mapping[str, float], **start: Any) -> list[dict[str, Any]]:

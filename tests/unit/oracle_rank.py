@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -362,6 +363,13 @@ def references() -> dict[str, Any]:
     return found
 
 
+def wait_for(outputs: Sequence[Path]) -> None:
+    """Wait for the other ranks, which may still receive the last sum from this one."""
+    deadline = time.monotonic() + 60
+    while not all(path.exists() for path in outputs) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def main() -> None:
     rank.load_tensorflow()
     name, count, output = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
@@ -388,6 +396,8 @@ def main() -> None:
     output.write_text(json.dumps(trained(make, replicas)))
     events.add("end")
     sys.stdout.flush()
+    if not spec.coordinated:
+        wait_for([output.with_name(f"{rank}.json") for rank in range(len(own.jobs["worker"]))])
     os._exit(0)
 
 

@@ -42,14 +42,16 @@ PROFILE = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text()
 DEFAULTS = Resources.parse(PROFILE["default-resources"], allow_expressions=True)
 
 
-def described(executor: str = "slurm", **settings: Any) -> Submission:
+def described(
+    executor: str = "slurm-sweep", folder: str | Path = "/shared/my project", **settings: Any
+) -> Submission:
     """As rule plan gives it: Snakemake's workflow under profiles/slurm, through JSON."""
-    usual = {"logdir": Path(PROFILE["slurm-logdir"])}
+    usual = {"logdir": Path(PROFILE["slurm-sweep-logdir"])}
     workflow = SimpleNamespace(
         executor_plugin=SimpleNamespace(name=executor),
         executor_settings=plugin.ExecutorSettings(**{**usual, **settings}),
         resource_settings=SimpleNamespace(default_resources=DEFAULTS),
-        workdir_init="/shared/my project",
+        workdir_init=str(folder),
         deployment_settings=SimpleNamespace(deployment_method=set()),
     )
     return submission.describe(workflow)

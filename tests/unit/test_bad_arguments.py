@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders import SCRIPTS
+from builders import SCRIPTS, study_folder, valid_config
+from tfscaling import cli
 
 #: Started by other programs, as ranks of a job.
 RANKS = ("benchmark_rank.py", "program_rank.py", "train_rank.py")
@@ -90,3 +93,29 @@ def test_one_line_says_what_is_wrong(
     assert isinstance(caught.value.code, str) is (said.strip() == line), said
     assert any(word in line for word in (Path(file).name, "allowed", "no page", ": error: ")), said
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", [missing, foreign, cut, no_text])
+@pytest.mark.parametrize("stage", [name for name in cli.STAGES if name != "regressions"])
+def test_a_stage_names_the_file_of_the_study_that_is_wrong(
+    stage: str, kind: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_folder(tmp_path / "study", valid_config())
+    (study.folder / "partial").mkdir()
+    wrong = kind(tmp_path)
+    for path in (study.folder / "manifest.json", study.folder / "partial/manifest.json"):
+        path.unlink(missing_ok=True)
+        if wrong.exists():
+            path.write_bytes(wrong.read_bytes())
+    described: dict[str, object] = {
+        "settings": {},
+        "default_resources": {},
+        "deploys_software": True,
+    }
+    described |= dict.fromkeys(("executor", "workdir", "rule"), "local")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(described).encode())))
+    monkeypatch.setattr(sys, "argv", ["tfscaling", stage, "--study", str(study.folder)])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert str(study.folder) in str(caught.value.code)
+    assert "\n" not in str(caught.value.code)

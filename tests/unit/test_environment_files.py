@@ -32,7 +32,10 @@ def locked(name: str = "requirements.txt") -> dict[str, str]:
 
 
 def imported() -> set[str]:
-    """The packages of the modules that scripts and library import anywhere."""
+    """The packages of the modules that scripts and library import anywhere, but Snakemake's.
+
+    Those are in Snakemake's own environment; `submission.sbatch_line` works without them.
+    """
     modules = set()
     for path in SCRIPTS.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -42,10 +45,11 @@ def imported() -> set[str]:
                 modules.add(node.module.partition(".")[0])
     inside = {"tfscaling", *(path.stem for path in SCRIPTS.glob("*.py"))}
     distributions = packages_distributions()
-    return {
+    found = {
         distributions[module][0].lower().replace("_", "-")
         for module in modules - inside - set(sys.stdlib_module_names)
     }
+    return {package for package in found if not package.startswith("snakemake-")}
 
 
 @pytest.mark.parametrize("name", ["environment", "environment-cuda"])

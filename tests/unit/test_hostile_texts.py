@@ -21,7 +21,7 @@ from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records import clock
 from tfscaling.report.page import render
 from tfscaling.study import configuration
-from tfscaling.tables import csv_files, display, formats, runs_table
+from tfscaling.tables import display, formats, runs_table, table_files
 from tfscaling.tables.comparison import comparison_table
 
 #: A page would run it, a spreadsheet would calculate it, matplotlib would set it as a formula.
@@ -89,7 +89,7 @@ def test_the_comparison_as_html_and_markdown_has_no_element_of_theirs(study: Stu
 
 def test_no_text_of_theirs_is_a_formula_of_a_spreadsheet(study: Study, tmp_path: Path) -> None:
     for name, table in (("runs", study.runs), ("comparison", study.comparison)):
-        csv_files.write(table, tmp_path / f"{name}.csv")
+        table_files.write(table, tmp_path / f"{name}.csv")
         with (tmp_path / f"{name}.csv").open(newline="") as file:
             cells = [cell for row in csv.reader(file) for cell in row]
         assert any("onerror" in cell for cell in cells)
@@ -101,7 +101,7 @@ def test_no_text_of_theirs_is_a_formula_of_a_spreadsheet(study: Study, tmp_path:
 
 def test_whole_numbers_beside_missing_values_stay_whole(tmp_path: Path) -> None:
     table = pd.DataFrame({"hours": [1, None, 0.5, "-x"], "text": "a"}, dtype=object)
-    csv_files.write(table, tmp_path / "table.csv")
+    table_files.write(table, tmp_path / "table.csv")
     assert (tmp_path / "table.csv").read_text() == "hours,text\n1,a\n,a\n0.5,a\n'-x,a\n"
 
 

@@ -17,7 +17,7 @@ import loaded_python
 import pytest
 
 #: Its file has the name of one that is run in a fork.
-PROGRAM = "scripts/plan.py"
+PROGRAM = "scripts/check_models.py"
 #: Its first words say whether it does.
 PLACE = "import os, signal, sys, time\nprint(os.getppid() != int(sys.argv[1]), flush=True)\n"
 

@@ -20,7 +20,10 @@ LIBRARY = "workflow/scripts/tfscaling"
 
 
 class Addition(NamedTuple):
-    """`entry` becomes the last one of a registry; `code` is the function that it names."""
+    """`entry` becomes the last one of a registry; `code` is the function that it names.
+
+    A registry is a mapping, or a class with fields.
+    """
 
     file: str
     registry: str
@@ -82,9 +85,9 @@ ADDITIONS = {
     ),
     "metric": Addition(
         f"{LIBRARY}/records/metrics.py",
-        "METRICS",
-        '"train_share": Metric("share of the training", "", "higher", 4, _train_share,'
-        ' "train_time_s over execution_time_s."),',
+        "RunMetrics",
+        'train_share: Annotated[Share, Metric("share of the training", "", "higher", 4,'
+        ' _train_share, "train_time_s over execution_time_s.")] = NAN',
         """
         def _train_share(record: RunRecord) -> float | None:
             train_time_s = record.phases.train_time_s
@@ -168,8 +171,11 @@ def add(folder: Path, addition: Addition) -> None:
     """Add the function and the entry to the registry's file."""
     path = folder / addition.file
     text = path.read_text()
-    start = text.index(f"\n{addition.registry}: dict[")
-    end = text.index("}\n", start)
+    if (start := text.find(f"\n{addition.registry}: dict[")) >= 0:
+        end = text.index("}\n", start)
+    else:
+        start = text.index(f"\nclass {addition.registry}(")
+        end = text.index("\n\n\n", start + 1) + 1
     text = f"{text[:end]}    {addition.entry}\n{text[end:]}"
     # the comment above a registry stays with it
     while text[:start].rsplit("\n", 1)[1].startswith("#:"):

@@ -19,8 +19,6 @@ if workflow.is_main_process and not workflow.output_settings.dryrun and "--unloc
 if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
     sys.exit(refusal)
 
-START.spare_slurm()
-
 
 onstart:
     if workflow.is_main_process:

@@ -116,12 +116,13 @@ def verbatim(value):
     return lambda wildcards: value
 
 
-def code_of(script):
-    """The source files of a cheap rule's script, inputs of the rule: new code makes new tables.
+def code_of(stage):
+    """The source files of a stage, inputs of its rule: new code makes new tables.
 
     Training has `trainer_version` instead. A module's `prefix` moves results, not the code.
     """
-    return local([os.path.relpath(path) for path in source_files(SCRIPTS / script)])
+    source = SCRIPTS / "tfscaling" / "stages" / f"{stage}.py"
+    return local([os.path.relpath(path) for path in source_files(source, SCRIPTS)])
 
 
 def page_files():

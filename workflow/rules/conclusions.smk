@@ -19,7 +19,7 @@ rule analyse:
         reference=REFERENCE,
         benchmarks=records_of_benchmarks,
         lost=force_if_lost(records_of_benchmarks, "decision.csv"),  # no file
-        code=code_of("analyse.py"),
+        code=code_of("analyse"),
     output:
         **{name: f"{RESULTS}/tables/{name}.csv" for name in CONCLUSIONS},
         pages=[
@@ -37,32 +37,13 @@ rule analyse:
     conda:
         "../envs/environment.yaml"
     params:
-        tolerance=CONFIG.published.tolerance,
-        indifference=CONFIG.comparison.indifference,
-        benchmarks_dir=f"{ROOT}/all_reduce",
-        reference=CONFIG.compare_with or [],
-        forecast_nodes=list(CONFIG.forecast.nodes),
-        decision_time=CONFIG.comparison.time,
-        output_dir=subpath(output.decision, parent=True),
+        study=subpath(input.manifest, parent=True),
         captions={each.title: each.caption for each in CONCLUSIONS.values()},
     message:  # Snakemake would list all input files
         "draw the conclusions"
     shell:
         r"""
-        python3 "$SCRIPTS/analyse.py" \
-            --comparison {input.comparison:q} \
-            --runs {input.runs:q} \
-            --manifest {input.manifest:q} \
-            --warnings {input.warnings:q} \
-            --published {input.published:q} \
-            --tolerance {params.tolerance} \
-            --indifference {params.indifference} \
-            --benchmarks-dir {params.benchmarks_dir:q} \
-            --reference {params.reference:q} \
-            --forecast-nodes {params.forecast_nodes} \
-            --decision-time {params.decision_time} \
-            --output-dir {params.output_dir:q} \
-            >{log:q} 2>&1
+        python3 "$SCRIPTS/tfscaling" analyse --study {params.study:q} >{log:q} 2>&1
         """
 
 
@@ -77,7 +58,9 @@ rule regressions:
     localrule: True
     conda:
         "../envs/environment.yaml"
+    params:
+        study=subpath(input.page, parent=True),
     shell:
         r"""
-        python3 "$SCRIPTS/regressions.py" --table {input.table:q} 2>&1 | tee {log:q}
+        python3 "$SCRIPTS/tfscaling" regressions --study {params.study:q} 2>&1 | tee {log:q}
         """

@@ -17,6 +17,7 @@ def say(lines):
 def begin_console():
     """Say what is to do, and what is missing to follow it."""
     CONSOLE.is_remote = JOBS.leave_this_machine
+    CONSOLE.gives_up = START.follows_jobs
     CONSOLE.retries = workflow.execution_settings.retries
     said = CONSOLE.begin(JOBS.specs, JOBS.records_to_do(), JOBS.may_repeat())
     if said and "sweep" not in workflow.output_settings.log_handler_settings:

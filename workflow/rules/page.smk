@@ -17,7 +17,7 @@ rule write_report:
         warnings=f"{RESULTS}/tables/warnings.json",
         conclusions=expand(f"{RESULTS}/tables/{{name}}.csv", name=CONCLUSIONS),
         plots=expand(f"{RESULTS}/plots/{{plot}}.svg", plot=TITLES),
-        code=code_of("write_report.py"),
+        code=code_of("write_page"),
         template=page_files(),
     output:
         html=report(
@@ -32,26 +32,12 @@ rule write_report:
     conda:
         "../envs/environment.yaml"
     params:
-        title=verbatim(CONFIG.comparison.title),
-        columns=list(CONFIG.comparison.columns),
-        plot_titles=verbatim(list(TITLES.values())),
+        study=subpath(input.manifest, parent=True),
         # without a valid run each start writes the page, and so ends with status 1 again
         valid=lambda wildcards: OUTCOME.has_result() or time.time(),
     message:  # Snakemake would list all input files
         "write the page"
     shell:
         r"""
-        python3 "$SCRIPTS/write_report.py" \
-            --manifest {input.manifest:q} \
-            --runs {input.runs:q} \
-            --comparison {input.comparison:q} \
-            --warnings {input.warnings:q} \
-            --conclusions {input.conclusions:q} \
-            --plots {input.plots:q} \
-            --plot-titles {params.plot_titles:q} \
-            --title {params.title:q} \
-            --columns {params.columns:q} \
-            --output {output.html:q} \
-            --remove-earlier \
-            >{log:q} 2>&1
+        python3 "$SCRIPTS/tfscaling" report --study {params.study:q} >{log:q} 2>&1
         """

@@ -5,8 +5,6 @@ OUTPUTS  results/{study}/partial/**: config.json, manifest.json, tables, plots, 
          else changes
 """
 
-PARTIAL = SCRIPTS / "partial.py"
-
 
 rule partial:
     """Make tables, plots and the page of the runs that have finished."""
@@ -14,4 +12,4 @@ rule partial:
         f"{RESULTS}/logs/partial.log",
     localrule: True
     run:
-        partial_tables.make(PARTIAL, Path(STUDY), CONFIG_TEXT, MANIFEST, str(log))
+        partial_tables.make(SCRIPTS / "tfscaling", Path(STUDY), CONFIG_TEXT, MANIFEST, str(log))

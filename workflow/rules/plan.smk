@@ -21,17 +21,9 @@ rule plan:
         "../envs/environment.yaml"
     params:
         submission=plan_submission,
-        runs_dir=f"{ROOT}/runs",
-        csv=f"{STUDY}/plan.csv",
-        md=f"{STUDY}/plan.md",
+        study=subpath(input.manifest, parent=True),
     shell:
         r"""
-        python3 "$SCRIPTS/plan.py" \
-            --config {input.config:q} \
-            --manifest {input.manifest:q} \
-            --submission /dev/stdin \
-            --runs-dir {params.runs_dir:q} \
-            --csv {params.csv:q} \
-            --md {params.md:q} \
+        python3 "$SCRIPTS/tfscaling" plan --study {params.study:q} \
             <<<{params.submission:q} 2>&1 | tee {log:q}
         """

@@ -1,7 +1,7 @@
 """Plots, one SVG each.
 
 INPUTS   results/{study}/tables/{comparison.csv,epochs.csv,published.csv,search.csv,warnings.json},
-         results/{study}/config.json
+         results/{study}/{config,manifest}.json
 OUTPUTS  results/{study}/plots/{plot}.svg    the plots that the configuration names
 """
 
@@ -15,7 +15,8 @@ rule plot:
         published=f"{RESULTS}/tables/published.csv",
         search=f"{RESULTS}/tables/search.csv",
         config=f"{RESULTS}/config.json",
-        code=code_of("plot.py"),
+        manifest=f"{RESULTS}/manifest.json",
+        code=code_of("draw_plots"),
     output:
         svg=[
             report(
@@ -32,18 +33,10 @@ rule plot:
     conda:
         "../envs/environment.yaml"
     params:
-        titles=verbatim(list(TITLES.values())),
+        study=subpath(input.manifest, parent=True),
     message:  # Snakemake would list all input files
         "draw the plots"
     shell:
         r"""
-        python3 "$SCRIPTS/plot.py" \
-            --comparison {input.comparison:q} \
-            --epochs {input.epochs:q} \
-            --warnings {input.warnings:q} \
-            --published {input.published:q} \
-            --search {input.search:q} \
-            --titles {params.titles:q} \
-            --outputs {output.svg:q} \
-            >{log:q} 2>&1
+        python3 "$SCRIPTS/tfscaling" plot --study {params.study:q} >{log:q} 2>&1
         """

@@ -19,16 +19,11 @@ checkpoint assess_repeats:
     conda:
         "../envs/environment.yaml"
     params:
-        runs_dir=f"{ROOT}/runs",
+        study=subpath(input.manifest, parent=True),
     message:  # Snakemake would list all input files
         "round {wildcards.round}: which points need extra repeats"
     shell:
         r"""
-        python3 "$SCRIPTS/assess_repeats.py" \
-            --manifest {input.manifest:q} \
-            --runs-dir {params.runs_dir:q} \
-            --round {wildcards.round} \
-            --previous {input.previous:q} \
-            --output {output.runs:q} \
+        python3 "$SCRIPTS/tfscaling" assess-repeats --study {params.study:q} --round {wildcards.round} \
             >{log:q} 2>&1
         """

@@ -21,7 +21,7 @@ rule collect:
         records=records_of_runs,
         lost=force_if_lost(records_of_runs, "runs.csv"),  # no file
         merged=merged_records,
-        code=code_of("collect.py"),
+        code=code_of("collect"),
         user_code=user_code,  # runs of other code are stale
     output:
         csv=f"{RESULTS}/tables/runs.csv",
@@ -34,19 +34,12 @@ rule collect:
     conda:
         "../envs/environment.yaml"
     params:
-        runs_dir=f"{ROOT}/runs",
+        study=subpath(input.manifest, parent=True),
     message:  # Snakemake would list all input files
         "collect the run records"
     shell:
         r"""
-        python3 "$SCRIPTS/collect.py" \
-            --manifest {input.manifest:q} \
-            --runs-dir {params.runs_dir:q} \
-            --csv {output.csv:q} \
-            --parquet {output.parquet:q} \
-            --epochs {output.epochs:q} \
-            --data-package {output.data_package:q} \
-            >{log:q} 2>&1
+        python3 "$SCRIPTS/tfscaling" collect --study {params.study:q} >{log:q} 2>&1
         """
 
 
@@ -57,7 +50,7 @@ rule compare:
         manifest=f"{RESULTS}/manifest.json",
         config=f"{RESULTS}/config.json",
         published=PUBLISHED,
-        code=code_of("compare.py"),
+        code=code_of("compare"),
     output:
         csv=f"{RESULTS}/tables/comparison.csv",
         md=report(
@@ -81,26 +74,10 @@ rule compare:
     conda:
         "../envs/environment.yaml"
     params:
-        title=verbatim(CONFIG.comparison.title),
-        columns=list(CONFIG.comparison.columns),
-        baseline=[f"{axis}={value}" for axis, value in CONFIG.comparison.baseline.axes.items()],
+        study=subpath(input.manifest, parent=True),
     message:  # Snakemake would list all input files
         "compare the points of the grid"
     shell:
         r"""
-        python3 "$SCRIPTS/compare.py" \
-            --runs {input.runs:q} \
-            --manifest {input.manifest:q} \
-            --published {input.published:q} \
-            --title {params.title:q} \
-            --columns {params.columns:q} \
-            --baseline {params.baseline:q} \
-            --csv {output.csv:q} \
-            --md {output.md:q} \
-            --tex {output.tex:q} \
-            --html {output.html:q} \
-            --warnings {output.warnings:q} \
-            --platforms {output.platforms:q} \
-            --remove-earlier \
-            >{log:q} 2>&1
+        python3 "$SCRIPTS/tfscaling" compare --study {params.study:q} >{log:q} 2>&1
         """

@@ -16,13 +16,8 @@ rule tensorboard:
     conda:
         "../envs/environment.yaml"
     params:
-        runs_dir=f"{ROOT}/runs",
-        output_dir=f"{STUDY}/tensorboard",
+        study=subpath(input.manifest, parent=True),
     shell:
         r"""
-        python3 "$SCRIPTS/write_tensorboard.py" \
-            --manifest {input.manifest:q} \
-            --runs-dir {params.runs_dir:q} \
-            --output-dir {params.output_dir:q} \
-            2>{log:q}
+        python3 "$SCRIPTS/tfscaling" tensorboard --study {params.study:q} 2>{log:q}
         """

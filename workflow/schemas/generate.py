@@ -36,8 +36,9 @@ from tfscaling.records.run_record import RunRecord  # noqa: E402
 from tfscaling.report.glossary import GLOSSARY  # noqa: E402
 from tfscaling.study import config, configuration  # noqa: E402
 from tfscaling.study.configuration import Schema  # noqa: E402
-from tfscaling.tables import comparison_schema, data_dictionary  # noqa: E402
-from tfscaling.tables.comparison_schema import Column  # noqa: E402
+from tfscaling.tables import columns as table_columns  # noqa: E402
+from tfscaling.tables.columns import Column  # noqa: E402
+from tfscaling.tables.rows import EpochRow, PointRow, RunRow  # noqa: E402
 from tfscaling.training.models import MODELS  # noqa: E402
 from tfscaling.training.strategies import STRATEGIES  # noqa: E402
 
@@ -69,7 +70,7 @@ def schema_files() -> dict[str, str]:
     found = {name: _of_configuration(kind) for name, kind in CONFIGURATION.items()}
     found["overlay"] = configuration.of_overlay()
     found |= record_schemas.of_records()
-    found["comparison"] = comparison_schema.schema()
+    found["comparison"] = table_columns.schema(PointRow, "comparison")
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {
         name: "# Written by `make schemas` from the types in workflow/scripts/tfscaling\n"
@@ -101,9 +102,9 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
     keys |= {"STRATEGIES": table_of_strategies()}
     records = {kind.__name__: table_of_record(kind) for kind in configuration.structs(RunRecord)}
     columns = {
-        "COLUMNS": table_of_columns(data_dictionary.of_comparison()),
-        "RUN_COLUMNS": table_of_columns(data_dictionary.of_runs()),
-        "EPOCH_COLUMNS": table_of_columns(data_dictionary.of_epochs()),
+        "COLUMNS": table_of_columns(table_columns.columns(PointRow)),
+        "RUN_COLUMNS": table_of_columns(table_columns.columns(RunRow)),
+        "EPOCH_COLUMNS": table_of_columns(table_columns.columns(EpochRow)),
     }
     words = {"GLOSSARY": table_of_words()}
     return {README: keys, COLUMNS: columns, RECORD: records, WORDS: words}

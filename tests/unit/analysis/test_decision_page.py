@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from builders import SCRIPTS, run_python
+from builders import study_folder, valid_config
 from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from tfscaling.analysis import decision, decision_page
 from tfscaling.analysis.evidence import Study
-from tfscaling.tables import data_warnings, runs_table
+from tfscaling.stages import analyse
+from tfscaling.tables import data_warnings
 
 NO_PRICE = {"usd_per_node_hour": None}
 
@@ -166,26 +167,13 @@ def test_every_kind_of_absent_point_is_named() -> None:
     assert "6 nodes" not in last
 
 
-def test_the_program_writes_the_page_from_its_files(tmp_path: Path) -> None:
+def test_the_stage_writes_the_conclusions_into_the_study(tmp_path: Path) -> None:
     comparison, runs, planned = measured({("east", 1): around(30.0), ("east", 2): around(10.0)})
-    comparison.to_csv(tmp_path / "comparison.csv", index=False)
-    runs.to_csv(tmp_path / "runs.csv", index=False)
-    planned.write(tmp_path / "manifest.json")
-    data_warnings.write(tmp_path / "warnings.json", [])
-    code = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
-    files = {
-        "comparison": "comparison.csv",
-        "runs": "runs.csv",
-        "manifest": "manifest.json",
-        "warnings": "warnings.json",
-        "benchmarks-dir": "none",
-        "output-dir": "",
-    }
-    arguments = [f"--{name}={tmp_path / file}" for name, file in files.items()]
-    done = run_python(code, str(SCRIPTS / "analyse.py"), *arguments)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "decision.md").read_text() == markdown(comparison, runs)
-    table = runs_table.read_table(tmp_path / "decision.csv")
+    study = study_folder(tmp_path, valid_config(), planned, comparison=comparison, runs=runs)
+    data_warnings.write(study.tables / "warnings.json", [])
+    analyse.run(study)
+    assert (study.tables / "decision.md").read_text() == markdown(comparison, runs)
+    table = study.read("decision", ())
     assert list(table.columns) == list(decision.COLUMNS)
     assert table.set_index("goal").loc["execution_time_s", "nodes"] == 2
 

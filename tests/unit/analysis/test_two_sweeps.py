@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import regressions
 from builders import REPOSITORY
 from measured import Times, around, measured
 from msgspec import structs
 from tfscaling.analysis import two_sweeps
 from tfscaling.analysis.change import judge
 from tfscaling.analysis.evidence import Reference, Study
+from tfscaling.stages import check_regressions as regressions
 from tfscaling.study.configuration import ConfigError
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table

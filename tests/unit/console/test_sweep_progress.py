@@ -109,9 +109,13 @@ def test_attempts_are_numbered_and_the_last_one_fails_the_run(sweep: Sweep) -> N
     assert (sweep.state.failed, sweep.state.failures) == ({sweep.record(1)}, {sweep.record(1): 2})
 
 
-def test_a_failure_that_lasts_is_not_retried(sweep: Sweep) -> None:
+@pytest.mark.parametrize("gives_up", [True, False])
+def test_a_failure_that_lasts_is_retried_unless_the_executor_gives_up(
+    gives_up: bool, sweep: Sweep
+) -> None:
+    sweep.state.gives_up = gives_up
     (line,) = sweep.fail(0, kind="out_of_memory", message="too little")
-    assert line.startswith("FAILED ") and sweep.state.failed
+    assert line.startswith("FAILED ") == bool(sweep.state.failed) == gives_up
 
 
 def test_a_run_that_the_user_stopped_has_not_failed(sweep: Sweep) -> None:

@@ -9,9 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import plot
 import pytest
-from builders import SCRIPTS, manifest_of, raw_config, write_record
+from builders import (
+    SCRIPTS,
+    manifest_of,
+    raw_config,
+    study_folder,
+    valid_config,
+    write_record,
+)
 from tfscaling.plots import plot_figure
 from tfscaling.plots.plot_registry import PLOTS, titles
 from tfscaling.plots.plot_series import Tables
@@ -43,7 +49,17 @@ def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[P
 def tables_in(paths: tuple[Path, ...]) -> Tables:
     published = paths[0].with_name("published.csv")
     published.write_text("\n")
-    return plot.read_tables(*paths, published, published)
+    return read_tables(*paths, published)
+
+
+def read_tables(comparison: Path, epochs: Path, warnings: Path, published: Path) -> Tables:
+    read = [runs_table.read_table(path) for path in (comparison, epochs, published)]
+    return Tables(*read, data_warnings.footnotes(data_warnings.read(warnings)), read[2])
+
+
+def draw(tables: Tables, shown: Mapping[Path, str]) -> None:
+    for path, title in shown.items():
+        plot_figure.save(PLOTS[path.stem].draw(tables, title), path)
 
 
 def own_titles(outputs: Sequence[Path]) -> dict[Path, str]:
@@ -56,7 +72,7 @@ def test_every_plot_is_written_as_svg_whatever_is_missing(
     tmp_path: Path, times: dict[int, float], recwarn: pytest.WarningsRecorder
 ) -> None:
     outputs = [tmp_path / f"{name}.svg" for name in PLOTS]
-    plot.draw(tables_in(write_tables(tmp_path, times)), own_titles(outputs))
+    draw(tables_in(write_tables(tmp_path, times)), own_titles(outputs))
     for path in outputs:
         text = path.read_text()
         assert text.rstrip().endswith("</svg>")
@@ -73,48 +89,34 @@ def test_every_plot_can_be_drawn_from_tables_without_rows(tmp_path: Path) -> Non
     (tmp_path / "p.csv").write_text("\n")
     data_warnings.write(tmp_path / "w.json", [])
     outputs = [tmp_path / f"{name}.svg" for name in PLOTS]
-    files = ("c.csv", "e.csv", "w.json", "p.csv", "p.csv")
-    tables = plot.read_tables(*(tmp_path / name for name in files))
-    plot.draw(tables, own_titles(outputs))
+    files = ("c.csv", "e.csv", "w.json", "p.csv")
+    tables = read_tables(*(tmp_path / name for name in files))
+    draw(tables, own_titles(outputs))
     assert all(plot_figure.NOTHING in path.read_text() for path in outputs)
 
 
 def test_a_measured_sweep_says_what_its_points_are(tmp_path: Path) -> None:
     paths = write_tables(tmp_path, TIMES, gpus_per_node=[0, 2], repeats=2)
     outputs = [tmp_path / "execution_time.svg", tmp_path / "time_split.svg"]
-    plot.draw(tables_in(paths), own_titles(outputs))
+    draw(tables_in(paths), own_titles(outputs))
     lines, bars = (path.read_text() for path in outputs)
     assert ">CPU</text>" in lines and "2 GPUs" in lines
     assert "4 nodes, 2 GPUs per node" in bars
 
 
-def script(folder: Path, titles: Mapping[str, str]) -> Any:
-    comparison, epochs, warnings = (str(folder / name) for name in FILES)
-    published = folder / "published.csv"
-    published.write_text("\n")
-    arguments = ["--comparison", comparison, "--epochs", epochs, "--warnings", warnings]
-    arguments += ["--published", str(published), "--search", str(published)]
-    arguments += ["--titles", *titles.values(), "--outputs"]
-    arguments += [str(folder / name) for name in titles]
-    command = [sys.executable, str(SCRIPTS / "plot.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_the_script_draws_all_outputs_with_their_titles(tmp_path: Path) -> None:
-    paths = write_tables(tmp_path, TIMES)
-    done = script(tmp_path, {"speedup.svg": "Mine & yours", "epochs.svg": "Learning"})
+def test_the_stage_draws_the_plots_of_the_configuration_with_their_titles(tmp_path: Path) -> None:
+    shown = dict.fromkeys(PLOTS) | {"speedup": {"title": "Mine & yours"}, "epochs": {}}
+    study = study_folder(tmp_path / "study", valid_config((("plots",), shown)))
+    tables = tables_in(write_tables(study.tables, TIMES))
+    study.table("search").write_text("\n")
+    words = [sys.executable, str(SCRIPTS / "tfscaling"), "plot", "--study", str(study.folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    first = (tmp_path / "speedup.svg").read_bytes()
-    assert b">Mine &amp; yours</text>" in first
-    assert ">Learning</text>" in (tmp_path / "epochs.svg").read_text()
-    plot.draw(tables_in(paths), {tmp_path / "speedup.svg": "Mine & yours"})
-    assert (tmp_path / "speedup.svg").read_bytes() == first  # in another process
-
-
-def test_the_script_names_the_known_plots_if_one_is_unknown(tmp_path: Path) -> None:
-    done = script(tmp_path, {"speeedup.svg": "Mine"})
-    assert done.returncode == 2
-    assert "unknown plots: speeedup; known: execution_time, time_split" in done.stderr
+    assert sorted(path.stem for path in study.plot("x").parent.iterdir()) == ["epochs", "speedup"]
+    assert b">Mine &amp; yours</text>" in study.plot("speedup").read_bytes()
+    draw(tables, {tmp_path / "speedup.svg": "Mine & yours"})
+    # in another process
+    assert study.plot("speedup").read_bytes() == (tmp_path / "speedup.svg").read_bytes()
 
 
 def test_a_plot_without_a_title_in_the_configuration_has_its_own() -> None:

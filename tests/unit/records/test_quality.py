@@ -9,7 +9,7 @@ import pytest
 from builders import manifest_of, record_of, valid_config
 from tfscaling.records import quality
 from tfscaling.records.rank_report import Epoch
-from tfscaling.records.run_record import HeldOut, RunRecord
+from tfscaling.records.run_record import HeldOut, Resumed, RunRecord
 from tfscaling.study.config import Quality
 
 EPOCHS = (
@@ -103,7 +103,7 @@ def test_the_time_to_a_target_needs_the_times_of_all_later_epochs(
     found = quality.reached(record(epochs), compared("loss"), target)
     assert found.is_reached
     assert found.time_s == (None if seconds is None else pytest.approx(seconds))
-    assert ("tells no times" in found.reason) == (seconds is None)
+    assert bool(found.reason) == (seconds is None)
 
 
 def with_duration(epoch: Epoch, duration_s: float | None) -> Epoch:
@@ -131,6 +131,51 @@ def test_the_time_to_a_target_ends_with_the_evaluation_that_reached_it() -> None
     )  # fmt: skip
     made = record(epochs)
     assert quality.reached(made, compared("test_accuracy"), 0.6).time_s == 8 + 2 * 11 + 5
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_time_s", "noise_scale", "target", "is_known"),
+    [
+        (15.0, None, 0.3, False),  # two checkpoints followed the target
+        (15.0, None, 0.85, True),  # all were before it
+        (None, 12.0, 0.85, False),  # its evaluations hold the probes
+        (None, None, 0.3, True),
+    ],
+)
+def test_without_moments_nothing_unknown_counts_as_time_to_a_target(
+    checkpoint_time_s: float | None, noise_scale: float | None, target: float, is_known: bool
+) -> None:
+    epochs = tuple(
+        msgspec.structs.replace(EPOCHS[1], epoch=n, duration_s=5.0, test_accuracy=0.3 * n)
+        for n in (1, 2, 3)
+    )
+    made = record(epochs)
+    made = msgspec.structs.replace(
+        made,
+        phases=msgspec.structs.replace(made.phases, checkpoint_time_s=checkpoint_time_s),
+        metrics=msgspec.structs.replace(made.metrics, gradient_noise_scale=noise_scale),
+    )
+    found = quality.reached(made, compared("test_accuracy"), target)
+    assert found.is_reached
+    assert (found.time_s is not None) == is_known
+    assert bool(found.reason) != is_known
+
+
+def test_a_resumed_run_adds_the_training_before_to_the_moment_of_its_target() -> None:
+    """Epoch 1 of 10 s and its evaluation of 1 s were trained before; epoch 2 ended after 13 s."""
+    epochs = tuple(
+        msgspec.structs.replace(
+            EPOCHS[1], epoch=n, test_accuracy=0.3 * n, evaluation_time_s=1.0, ended_s=ended_s
+        )
+        for n, ended_s in ((1, None), (2, 13.0), (3, 30.0))
+    )
+    resumed = Resumed(epoch=2, step=0, steps_repeated=4, trained_before_s=10.0, attempts=())
+    made = msgspec.structs.replace(record(epochs), resumed=resumed)
+    made = msgspec.structs.replace(
+        made, phases=msgspec.structs.replace(made.phases, checkpoint_time_s=9.0)
+    )
+    assert quality.reached(made, compared("test_accuracy"), 0.6).time_s == 10 + 1 + 13
+    assert quality.reached(made, compared("test_accuracy"), 0.3).time_s is None
 
 
 def test_an_evaluation_within_an_epoch_counts() -> None:

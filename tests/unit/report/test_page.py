@@ -8,8 +8,6 @@ import hashlib
 import itertools
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import SCRIPTS
+from builders import study_folder, valid_config
 from report_inputs import (
     COLUMNS,
     NASTY,
@@ -32,8 +30,10 @@ from report_inputs import (
     study,
 )
 from tfscaling.analysis.conclusions import CONCLUSIONS, Conclusion
+from tfscaling.plots.plot_registry import PLOTS
 from tfscaling.records.metrics import METRICS
 from tfscaling.report.page import render
+from tfscaling.stages import write_page
 from tfscaling.tables import data_warnings
 from tfscaling.tables.display import TextTable
 
@@ -314,30 +314,33 @@ def test_a_page_of_nothing_can_be_made(tmp_path: Path) -> None:
 
 
 def test_the_program_writes_the_page(tmp_path: Path) -> None:
-    made = study(tmp_path / "results" / "runs")
+    made = study(tmp_path / "runs")
     shown = results(made)
-    made.planned.write(tmp_path / "manifest.json")
-    data_warnings.write(tmp_path / "warnings.json", shown.warnings)
-    made.runs.to_csv(tmp_path / "runs.csv", index=False)
-    made.comparison.to_csv(tmp_path / "comparison.csv", index=False)
-    for name in CONCLUSIONS:
-        table = shown.conclusions.get(name, pd.DataFrame(columns=["status"]))
-        table.to_csv(tmp_path / f"{name}.csv", index=False)
-    (tmp_path / "speedup.svg").write_bytes(SVG)
+    concluded = {
+        name: shown.conclusions.get(name, pd.DataFrame(columns=["status"])) for name in CONCLUSIONS
+    }
+    plots = (("plots",), dict.fromkeys(PLOTS) | {"speedup": {"title": "My speed-up"}})
+    config = valid_config((("comparison",), {"title": TITLE, "columns": COLUMNS}), plots)
+    tables = {"runs": made.runs, "comparison": made.comparison, **concluded}
+    study_of_page = study_folder(tmp_path / "results", config, made.planned, **tables)
+    data_warnings.write(study_of_page.tables / "warnings.json", shown.warnings)
     for name in ("partial/tables/runs.csv", "plots/epochs.svg", "plots/note.txt"):
         (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "results" / name).touch()
-    words = ["--manifest", "manifest.json", "--runs", "runs.csv", "--comparison", "comparison.csv"]
-    words += ["--warnings", "warnings.json", "--conclusions"]
-    words += [*(f"{name}.csv" for name in CONCLUSIONS), "--plots", "speedup.svg"]
-    words += ["--plot-titles", "My speed-up", "--title", TITLE, "--columns", *COLUMNS]
-    words += ["--remove-earlier", "--output", "results/report.html"]
-    command = [sys.executable, str(SCRIPTS / "write_report.py"), *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    study_of_page.plot("speedup").write_bytes(SVG)
+    write_page.run(study_of_page)
     output = tmp_path / "results" / "report.html"
-    assert sorted(path.name for path in output.parent.iterdir()) == ["plots", "report.html", "runs"]
-    assert [path.name for path in (output.parent / "plots").iterdir()] == ["note.txt"]
+    assert sorted(path.name for path in output.parent.iterdir()) == [
+        "config.json",
+        "manifest.json",
+        "plots",
+        "report.html",
+        "tables",
+    ]
+    assert {path.name for path in (output.parent / "plots").iterdir()} == {
+        "note.txt",
+        "speedup.svg",
+    }
     page = Page(output.read_text())
     assert output.stat().st_size < 1_000_000
     assert ["My speed-up" in str(has["aria-label"]) for has, _ in page.all("svg")] == [True]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import compare
 import pytest
 import yaml
 from builders import REPOSITORY, raw_config, valid_config
+from tfscaling.stages import compare
 from tfscaling.study import configuration
 from tfscaling.study.configuration import SHARED_FOLDERS, ConfigError
 
@@ -53,5 +53,5 @@ def test_each_configuration_of_the_repository_is_a_study_of_its_own() -> None:
 def test_tables_of_platforms_that_the_grid_no_longer_has_are_removed(tmp_path: Path) -> None:
     for name in ("kept.md", "removed.md", "note.txt"):
         (tmp_path / name).touch()
-    compare.remove_earlier([tmp_path / "kept.md"])
+    compare.remove_others(tmp_path, ["kept"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.md", "note.txt"]

@@ -8,7 +8,6 @@ from typing import Any
 
 import all_reduce_records
 import generator
-import plan as script
 import pytest
 import searched
 from builders import REGISTRIES, manifest_of, raw_config, record_of, write_failure, write_record
@@ -17,6 +16,7 @@ from submitted import config_of, described, plan_of, planned_runs, refusal_of
 from tfscaling.records import attempts, failure_report
 from tfscaling.records.failure_report import Cause, FailureReport
 from tfscaling.records.phases import PHASES, WALL_PHASES
+from tfscaling.stages import plan as script
 from tfscaling.study import configuration, grid
 from tfscaling.study.config import AllReduceBenchmark, Config
 from tfscaling.study.manifest import PlannedRun

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -15,39 +13,28 @@ from tfscaling.records import failure_report
 from tfscaling.records.failure_report import ATTEMPTS_MAX, Cause, FailureReport, Kind
 from tfscaling.records.run_record import FAILURE
 from tfscaling.study import run_spec
-from tfscaling.sweep.lasting_failures import NoRetries, is_given_up, is_lasting, lasts
+from tfscaling.sweep.lasting_failures import is_given_up, is_lasting, lasts
 
 RUN, OTHER = manifest_of(valid_config()).runs
 
 
-@dataclass
-class FailedJob:
-    output: tuple[str, ...]
-    restart_times: int = 2
-    attempt: int = 1
-
-
 @pytest.mark.parametrize(
-    ("error", "in_user_code", "event", "attempt"),
+    ("error", "in_user_code", "lasts"),
     [
-        ("DeviceError", False, "job_error", 3),
-        ("UnavailableError", False, "job_error", 1),
-        ("DeviceError", False, "job_info", 1),
-        ("ValueError", True, "job_error", 3),
-        ("ValueError", False, "job_error", 1),
-        ("OSError", True, "job_error", 1),
+        ("DeviceError", False, True),
+        ("UnavailableError", False, False),
+        ("ValueError", True, True),
+        ("ValueError", False, False),
+        ("OSError", True, False),
     ],
 )
-def test_a_run_that_would_fail_again_has_used_up_its_attempts(
-    error: str, in_user_code: bool, event: str, attempt: int, tmp_path: Path
+def test_a_run_that_would_fail_again_is_known_by_its_report(
+    error: str, in_user_code: bool, lasts: bool, tmp_path: Path
 ) -> None:
     place = {"place": {"file": "own/training.py", "line": 42}} if in_user_code else {}
     write_failure(tmp_path, RUN, kind="rank_failed", error=error, **place)
-    jobs = [FailedJob((str(tmp_path / run.spec.path / "run.json"),)) for run in (RUN, OTHER)]
-    for job in jobs:
-        record = logging.makeLogRecord({"event": event, "output": list(job.output)})
-        NoRetries(lambda: jobs).emit(record)
-    assert [job.attempt for job in jobs] == [attempt, 1]
+    records = [tmp_path / run.spec.path / "run.json" for run in (RUN, OTHER)]
+    assert [is_lasting(record) for record in records] == [lasts, False]
 
 
 @pytest.mark.parametrize(
@@ -78,15 +65,12 @@ def test_a_time_limit_known_to_be_too_short_is_not_paid_twice(
     assert is_lasting(folder / "run.json") == lasts
 
 
-def test_jobs_that_are_no_runs_and_broken_reports_change_nothing(tmp_path: Path) -> None:
-    write_failure(tmp_path, RUN)
+def test_outputs_that_are_no_records_and_broken_reports_last_not(tmp_path: Path) -> None:
+    write_failure(tmp_path, RUN, kind="rank_failed", error="DeviceError")
     folder = tmp_path / RUN.spec.path
+    assert not is_lasting(folder / "table.csv")
     (folder / "failure.json").write_text("{")
-    jobs = [FailedJob((str(folder / name),)) for name in ("run.json", "table.csv")]
-    for job in jobs:
-        record = logging.makeLogRecord({"event": "job_error", "output": list(job.output)})
-        NoRetries(lambda: jobs).emit(record)
-    assert [job.attempt for job in jobs] == [1, 1]
+    assert not is_lasting(folder / "run.json")
 
 
 @pytest.mark.parametrize(

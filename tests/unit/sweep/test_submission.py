@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import shlex
-import subprocess
-import types
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import snakemake_executor_plugin_slurm as plugin
+import snakemake_executor_plugin_slurm as upstream
+import snakemake_executor_plugin_slurm_sweep as plugin
 from builders import raw_config
 from msgspec.structs import replace
+from slurm_executor import Job, Resources, Started, Sweep
 from submitted import DEFAULTS, PROFILE, config_of, described, plan_of
 from tfscaling.study import configuration, platforms
 from tfscaling.study.config import AXES
@@ -26,54 +26,31 @@ from tfscaling.sweep.submission import Submission
 
 
 def submitted_by_the_plugin(
-    resources: Mapping[str, Resource],
-    row: PlanRow,
-    monkeypatch: pytest.MonkeyPatch,
-    **settings: Any,
+    resources: Mapping[str, Resource], row: PlanRow, folder: Path, **settings: Any
 ) -> str:
-    """What the plugin's run_job hands to the shell; sbatch itself is not called."""
+    """What the executor hands to the shell; sbatch itself is not called."""
     calls: list[str] = []
 
-    def popen(call: str, **_: Any) -> Any:
+    def run(call: str, **_: Any) -> Any:
         calls.append(call)
-        raise subprocess.CalledProcessError(1, call, output="stopped here by the test")
-
-    class Resource(dict):  # type: ignore[type-arg]
-        __getattr__ = dict.__getitem__
+        raise OSError("stopped here by the test")
 
     defaults = {name: DEFAULTS[name].value for name in DEFAULTS}
-    job = SimpleNamespace(
-        name="train", rule=SimpleNamespace(name="train"), threads=1, is_group=lambda: False,
-        wildcards=[str(getattr(row, axis)) for axis in AXES],
-        resources=Resource({**defaults, "tmpdir": "/tmp", "training_runs": 1, **resources}),
-    )  # fmt: skip
-    job.resources.setdefault("slurm_extra", "")
-    usual = {"logdir": Path(PROFILE["slurm-logdir"])}
-    workflow = SimpleNamespace(
-        executor_settings=plugin.ExecutorSettings(**{**usual, **settings}),
-        workdir_init="/shared/my project",
-    )
-    excluded = workflow.executor_settings.exclude_failed_nodes
-    executor: Any = SimpleNamespace(
-        run_uuid="_".join(filter(None, [settings.get("jobname_prefix"), "0123-abcd"])),
-        slurm_logdir=plugin._select_logdir(workflow), workflow=workflow, _partitions=None,
-        _failed_nodes={excluded} if excluded else set(), _fallback_account_arg="",
-        _fallback_partition="DEFAULT", logger=logging.getLogger("plugin"),
-        format_job_exec=lambda job: 'python -m snakemake "x"',
-        _report_job_error_threadsafe=lambda info, msg: None,
-    )  # fmt: skip
-    for method in ("get_account_arg", "get_partition_arg"):
-        bound = types.MethodType(getattr(plugin.Executor, method), executor)
-        setattr(executor, method, bound)
-    with monkeypatch.context() as patched:
-        patched.setattr(plugin.subprocess, "Popen", popen)
-        patched.setattr(plugin, "validate_account", lambda account, logger: account)
-        patched.setattr(Path, "mkdir", lambda *_, **__: None)
-        plugin.Executor.run_job(executor, job)
+    job = Job(["run.json"], [str(getattr(row, axis)) for axis in AXES])
+    job.resources = Resources({"slurm_extra": "", **defaults, "training_runs": 1, **resources})
+    usual = {"logdir": Path(PROFILE["slurm-sweep-logdir"])}
+    with contextlib.chdir(folder):
+        executor = Started(folder, Sweep(), **{**usual, **settings})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(plugin.subprocess, "run", run)
+        patched.setattr(upstream, "get_default_partition", lambda job, logger: "DEFAULT")
+        executor.run_job(job)
+    executor.shutdown()
     (call,) = calls
     known = {
-        "0123-abcd": submission.UUID, "-p DEFAULT": f"-p {submission.PARTITION}",
-        '"python -m snakemake \\"x\\""': f'"{submission.COMMAND}"',
+        executor.run_uuid.rpartition("_")[2]: submission.UUID,
+        "-p DEFAULT": f"-p {submission.PARTITION}",
+        "'echo \"1\"'": f'"{submission.COMMAND}"',
     }  # fmt: skip
     for text, placeholder in known.items():
         call = call.replace(text, placeholder)
@@ -105,13 +82,13 @@ SHAPES = [Geometry(1, 1, 0), Geometry(3, 2, 0), Geometry(2, "2+1", 0), Geometry(
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_the_line_is_the_one_that_the_plugin_hands_to_the_shell(
-    name: str, shape: Geometry, monkeypatch: pytest.MonkeyPatch
+    name: str, shape: Geometry, tmp_path: Path
 ) -> None:
     platform = config_of(**PLATFORMS[name]).platforms["cluster"]
     resources = platforms.slurm_resources(platform, shape)
     row = replace(plan_of(config_of(), Path("nowhere")).rows[0], model="own.models:vgg")
-    line = submission.sbatch_line(resources, run_name(row), described())
-    assert line == submitted_by_the_plugin(resources, row, monkeypatch)
+    line = submission.sbatch_line(resources, run_name(row), described(folder=tmp_path))
+    assert line == submitted_by_the_plugin(resources, row, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +100,14 @@ def test_the_line_is_the_one_that_the_plugin_hands_to_the_shell(
     ids=str,
 )  # fmt: skip
 def test_the_settings_of_the_profile_reach_the_line(
-    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], tmp_path: Path
 ) -> None:
     resources = platforms.slurm_resources(
         config_of(partition="cpu").platforms["cluster"], Geometry(2, 1, 0)
     )
     row = plan_of(config_of(), Path("nowhere")).rows[0]
-    line = submission.sbatch_line(resources, run_name(row), described(**settings))
-    assert line == submitted_by_the_plugin(resources, row, monkeypatch, **settings)
+    line = submission.sbatch_line(resources, run_name(row), described(folder=tmp_path, **settings))
+    assert line == submitted_by_the_plugin(resources, row, tmp_path, **settings)
 
 
 def test_the_line_by_heart() -> None:

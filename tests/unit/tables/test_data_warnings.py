@@ -11,11 +11,11 @@ from typing import Any
 
 import generator
 import pandas as pd
-import partial
 import pytest
-from builders import manifest_of, raw_config, write_failure
+from builders import manifest_of, raw_config, study_folder, write_failure
 from tfscaling.plots import plot_series
 from tfscaling.plots.plot_registry import PLOTS
+from tfscaling.stages import make_partial
 from tfscaling.study import configuration
 from tfscaling.study.config import Config
 from tfscaling.study.manifest import Manifest, PlannedRun
@@ -254,8 +254,9 @@ def outputs(folder: Path) -> dict[str, str]:
 def made(config: dict[str, Any], folder: Path, *changes: Change) -> dict[str, str]:
     """All outputs about these runs."""
     written(config, folder / "runs", *changes)
-    partial.tabulate(config, manifest_of(config), folder / "runs", folder / "out" / "tables")
-    partial.draw(config, manifest_of(config), folder / "out")
+    study = study_folder(folder / "out", config)
+    for stage in make_partial.STAGES:
+        stage.run(study)
     return outputs(folder / "out")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from builders import a_record
 from generator import DATA_SHA256
 from tfscaling.records.run_record import RunRecord
 from tfscaling.tables import environments
+from tfscaling.tables.rows import RunRow
 
 
 def record(**facts: Any) -> dict[str, Any]:
@@ -23,7 +25,9 @@ def record(**facts: Any) -> dict[str, Any]:
 
 def of(content: dict[str, Any]) -> dict[str, Any]:
     """The columns of the record with this content."""
-    return environments.of(msgspec.convert(content, RunRecord))
+    row = RunRow()
+    environments.add(row, msgspec.convert(content, RunRecord))
+    return {**msgspec.structs.asdict(row), **row.packages}
 
 
 def test_facts_that_all_ranks_share_are_given_once() -> None:
@@ -33,7 +37,6 @@ def test_facts_that_all_ranks_share_are_given_once() -> None:
     assert (row["gpus"], row["gpu_driver"]) == (None, None)
     assert row["machines"].count(" ") == 0
     assert row["hosts"] == "node0 node1"
-    assert {*row, "shared_with"} == set(environments.COLUMNS)
 
 
 def test_facts_that_differ_between_ranks_are_all_given() -> None:
@@ -51,12 +54,12 @@ def test_clocks_are_summed_up_by_the_worst() -> None:
     assert (row["clock_offset_max_s"], row["clock_uncertainty_max_s"]) == (3.0, 0.02)
     for rank in made["ranks"]:
         rank["clock"] = {}
-    assert of(made)["clock_offset_max_s"] is None
+    assert math.isnan(of(made)["clock_offset_max_s"])
 
 
-def span(start: str, wall_time_s: float, machines: str = "m1") -> dict[str, Any]:
+def span(start: str, wall_time_s: float, machines: str = "m1") -> RunRow:
     started = f"2026-01-01T00:{start}.000+00:00"
-    return {"machines": machines, "started": started, "wall_time_s": wall_time_s}
+    return RunRow(machines=machines, started=started, wall_time_s=wall_time_s)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +71,13 @@ def span(start: str, wall_time_s: float, machines: str = "m1") -> dict[str, Any]
         ([span("00:00", 61, "m1 m2"), span("01:00", 60, "m2 m3")], [1, 1]),
         ([span("00:00", 600), span("01:00", 60), span("05:00", 60)], [2, 1, 1]),
         ([span("00:00", 600, "m1 m2"), span("01:00", 60, "m1 m2")], [1, 1]),
-        ([span("00:00", 60), {"status": "failed"}], [0, None]),
+        ([span("00:00", 60), RunRow()], [0, None]),
     ],
     ids=["one after the other", "overlap", "other machines", "a common machine", "three",
          "two common machines", "not run"],
 )  # fmt: skip
 def test_runs_that_shared_a_machine_at_the_same_time(
-    rows: list[dict[str, Any]], expected: list[int | None]
+    rows: list[RunRow], expected: list[int | None]
 ) -> None:
     assert environments.shared_with(rows) == expected
 

@@ -24,7 +24,7 @@ from tfscaling.study.config import POINT_AXES, Comparison, Published
 from tfscaling.study.configuration import REFERENCE_FILES, ConfigError
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import Point
-from tfscaling.tables import runs_table
+from tfscaling.tables import frames, runs_table
 from tfscaling.tables.comparison import (
     OTHER_WORK,
     SAME_WORK_TOLERANCE,
@@ -32,6 +32,7 @@ from tfscaling.tables.comparison import (
     runs_differ,
 )
 from tfscaling.tables.published_results import PublishedResult
+from tfscaling.tables.rows import RunRow
 from tfscaling.tables.significance import Samples
 from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
 from tfscaling.tables.wording import listed, point_name
@@ -117,7 +118,7 @@ def why_not(row: Row, statuses: Counter[str], work: float = 0.0) -> str:
     if _is_known(row, "examples_trained_min") and not is_same_work(
         row["examples_trained_min"], row["examples_trained_max"]
     ):
-        return runs_differ(row)
+        return runs_differ(int(row["examples_trained_min"]), int(row["examples_trained_max"]))
     diverged, ended = statuses[RunState.DIVERGED], statuses[RunState.DIVERGED] + statuses["ok"]
     if diverged and 2 * diverged >= ended:
         return f"{diverged} of {ended} runs diverged"
@@ -183,6 +184,11 @@ class Sweep:
     def samples(self) -> Samples:
         """The values of the runs by point."""
         return Samples(self.runs)
+
+    @cached_property
+    def run_rows(self) -> Sequence[RunRow]:
+        """The rows of the table of runs."""
+        return frames.rows(RunRow, self.runs)
 
     @cached_property
     def points(self) -> Sequence[Row]:

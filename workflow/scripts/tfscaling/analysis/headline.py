@@ -88,7 +88,7 @@ def _searched(study: Study, search: StudySearch, choice: Choice) -> tuple[str, s
 def _without_run(study: Study, points: Sequence[Row]) -> str:
     """That no run counts, with the states of the runs if any was begun."""
     of_work = set(map(point_of, points))
-    states = Counter(str(row["status"]) for row in rows_of(study.runs) if point_of(row) in of_work)
+    states = Counter(str(row.status) for row in study.run_rows if point_of(row) in of_work)
     if states.keys() <= {RunState.MISSING}:
         return "No valid run yet."
     return f"No valid run: {', '.join(f'{number} {state}' for state, number in states.items())}."

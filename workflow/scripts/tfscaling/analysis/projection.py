@@ -24,7 +24,8 @@ from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, cell, naming, three_digits
 from tfscaling.tables.intervals import CONFIDENCE
-from tfscaling.tables.table_rows import Row, is_known, is_projected, point_of, points_of, rows_of
+from tfscaling.tables.rows import RunRow
+from tfscaling.tables.table_rows import Row, is_known, is_projected, point_of, rows_of
 
 TITLE = "Projected from short runs"
 WITHIN, OUTSIDE, NOT_CHECKED, NO_INTERVAL = "within", "outside", "not checked", "no interval"
@@ -38,9 +39,6 @@ COLUMNS = (
     *("cost_usd", "cost_usd_low", "cost_usd_high"),
     *("whole_recipe", "whole_runs", "whole_execution_time_s", "whole_evaluation_time_s"),
     *("runs_within", "check"),
-)
-_OF_RUNS = (
-    *("status", "execution_time_s", "train_time_s", "evaluation_time_s", "projection_error_s"),
 )
 
 
@@ -73,15 +71,15 @@ class Projection:
     interval: Interval | None
 
     @classmethod
-    def of(cls, runs: Sequence[Row]) -> Projection:
+    def of(cls, runs: Sequence[RunRow]) -> Projection:
         """From the rows of the short runs of a point that count, one or more."""
-        times_s = [float(run["execution_time_s"]) for run in runs]
-        errors_s = [float(run["projection_error_s"]) for run in runs]
+        times_s = [float(run.execution_time_s) for run in runs]
+        errors_s = [float(run.projection_error_s) for run in runs]
         return cls(
             len(runs),
             median(times_s),
-            median(run["execution_time_s"] - run["train_time_s"] for run in runs),
-            median(run["evaluation_time_s"] for run in runs),
+            median(run.execution_time_s - run.train_time_s for run in runs),
+            median(run.evaluation_time_s for run in runs),
             interval(times_s, errors_s),
         )
 
@@ -145,25 +143,24 @@ def _ends(found: Interval | None) -> Iterator[tuple[str, float]]:
         yield from (("_low", found.low_s), ("_high", found.high_s))
 
 
-def _valid_runs(study: Study) -> dict[Point, list[Row]]:
+def _valid_runs(study: Study) -> dict[Point, list[RunRow]]:
     """Point → the rows of its runs that count; of studies of before, which have no short runs."""
-    runs: dict[Point, list[Row]] = {}
-    table = study.runs.reindex(columns=[*POINT_AXES, *_OF_RUNS])
-    for point, run in zip(points_of(table), rows_of(table, _OF_RUNS), strict=True):
-        if run["status"] == RunState.OK and is_known(run["execution_time_s"]):
-            runs.setdefault(point, []).append(run)
+    runs: dict[Point, list[RunRow]] = {}
+    for run in study.run_rows:
+        if run.status == RunState.OK and is_known(run.execution_time_s):
+            runs.setdefault(point_of(run), []).append(run)
     return runs
 
 
-def _check(found: Projection, whole: Point | None, runs: Sequence[Row]) -> Row:
+def _check(found: Projection, whole: Point | None, runs: Sequence[RunRow]) -> Row:
     """The columns that say what runs of the whole took."""
     row: Row = {"whole_recipe": whole.recipe if whole else None, "whole_runs": len(runs)}
     row["check"] = NOT_CHECKED
     if not runs:
         return row
-    times_s = [float(run["execution_time_s"]) for run in runs]
+    times_s = [float(run.execution_time_s) for run in runs]
     row["whole_execution_time_s"] = median(times_s)
-    row["whole_evaluation_time_s"] = median(run["evaluation_time_s"] for run in runs)
+    row["whole_evaluation_time_s"] = median(run.evaluation_time_s for run in runs)
     row["check"] = NO_INTERVAL
     if found.interval is not None:
         within = sum(found.interval.holds(time_s) for time_s in times_s)

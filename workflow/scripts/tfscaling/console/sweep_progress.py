@@ -105,6 +105,8 @@ class SweepProgress:
     is_remote: bool = False
     #: How often Snakemake retries a failed job.
     retries: int = 0
+    #: The executor retries no run that would fail again.
+    gives_up: bool = False
     #: Runs and benchmarks to do, by the files of their records; some only if they are needed.
     due: dict[str, JobSpec] = field(default_factory=dict)
     is_open: bool = False
@@ -212,7 +214,7 @@ class SweepProgress:
         self.failures[key] += 1
         number, cause = self.failures[key], job.cause
         left = max(0, self.retries + 1 - number)
-        if cause and lasting_failures.lasts(cause):
+        if self.gives_up and cause and lasting_failures.lasts(cause):
             left = 0
         why = cause.sentence if cause else message or _error_in(job.logs)
         name = self._named(job) if job.spec else job.text

@@ -1,4 +1,4 @@
-"""The source files that a script is made of: what its results depend on.
+"""The source files that a module or script consists of: what its results depend on.
 
 Found in the text of the import statements, because a workflow asks at each start and parsing whole
 files would take most of its time.
@@ -18,18 +18,18 @@ _IMPORT = re.compile(
 _COMMENT = re.compile(r"#[^\n]*")
 
 
-def source_files(script: Path) -> list[Path]:
-    """The script and all files that it imports, directly or not, from its folder; sorted.
+def source_files(module: Path, folder: Path) -> list[Path]:
+    """The module and all files below `folder` that it imports, directly or not; sorted.
 
     Files of other packages, such as those of the environment, are not among them. An import inside
     a function counts.
     """
     found: set[Path] = set()
-    ahead = {script}
+    ahead = {module}
     while ahead:
         path = ahead.pop()
         found.add(path)
-        ahead |= _imported(path, script.parent) - found
+        ahead |= _imported(path, folder) - found
     return sorted(found)
 
 

@@ -25,14 +25,12 @@ from tfscaling.records.run_states import RunState
 from tfscaling.study.config import LINE_AXES, Search
 from tfscaling.study.manifest import Manifest, PlannedSearch
 from tfscaling.study.run_spec import Point
+from tfscaling.tables import frames
 from tfscaling.tables.comparison import OF_ALL_RUNS, is_same_work
-from tfscaling.tables.table_rows import Row, is_known, points_of, rows_of
+from tfscaling.tables.rows import RunRow
+from tfscaling.tables.table_rows import is_known, point_of
 
 #: Columns of the table of runs that a search goes by, besides its goals.
-_COLUMNS = (
-    *("repeat", "status", "reason", "failed_too_often", "examples_trained", "execution_time_s"),
-    *("lost_time_s", "cost_usd", "target_reached", QUALITY),
-)
 #: Causes of failures that say nothing of the point: a run that they ended is replaced by the next.
 _INFRASTRUCTURE: frozenset[Kind] = frozenset(
     {"launch_failed", "launcher_failed", "missing_gpus", "node_failed", "preempted", "requeued"}
@@ -83,15 +81,13 @@ def of_study(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
     """The searches of a manifest, by its table of runs."""
     if not planned.searches:
         return []
-    by_point: dict[Point, list[Row]] = {}
-    goals = {goal for each in planned.searches for goal in each.search.goals}
-    columns = dict.fromkeys((*_COLUMNS, *sorted(goals)))
-    for point, row in zip(points_of(runs), rows_of(runs, columns), strict=True):
-        by_point.setdefault(point, []).append(row)
+    by_point: dict[Point, list[RunRow]] = {}
+    for row in frames.rows(RunRow, runs):
+        by_point.setdefault(point_of(row), []).append(row)
     return [_search(each, by_point) for each in planned.searches]
 
 
-def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[Row]]) -> StudySearch:
+def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) -> StudySearch:
     rows = {each.point: by_point.get(each.point, ()) for each in planned.points}
     trained = {point: _examples(own) for point, own in rows.items()}
     work = work_of(number for number in trained.values() if number is not None)
@@ -140,9 +136,9 @@ def _constraint(search: Search) -> Constraint | None:
     return None
 
 
-def _examples(rows: Sequence[Row]) -> float | None:
+def _examples(rows: Sequence[RunRow]) -> float | None:
     """The fewest examples that a run of the point trained."""
-    known = (row["examples_trained"] for row in rows if row["status"] == RunState.OK)
+    known = (row.examples_trained for row in rows if row.status == RunState.OK)
     return min((number for number in known if is_known(number)), default=None)
 
 
@@ -156,55 +152,55 @@ def work_of(examples: Iterable[float]) -> float:
     return max(known, key=lambda own: (alike[own], own), default=0.0)
 
 
-def _node_seconds(rows: Sequence[Row], point: Point) -> float | None:
+def _node_seconds(rows: Sequence[RunRow], point: Point) -> float | None:
     """The median time on all nodes, with the time of attempts before success."""
-    valid = [row for row in rows if row["status"] == RunState.OK]
+    valid = [row for row in rows if row.status == RunState.OK]
     times_s = [
-        row["execution_time_s"] + (row["lost_time_s"] if is_known(row["lost_time_s"]) else 0.0)
+        row.execution_time_s + (row.lost_time_s if is_known(row.lost_time_s) else 0.0)
         for row in valid
-        if is_known(row["execution_time_s"])
+        if is_known(row.execution_time_s)
     ]
     return point.nodes * median(times_s) if times_s else None
 
 
-def _median(rows: Sequence[Row], column: str) -> float | None:
+def _median(rows: Sequence[RunRow], column: str) -> float | None:
     """Of the valid runs that have a value: one that went on from a checkpoint has no times."""
-    values = (row[column] for row in rows if row["status"] == RunState.OK)
+    values = (getattr(row, column) for row in rows if row.status == RunState.OK)
     known = list(filter(is_known, values))
     return median(known) if known else None
 
 
-def _candidate(name: str, rows: Sequence[Row], search: Search, cost: float | None) -> Candidate:
+def _candidate(name: str, rows: Sequence[RunRow], search: Search, cost: float | None) -> Candidate:
     runs: list[Run | None] = [None] * search.looks[-1]
     failed: set[int] = set()
     replaced: set[int] = set()
     for row in rows:
-        block = int(row["repeat"]) - 1
+        block = int(row.repeat) - 1
         if block >= len(runs):
             continue
-        if row["status"] in (RunState.OK, RunState.DIVERGED):
+        if row.status in (RunState.OK, RunState.DIVERGED):
             values: dict[str, float] = {goal: _value(row, goal) for goal in search.goals}
-            if search.constraint and row["status"] == RunState.OK and is_known(row[QUALITY]):
-                values[QUALITY] = float(row[QUALITY])
+            if search.constraint and row.status == RunState.OK and is_known(row.quality):
+                values[QUALITY] = float(row.quality)
             runs[block] = values
-        elif row["failed_too_often"]:
-            kind = str(row["reason"]).partition(":")[0]
+        elif row.failed_too_often:
+            kind = str(row.reason).partition(":")[0]
             (replaced if kind in _INFRASTRUCTURE else failed).add(block)
     if len(replaced) > _REPLACED_MAX:
         failed, replaced = failed | replaced, set()
     return Candidate(name, tuple(runs), frozenset(failed), frozenset(replaced), len(runs), cost)
 
 
-def _value(row: Row, goal: str) -> float:
+def _value(row: RunRow, goal: str) -> float:
     """Infinite if a run diverged, or did not reach its target; NaN if the value is not known.
 
     A run that went on from a checkpoint has no times: of these it says nothing.
     """
-    if row["status"] != RunState.OK:
+    if row.status != RunState.OK:
         return math.inf
-    if is_known(row[goal]):
-        return float(row[goal])
-    told = row["target_reached"]
+    if is_known(getattr(row, goal)):
+        return float(getattr(row, goal))
+    told = row.target_reached
     if goal in OF_ALL_RUNS and is_known(told):
         return math.nan if told else math.inf
-    return math.inf if is_known(row["execution_time_s"]) else math.nan
+    return math.inf if is_known(row.execution_time_s) else math.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 from msgspec import UNSET
@@ -10,8 +11,10 @@ from tfscaling.records.rank_report import Epoch
 from tfscaling.records.run_record import RunRecord
 from tfscaling.study.config import HELD_OUT, OF_CLASSIFIERS, Quality
 
-#: Why the time to a target is not known that a run reached.
-_NO_TIMES = "its time to the target is not known: the program tells no times of all later epochs"
+#: Why the time to a target is unknown although the run reached it.
+_UNKNOWN = "its time to the target is not known: "
+_NO_TIMES = f"{_UNKNOWN}the program reports no times for all later epochs"
+_NO_MOMENTS = f"{_UNKNOWN}its record has no moments of epochs, checkpoints and probes"
 
 
 class Found(NamedTuple):
@@ -72,29 +75,45 @@ def reached(record: RunRecord, quality: Quality, target: float) -> Reached:
     """Whether an epoch or evaluation found the target, and when the first one that did ended.
 
     The clock begins with execution_time_s, the trainer's first line, initialisation included, and
-    ends with the evaluation, as MLPerf's clock does. Where the record has no moment of the epoch
-    (older records, resumed runs), the later epochs are subtracted from execution_time_s and the
-    evaluations so far are added; if a program reports no duration of a later epoch, the time is not
-    known.
+    ends with the evaluation, as MLPerf's clock does. In a resumed run, the training before it
+    counts, too.
     """
     sign = 1.0 if quality.better == "higher" else -1.0
-    evaluations_s, epochs = 0.0, record.metrics.epochs
 
     def is_reached(value: float | None) -> bool:
         return value is not None and sign * value >= sign * target
 
-    for number, epoch in enumerate(epochs, 1):
+    for number, epoch in enumerate(record.metrics.epochs, 1):
         for each in record.metrics.evaluations:
             found = each.metrics.get(quality.metric.removeprefix(HELD_OUT))
             if each.epoch == epoch.epoch and quality.is_held_out and is_reached(found):
                 return Reached(True, each.ended_s, "" if each.ended_s is not None else _NO_TIMES)
-        evaluations_s += epoch.evaluation_time_s or 0.0
         if is_reached(of_epoch(epoch, quality.metric)):
-            if epoch.ended_s is not None and record.resumed is None:
-                return Reached(True, epoch.ended_s)
-            later = epochs[number:]
-            later_s = [after.duration_s for after in later if after.duration_s is not None]
-            if len(later_s) < len(later):
-                return Reached(True, None, _NO_TIMES)
-            return Reached(True, record.phases.execution_time_s - sum(later_s) + evaluations_s)
+            return _reached_with(record, number)
     return Reached(False)
+
+
+def _reached_with(record: RunRecord, number: int) -> Reached:
+    """The time up to the end of the epoch with this number (from 1).
+
+    Where the record has no moment of the epoch (older records, epochs before a resumption), the
+    later epochs are subtracted from execution_time_s and the evaluations so far are added. What
+    checkpoints and probes took after the epoch is then unknown, and the time with it.
+    """
+    epochs, resumed = record.metrics.epochs, record.resumed
+    evaluations_s = [epoch.evaluation_time_s or 0.0 for epoch in epochs[:number]]
+    if (ended_s := epochs[number - 1].ended_s) is not None:
+        if resumed is None:
+            return Reached(True, ended_s)
+        if resumed.trained_before_s is not None:
+            before = [epoch.ended_s is None for epoch in epochs[:number]]
+            earlier_s = sum(itertools.compress(evaluations_s, before))
+            return Reached(True, resumed.trained_before_s + earlier_s + ended_s)
+    later_s = [epoch.duration_s for epoch in epochs[number:]]
+    known_s = [duration_s for duration_s in later_s if duration_s is not None]
+    if len(known_s) < len(later_s):
+        return Reached(True, None, _NO_TIMES)
+    has_probes = record.metrics.gradient_noise_scale is not None
+    if (later_s and record.phases.checkpoint_time_s) or has_probes:
+        return Reached(True, None, _NO_MOMENTS)
+    return Reached(True, record.phases.execution_time_s - sum(known_s) + sum(evaluations_s))

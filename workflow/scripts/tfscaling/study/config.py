@@ -929,7 +929,7 @@ class Platform(Measured, frozen=True, kw_only=True):
         bool,
         about(
             "If true, jobs are submitted with `--clusters` (several clusters under one slurmdbd); "
-            "it needs `--slurm-status-command sacct`."
+            "it needs `--slurm-sweep-status-command sacct`."
         ),
     ] = False
     nodes_max: Annotated[

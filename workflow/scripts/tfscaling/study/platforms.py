@@ -6,7 +6,7 @@ import datetime
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from tfscaling.study import sbatch_options
 from tfscaling.study.config import Config, Platform
@@ -107,10 +107,13 @@ SHOWN = (
 
 
 #: What the replicas of a node train on: its CPU, its GPUs, or logical devices, parts of its CPU.
-CPU, GPU, LOGICAL = "CPU", "GPU", "logical"
+DeviceKind = Literal["CPU", "GPU", "logical"]
+CPU: DeviceKind = "CPU"
+GPU: DeviceKind = "GPU"
+LOGICAL: DeviceKind = "logical"
 
 
-def device_kind(gpus_per_node: int, devices: str) -> str:
+def device_kind(gpus_per_node: int, devices: str) -> DeviceKind:
     """CPU, GPU or LOGICAL, from the axis `gpus_per_node` and the platform's key `devices`."""
     if not gpus_per_node:
         return CPU

@@ -23,9 +23,10 @@ from tfscaling.records import run_record
 from tfscaling.records.run_states import FINISHED, RunState
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.study.run_spec import Point
-from tfscaling.tables import runs_table
+from tfscaling.tables import frames, runs_table
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL, median_interval, median_rank
-from tfscaling.tables.table_rows import Row, is_known, point_of, rows_of
+from tfscaling.tables.rows import RunRow
+from tfscaling.tables.table_rows import is_known, point_of
 
 METRIC = "execution_time_s"
 NARROW, WIDE, EXHAUSTED = "narrow enough", "too wide", "too wide at repeats_max"
@@ -89,7 +90,7 @@ def next_round(planned: Manifest, runs_dir: Path, before: Collection[str], numbe
         made = [row for run in due if (row := done.get((point, run.spec.repeat))) is not None]
         if len(made) < len(due):
             continue  # some are failed, stale, or on another cluster than the chosen one
-        valid = [row[METRIC] for row in made if row["status"] == RunState.OK]
+        valid = [getattr(row, METRIC) for row in made if row.status == RunState.OK]
         times = list(filter(is_known, valid))  # runs that went on from a checkpoint have none
         width, diverged = relative_interval(times), len(made) - len(valid)
         wide = width is None or width > (of_point[0].relative_interval or 0.0)
@@ -159,7 +160,7 @@ def next_number(runs: int) -> int:
     return more
 
 
-def _done(runs: pd.DataFrame) -> dict[tuple[Point, int], Row]:
+def _done(runs: pd.DataFrame) -> dict[tuple[Point, int], RunRow]:
     """Point and repeat → row of the runs that the tables count as results, valid or diverged."""
     done = runs[runs["status"].isin([*FINISHED])]
-    return {(point_of(row), row["repeat"]): row for row in rows_of(done)}
+    return {(point_of(row), row.repeat): row for row in frames.rows(RunRow, done)}

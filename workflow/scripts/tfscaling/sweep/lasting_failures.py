@@ -6,9 +6,7 @@ connection, a process that somebody killed. What it would only repeat is reporte
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tfscaling.records import aborts, attempts, events, failure_report, resumption, run_record
@@ -16,7 +14,6 @@ from tfscaling.records.failure_report import Cause, FailureReport, Kind
 from tfscaling.study import run_spec
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.sweep.sweep_jobs import Job
 
 #: Causes of these kinds last: the run was given something else than it asks for, or too little.
 _LASTING: frozenset[Kind] = frozenset({"invalid", "out_of_memory"})
@@ -43,22 +40,6 @@ _MAY_PASS_WORDS = re.compile(
     r"|\bnccl|\bgloo|\bbus error\b|exit code 135\b",
     re.IGNORECASE,
 )
-
-
-class NoRetries(logging.Handler):
-    """Hears of failed jobs in Snakemake's log before these are tried again; `jobs` gives all."""
-
-    def __init__(self, jobs: Callable[[], Iterable[Job]]) -> None:
-        super().__init__()
-        self._jobs = jobs
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """A record of Snakemake's log."""
-        if str(getattr(record, "event", "")) == "job_error":
-            failed = {path for path in getattr(record, "output", ()) if is_lasting(Path(path))}
-            for job in self._jobs() if failed else ():
-                if not failed.isdisjoint(map(str, job.output)):
-                    job.attempt = job.restart_times + 1
 
 
 def is_lasting(record: Path) -> bool:

@@ -13,22 +13,20 @@ from tfscaling.study.manifest import Manifest
 
 
 def make(program: Path, study: Path, config: str, manifest: Manifest, log: str = "") -> Path:
-    """Write them below the folder of the study by `program`, partial.py; returns their folder.
+    """Write them below the study's folder by a stage of `program`; return their folder.
 
-    `config` is the text of the configuration's file. Rows of failed runs say why. What the program
-    prints goes to the log, too, if there is one.
+    `program` is the folder of this library, `config` the text of the configuration's file. Output
+    is copied to `log` if one is given.
     Raises subprocess.CalledProcessError.
     """
     folder = study / "partial"
     folder.mkdir(parents=True, exist_ok=True)
     # not the outputs of rules: without its memory Snakemake would not notice that they are outdated
-    files = {"--config": folder / "config.json", "--manifest": folder / "manifest.json"}
-    atomic.write_text(files["--config"], config)
-    manifest.write(files["--manifest"])
-    given = {**files, "--runs-dir": study.parent / "runs", "--output-dir": folder}
-    options = [str(word) for option in given.items() for word in option]
+    atomic.write_text(folder / "config.json", config)
+    manifest.write(folder / "manifest.json")
     tee = f"2>&1 | tee {shlex.quote(log)}" if log else ""
-    command = f"{shlex.join([sys.executable, str(program), *options])} {tee}"
+    words = [sys.executable, str(program), "partial", "--study", str(study)]
+    command = f"{shlex.join(words)} {tee}"
     subprocess.run(["bash", "-euo", "pipefail", "-c", command], check=True)
     return folder
 

@@ -1,14 +1,13 @@
-"""What Slurm says of the requests of a sweep before anything is submitted: `sbatch --test-only`.
+"""What Slurm answers to the requests of a sweep before anything is submitted: `sbatch --test-only`.
 
-Slurm queues for ever, without a word, what no node of it can run, and refuses the rest only when it
-is submitted. Asked like this it refuses both at once, and says when it would start the others.
+Without this question Slurm queues some jobs for ever that no node can run. The answer refuses them,
+and estimates when the others would start. Limits of a QOS are Slurm's own: a job beyond them waits
+in the queue, and the console has the reason.
 """
 
 from __future__ import annotations
 
 import datetime
-import importlib
-import logging
 import re
 import shlex
 import shutil
@@ -77,7 +76,6 @@ def _request(point: Point, config: Config, how: Submission) -> Request:
         question=question(line) if line.startswith("sbatch ") else line,
         nodes=int(asked["nodes"]),
         cpus=tasks * int(asked["cpus_per_task"]),
-        cpus_in_all=int(asked["tasks"]) * int(asked["cpus_per_task"]),
         mem_mb=int(asked.get("mem_mb", 0)),
         gres=str(asked.get("gres", "")),
         runtime_min=platform.runtime_min,
@@ -108,18 +106,16 @@ def ask(asked: Iterable[Request]) -> dict[Request, Answer]:
     first, *others = dict.fromkeys(asked)
     if shutil.which("sbatch") is None:
         raise NoSlurmError(NO_SBATCH)
-    if silence := slurm_limits.ping().silence:
+    if silence := slurm_limits.silence():
         raise SilentError(silence)
     answers = {first: _answer(first)}  # alone: if it gets no answer, the others will not
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers |= zip(others, pool.map(_answer, others), strict=True)
     clusters = {each.cluster for each in answers}
     limits = {cluster: slurm_limits.partitions_of(cluster) for cluster in clusters}
-    accounts = {account: _account_problem(account) for account in {r.account for r in answers}}
-    qos = {name: slurm_limits.qos_of(name) for name in {request.qos for request in answers}}
     for request, answer in answers.items():
-        problem = slurm_limits.problem(request, limits[request.cluster], qos[request.qos])
-        if not answer.refusal and (problem := accounts[request.account] or problem):
+        problem = slurm_limits.problem(request, limits[request.cluster])
+        if problem and not answer.refusal:
             answers[request] = Answer(refusal=problem)
     return answers
 
@@ -143,19 +139,6 @@ def _answer(request: Request) -> Answer:
         if lacking := slurm_limits.lacking(request, nodes):
             return Answer(refusal=f"{answer.refusal}: {lacking}")
     return answer
-
-
-def _account_problem(account: str | None) -> str:
-    """Why the executor plugin submits nothing for the account, or ""."""
-    if not account:
-        return ""
-    plugin = importlib.import_module("snakemake_executor_plugin_slurm")
-    try:
-        for each in account.replace(",", " ").split():
-            plugin.validate_account(each, logging.getLogger(__name__))
-    except (plugin.WorkflowError, OSError) as error:
-        return one_line(str(error))
-    return ""
 
 
 def read(status: int, words: str) -> Answer:

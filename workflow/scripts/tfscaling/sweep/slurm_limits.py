@@ -1,4 +1,4 @@
-"""What nodes, partitions and QOS of a cluster allow, as sinfo, scontrol and sacctmgr show it."""
+"""What nodes and partitions of a cluster allow, as sinfo and scontrol show it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ _GRES = re.compile(r"([^:,()]+)(?::([^:,()\d][^:,()]*))?(?::(\d+))?(?:\([^)]*\))
 
 
 class Request(NamedTuple):
-    """What a job asks of Slurm: the question to sbatch, and what is compared with limits.
+    """What a job requests of Slurm: the question to sbatch, and what is compared with limits.
 
-    `cpus`, `gres` and `mem_mb` are of each node, `cpus_in_all` of all; `mem_mb` 0 asks for none.
+    `cpus`, `gres` and `mem_mb` are those of each node; `mem_mb` 0 requests none.
     """
 
     question: str
     nodes: int
     cpus: int
-    cpus_in_all: int
     gres: str
     mem_mb: int
     runtime_min: int
@@ -44,34 +43,22 @@ def run(*command: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
-class Ping(NamedTuple):
-    """Whether Slurm's controller says that it is there.
-
-    `silence` says that it does not answer; "" if it does, or is unknown.
-    """
-
-    is_answered: bool
-    silence: str
-
-
 @functools.cache
-def ping() -> Ping:
-    """What Slurm's controller says to a ping; it is asked once."""
+def silence() -> str:
+    """That Slurm's controller does not answer a ping, or ""; it is asked once."""
+    command = " ".join(PING)
     try:
-        done = run(*PING, timeout_s=PING_TIMEOUT_S)
+        said = run(*PING, timeout_s=PING_TIMEOUT_S).stdout
     except OSError:
-        return Ping(False, "")
+        return ""
     except subprocess.TimeoutExpired:
-        said = f"{' '.join(PING)} said nothing for {PING_TIMEOUT_S:g} s"
-        return Ping(False, f"Slurm does not answer: {said}")
-    said = done.stdout
+        return f"Slurm does not answer: {command} said nothing for {PING_TIMEOUT_S:g} s"
     is_down = " is DOWN" in said and " is UP" not in said  # one of several controllers is enough
-    silence = f"Slurm does not answer: {' '.join(said.split())}" if is_down else ""
-    return Ping(done.returncode == 0, silence)
+    return f"Slurm does not answer: {' '.join(said.split())}" if is_down else ""
 
 
 def told(command: str, *options: str, cluster: str | None) -> list[str]:
-    """The lines that a command of Slurm prints; none if it does not tell."""
+    """The lines that a command of Slurm prints; none if it fails."""
     try:
         done = run(command, *([f"--clusters={cluster}"] if cluster else []), *options)
     except (OSError, subprocess.TimeoutExpired):
@@ -122,27 +109,24 @@ def out_of_service(request: Request, nodes: Iterable[Node]) -> str:
 
 
 def lacking(request: Request, nodes: Sequence[Node]) -> str:
-    """What the nodes of the partition lack that the request asks for, or ""."""
-    cpus, mem_mb = (
-        max((n.cpus for n in nodes), default=0),
-        max((n.mem_mb for n in nodes), default=0),
-    )
-    of = f" of partition {request.partition}" if request.partition else ""
+    """What the request needs and the nodes of the partition lack, or ""."""
+    where = f"partition {request.partition}" if request.partition else "the cluster"
     found = []
     if 0 < len(nodes) < request.nodes:
-        where = f"partition {request.partition}" if request.partition else "the cluster"
         found.append(f"{where} has {len(nodes)} node{'s' * (len(nodes) > 1)}")
-    if 0 < cpus < request.cpus:
-        found.append(f"no node{of} has {request.cpus} CPUs, the largest has {cpus}")
-    if 0 < mem_mb < request.mem_mb:
-        found.append(f"no node{of} has {request.mem_mb} MB of memory, the largest has {mem_mb}")
+    for unit, asked, having in (
+        ("CPUs", request.cpus, [node.cpus for node in nodes]),
+        ("MB of memory", request.mem_mb, [node.mem_mb for node in nodes]),
+    ):
+        if 0 < (largest := max(having, default=0)) < asked:
+            found.append(f"no node of {where} has {asked} {unit}, the largest has {largest}")
     if nodes and not any(node.has_gres(request) for node in nodes):
-        found.append(f"no node{of} has {request.gres}")
+        found.append(f"no node of {where} has {request.gres}")
     return "; ".join(found)
 
 
 def nodes_of(request: Request) -> list[Node]:
-    """All nodes of the partition; none if sinfo does not tell."""
+    """All nodes of the partition; none if sinfo fails."""
     options = ["--noheader", "--Node", "--format=%N|%T|%c|%G|%m"]
     options += [f"--partition={request.partition}"] if request.partition else []
     rows = [line.strip().split("|") for line in told("sinfo", *options, cluster=request.cluster)]
@@ -152,38 +136,26 @@ def nodes_of(request: Request) -> list[Node]:
     ]
 
 
-class Partition(NamedTuple):
-    """What scontrol shows of a partition: key → value, such as MaxTime → 00:30:00."""
+def exceeded(request: Request, partition: Mapping[str, str]) -> str:
+    """The limit of a partition that no such job meets, by the name of Slurm's reason, or "".
 
-    settings: Mapping[str, str]
-
-    @property
-    def name(self) -> str:
-        return self.settings.get("PartitionName", "")
-
-    def exceeded(self, request: Request, flags: frozenset[str]) -> str:
-        """The limit that no job like this can meet, by the name of Slurm's reason, or "".
-
-        `flags` of the request's QOS may set it above limits of the partition.
-        """
-        asked = self.settings.get
-        max_time, max_nodes = asked("MaxTime", ""), asked("MaxNodes", "")
-        allowed, denied = (asked(f"{verb}Accounts", "") for verb in ("Allow", "Deny"))
-        account = (request.account or "").replace(",", " ").split()[:1]
-        at = f"partition {self.name} has"
-        limit_min = None if "PartitionTimeLimit" in flags else minutes(max_time)
-        if limit_min is not None and request.runtime_min > limit_min:
-            return (
-                f"PartitionTimeLimit: {at} MaxTime={max_time}, runtime_min is {request.runtime_min}"
-            )
-        is_limited = "PartitionMaxNodes" not in flags and max_nodes.isdecimal()
-        if is_limited and request.nodes > int(max_nodes):
-            return f"PartitionNodeLimit: {at} MaxNodes={max_nodes}"
-        if account and allowed not in ("", "ALL") and account[0] not in allowed.split(","):
-            return f"AccountNotAllowed: {at} AllowAccounts={allowed}"
-        if account and account[0] in denied.split(","):
-            return f"AccountNotAllowed: {at} DenyAccounts={denied}"
-        return ""
+    With `EnforcePartLimits=NO`, Slurm's default, sbatch accepts such a job, which waits for ever.
+    A QOS may set limits of its own instead of those for time and nodes.
+    """
+    at = f"partition {partition.get('PartitionName', '')} has"
+    max_time, max_nodes = (partition.get(key, "") for key in ("MaxTime", "MaxNodes"))
+    allowed, denied = (partition.get(f"{verb}Accounts", "") for verb in ("Allow", "Deny"))
+    account = (request.account or "").replace(",", " ").split()[:1]
+    limit_min = minutes(max_time)
+    if not request.qos and limit_min is not None and request.runtime_min > limit_min:
+        return f"PartitionTimeLimit: {at} MaxTime={max_time}, runtime_min is {request.runtime_min}"
+    if not request.qos and max_nodes.isdecimal() and request.nodes > int(max_nodes):
+        return f"PartitionNodeLimit: {at} MaxNodes={max_nodes}"
+    if account and allowed not in ("", "ALL") and account[0] not in allowed.split(","):
+        return f"AccountNotAllowed: {at} AllowAccounts={allowed}"
+    if account and account[0] in denied.split(","):
+        return f"AccountNotAllowed: {at} DenyAccounts={denied}"
+    return ""
 
 
 def minutes(text: str) -> float | None:
@@ -196,118 +168,31 @@ def minutes(text: str) -> float | None:
     return 1440 * int(days or 0) + 60 * hours + minutes_ + seconds / 60
 
 
-class Qos(NamedTuple):
-    """A quality of service with its limits, as sacctmgr shows them; "" where there is none.
-
-    `max_tres` of a job, `max_tres_per_node` of each of its nodes, `group_tres` of all jobs
-    together: such as `cpu=4,gres/gpu=1,mem=10G,node=2`.
-    """
-
-    name: str
-    flags: frozenset[str]
-    max_wall: str
-    max_tres: str
-    max_tres_per_node: str
-    group_tres: str
-
-    def exceeded(self, request: Request) -> str:
-        """The limit that no job like this can meet, or ""."""
-        limit_min = minutes(self.max_wall)
-        if limit_min is not None and request.runtime_min > limit_min:
-            return f"{self._has('MaxWall', self.max_wall)}, runtime_min is {request.runtime_min}"
-        node = _tres_of(request)
-        job = {name: number * request.nodes for name, number in node.items()}
-        job |= {"node": request.nodes, "cpu": request.cpus_in_all}
-        for key, asked, limits in (
-            ("MaxTRES", job, self.max_tres),
-            ("MaxTRESPerNode", node, self.max_tres_per_node),
-            ("GrpTRES", job, self.group_tres),
-        ):
-            for name, _, limit in (part.partition("=") for part in limits.split(",")):
-                if (number := amount(limit)) is not None and asked.get(name, 0) > number:
-                    return f"{self._has(key, f'{name}={limit}')}, a job asks for {asked[name]}"
-        return ""
-
-    def _has(self, limit: str, value: str) -> str:
-        return f"QOS {self.name} has {limit}={value}"
-
-
-def _tres_of(request: Request) -> dict[str, int]:
-    """What a job asks of each node, by the names of trackable resources; memory in MB."""
-    found = {"cpu": request.cpus, "mem": request.mem_mb}
-    for name, kind, number in _gres_of(request.gres):
-        for key in (f"gres/{name}", f"gres/{name}:{kind}" if kind else ""):
-            found[key] = found.get(key, 0) + number
-    return found
-
-
-def amount(text: str) -> float | None:
-    """A limit as a number, of memory in MB (`10G` is 10240); None if it is none."""
-    factor = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}.get(text[-1:])
-    digits = text if factor is None else text[:-1]
-    try:
-        return float(digits) * (factor or 1)
-    except ValueError:
-        return None
-
-
-def _setting(name: str) -> str:
-    """The value of a setting of Slurm; "" if scontrol does not show it."""
-    lines = (line.partition("=") for line in told("scontrol", "show", "config", cluster=None))
-    return next((value.strip() for key, _, value in lines if key.strip() == name), "")
-
-
 def has_accounting() -> bool:
     """Whether Slurm stores its jobs, as far as it shows: sacct reports nothing without that."""
-    kind = _setting("AccountingStorageType")
-    return kind != "(null)" and not kind.endswith("/none")
+    lines = (line.partition("=") for line in told("scontrol", "show", "config", cluster=None))
+    kinds = [value.strip() for key, _, value in lines if key.strip() == "AccountingStorageType"]
+    return not kinds or (kinds[0] != "(null)" and not kinds[0].endswith("/none"))
 
 
-def qos_of(name: str | None) -> Qos | None:
-    """The QOS of this name; None without a name, or if its limits are not told or not enforced."""
-    if not name:
-        return None
-    if not any(word in _setting("AccountingStorageEnforce") for word in ("limits", "safe")):
-        return None
-    columns = "format=Name,Flags,MaxWall,MaxTRES,MaxTRESPerNode,GrpTRES"
-    options = ["--noheader", "--parsable2", "show", "qos", f"name={name}", columns]
-    lines = told("sacctmgr", *options, cluster=None)
-    return qos(lines[0]) if lines and lines[0].count("|") == 5 else None
-
-
-def qos(line: str) -> Qos:
-    """A QOS from its line of sacctmgr."""
-    name, flags, *limits = line.split("|")
-    return Qos(name, frozenset(flags.split(",")), *limits)
-
-
-def problem(request: Request, partitions: Iterable[Partition], of_qos: Qos | None = None) -> str:
-    """Why Slurm would queue the request and never start it, or "".
-
-    With `EnforcePartLimits=NO`, as it is by default, sbatch accepts what exceeds these limits, and
-    so it does with those of a QOS without the flag DenyOnLimit.
-    """
-    if of_qos and (exceeded := of_qos.exceeded(request)):
-        return exceeded
-    # a QOS that is not known may stand above all limits of a partition
-    unknown = frozenset({"PartitionTimeLimit", "PartitionMaxNodes"}) if request.qos else frozenset()
-    flags = of_qos.flags if of_qos else unknown
+def problem(request: Request, partitions: Iterable[Mapping[str, str]]) -> str:
+    """Why Slurm would queue the request and never start it in any of its partitions, or ""."""
     names = request.partition.split(",") if request.partition else []
     chosen = [
         each
         for each in partitions
-        if each.name in names or (not names and each.settings.get("Default") == "YES")
+        if (each.get("PartitionName") in names if names else each.get("Default") == "YES")
     ]
-    problems = [each.exceeded(request, flags) for each in chosen]
+    problems = [exceeded(request, each) for each in chosen]
     return problems[0] if problems and all(problems) else ""
 
 
-def partitions_of(cluster: str | None) -> list[Partition]:
-    """All partitions; none if scontrol does not tell."""
+def partitions_of(cluster: str | None) -> list[dict[str, str]]:
+    """The settings of all partitions, such as MaxTime → 00:30:00; none if scontrol fails."""
     lines = told("scontrol", "show", "partition", "--oneliner", cluster=cluster)
     return [partition(line) for line in lines]
 
 
-def partition(line: str) -> Partition:
+def partition(line: str) -> dict[str, str]:
     """A partition from its line of `scontrol show partition --oneliner`."""
-    return Partition(dict(word.partition("=")[::2] for word in line.split()))
+    return dict(word.partition("=")[::2] for word in line.split())

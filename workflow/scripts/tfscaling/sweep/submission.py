@@ -5,10 +5,9 @@ The line is made by the plugin itself; nothing is submitted, Slurm is not asked.
 
 from __future__ import annotations
 
-import importlib
 import shlex
-import shutil
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,9 +18,11 @@ from tfscaling.study import platforms
 from tfscaling.study.config import Config
 from tfscaling.study.platforms import Resource
 from tfscaling.sweep.plan_rows import PointRow
+from tfscaling.sweep.sweep_jobs import SLURM
 from tfscaling.tables.display import one_line
 
 HERE = "runs on this machine"
+NO_PLUGIN = "submitted by Snakemake's Slurm executor, which is not in this environment"
 NO_SLURM = "runs on this machine and calls srun: take --profile profiles/slurm"
 #: They stand for what only exists at submission, RUN for the name of the run.
 UUID, COMMAND, PARTITION, RUN = "<uuid>", "<command>", "<default partition>", "<run>"
@@ -66,7 +67,7 @@ def added(rows: Iterable[PointRow], config: Config, how: Submission) -> list[Poi
 
 def _submitted(row: PointRow, config: Config, how: Submission) -> PointRow:
     platform = config.platforms[row.platform]
-    if how.executor == "slurm":
+    if how.executor in SLURM:
         resources = platforms.slurm_resources(platform, row.geometry)
         line = sbatch_line(resources, RUN, how)
     elif how.executor == "local":
@@ -86,37 +87,29 @@ class _Resources(dict[str, Resource | float | None]):
             raise AttributeError(name) from None
 
 
-def _plugin() -> Any:
-    """The Slurm executor plugin, loaded as where Slurm is not.
-
-    It would ask Slurm for a text of its help, and wait where that does not answer.
-    """
-    which = shutil.which
-    shutil.which = lambda *_, **__: None
-    try:
-        return importlib.import_module("snakemake_executor_plugin_slurm")
-    finally:
-        shutil.which = which
-
-
 def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) -> str:
     """The line of the Slurm executor plugin for a job of rule train, made by the plugin itself.
 
-    UUID, COMMAND and PARTITION (if the platform names none) stand for what is known at submission.
+    UUID, COMMAND and PARTITION (if the platform names none) replace what is known at submission.
     Account and partition are written here, as the plugin does after asking Slurm for them.
     """
-    plugin = _plugin()
+    try:
+        from snakemake_executor_plugin_slurm import submit_string, utils, validation
+        from snakemake_interface_common.exceptions import WorkflowError
+    except ImportError:  # an environment that Snakemake has made for the rule
+        return NO_PLUGIN
+
     settings = SimpleNamespace(**how.settings)
     asked = _Resources({**how.default_resources, **resources})
     job = SimpleNamespace(name=how.rule, threads=1, resources=asked)
     name = _RUN if run == RUN else run
-    folder = SimpleNamespace(executor_settings=settings, workdir_init=how.workdir)
+    logs = Path(how.workdir, settings.logdir or ".snakemake/slurm_logs")
     accounts = str(asked.get("slurm_account", "")).replace(",", " ").split()
     partition = asked.get("slurm_partition")
     rule = f"rule_{how.rule}"
     params = {
         "run_uuid": "_".join(filter(None, [settings.jobname_prefix, _UUID])),
-        "slurm_logfile": plugin._select_logdir(folder) / rule / name / "%j.log",
+        "slurm_logfile": logs / rule / name / "%j.log",
         "comment_str": f"{rule}_wildcards_{name}",
         "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
         "partition": f" -p {shlex.quote(str(partition)) if partition else PARTITION}",
@@ -124,10 +117,10 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) ->
     }
     failed = {node for node in (settings.exclude_failed_nodes or "").split(",") if node.strip()}
     try:
-        plugin.validate_slurm_extra(job)
-        call = plugin.get_submit_command(job, params, settings=settings, failed_nodes=failed)
-        call += plugin.set_gres_string(job)
-    except plugin.WorkflowError as error:
+        validation.validate_slurm_extra(job)
+        call = submit_string.get_submit_command(job, params, settings=settings, failed_nodes=failed)
+        call += utils.set_gres_string(job)
+    except WorkflowError as error:
         return f"refused by the Slurm executor plugin: {one_line(str(error))}"
     script = " /dev/stdin" if settings.pass_command_as_script else f' --wrap="{COMMAND}"'
     return str(call).replace(_UUID, UUID).replace(_RUN, RUN) + script

@@ -12,20 +12,19 @@ from tfscaling.records import run_record
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import BenchmarkSpec, JobSpec
 
+#: Names of executors: the project's own plugin, and all that submit to Slurm.
+SLURM_SWEEP = "slurm-sweep"
+SLURM = ("slurm", SLURM_SWEEP)
+
 
 class Job(Protocol):
-    """A job of Snakemake; it is tried again while `attempt` is not above `restart_times`."""
-
-    attempt: int
+    """A job of Snakemake."""
 
     @property
     def input(self) -> Iterable[str]: ...
 
     @property
     def output(self) -> Iterable[str]: ...
-
-    @property
-    def restart_times(self) -> int: ...
 
     @property
     def is_checkpoint(self) -> bool: ...

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 import logging
 import shlex
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 from tfscaling.records import queue_notes
-from tfscaling.study import run_spec
 from tfscaling.study.config import Config
 from tfscaling.study.configuration import Sources
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import JobSpec, RunSpec
-from tfscaling.sweep import lasting_failures
 from tfscaling.sweep.reruns import Reruns
-from tfscaling.sweep.sweep_jobs import SweepJobs
+from tfscaling.sweep.sweep_jobs import SLURM, SLURM_SWEEP, SweepJobs
+
+#: What a sweep on Slurm lacks without the project's executor plugin.
+MISSING = (
+    "--executor slurm submits jobs of a killed snakemake again, retries every failed run, excludes "
+    "no slow nodes and gives no reason why jobs wait; --executor slurm-sweep, which make setup "
+    "installs, does better"
+)
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,12 @@ class SweepStart:
 
     @property
     def _is_on_slurm(self) -> bool:
-        return bool(self.jobs.workflow.executor_plugin.name == "slurm")
+        return self.jobs.workflow.executor_plugin.name in SLURM
 
-    def spare_slurm(self) -> None:
-        """Before Slurm's executor plugin starts, if it does: a silent Slurm is asked once."""
-        plugin = sys.modules.get("snakemake_executor_plugin_slurm")
-        workflow = self.jobs.workflow
-        if plugin and workflow.is_main_process and not workflow.output_settings.dryrun:
-            from tfscaling.sweep import slurm_status
-
-            slurm_status.spare(plugin)
+    @property
+    def follows_jobs(self) -> bool:
+        """Whether the executor asks the sweep about its jobs, as `slurm-sweep` does."""
+        return bool(self.jobs.workflow.executor_plugin.name == SLURM_SWEEP)
 
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
@@ -68,30 +66,10 @@ class SweepStart:
         ]
         if any(refusals):
             raise SystemExit("\n".join([*filter(None, refusals), "Nothing is submitted."]))
-        if self._is_on_slurm:
-            from tfscaling.sweep import (
-                cancelled_submissions,
-                slow_nodes,
-                slurm_status,
-                slurm_verdicts,
-                submission_order,
-            )
-
-            plugin = importlib.import_module("snakemake_executor_plugin_slurm")
-            preempted = slurm_status.install(plugin, logger.warning)
-            submission_order.install(plugin.Executor)
-            slurm_verdicts.keep_finished(plugin.Executor)
-            slow_nodes.install(plugin)
-            self._take_earlier_jobs(plugin, logger)
-            # around that: once the sweep is cancelled no earlier job is taken, either
-            cancelled_submissions.install(plugin.Executor)
-            self._watch_queue(logger)
-        # a run that failed for what another attempt would not change is not tried again; first,
-        # so that other handlers know
-        logger.handlers.insert(0, lasting_failures.NoRetries(self.jobs.to_do))
-        if self._is_on_slurm:
-            # before that: a launcher that was killed with its job has left no reason
-            logger.handlers.insert(0, slurm_verdicts.SlurmVerdicts(self.jobs.specs.get, preempted))
+        if self.follows_jobs:
+            self._follow_jobs(logger)
+        elif self._is_on_slurm:
+            logger.warning(MISSING)
 
     def keep_earlier(self) -> None:
         """Keep the records that jobs to do replace, which Snakemake is about to remove."""
@@ -148,15 +126,16 @@ class SweepStart:
         used = {spec.point.platform for spec in self.jobs.specs_to_do()}
         several = sorted(name for name in used if self.config.platforms[name].multi_cluster)
         settings = self.jobs.workflow.executor_settings
+        option = f"--{self.jobs.workflow.executor_plugin.name}-status-command"
         if settings.status_command != "squeue" and not slurm_limits.has_accounting():
             return (
                 "this cluster has no accounting, so sacct reports no job's end; use "
-                "--profile profiles/slurm, or --slurm-status-command squeue"
+                f"--profile profiles/slurm, or {option} squeue"
             )
         if not several or settings.status_command == "sacct":
             return ""
         return (
-            f"{', '.join(several)}: multi_cluster needs --slurm-status-command sacct, "
+            f"{', '.join(several)}: multi_cluster needs {option} sacct, "
             "because squeue shows no jobs of other clusters"
         )
 
@@ -166,7 +145,7 @@ class SweepStart:
         if not rules:
             return ""
         return (
-            f"--slurm-array-jobs {rules}: not allowed, because all jobs of an array have the nodes "
+            f"array-jobs {rules}: not allowed, because all jobs of an array have the nodes "
             "of the first one; leave it out"
         )
 
@@ -205,42 +184,16 @@ class SweepStart:
         platforms = [self.config.platforms[spec.point.platform] for spec in specs]
         return {platform.cluster if platform.multi_cluster else None for platform in platforms}
 
-    def _take_earlier_jobs(self, plugin: ModuleType, logger: logging.Logger) -> None:
-        """Wait for the jobs that a start of the sweep left which was killed."""
-        from tfscaling.sweep import earlier_jobs
+    def _follow_jobs(self, logger: logging.Logger) -> None:
+        """Let the executor know the sweep, and adopt the jobs of a start that was killed."""
+        from snakemake_executor_plugin_slurm_sweep import Executor
+        from snakemake_interface_common.exceptions import WorkflowError
 
-        def specification(output: str) -> str | None:
-            spec = self.jobs.specs.get(output)
-            return None if spec is None else run_spec.encode(spec)
+        from tfscaling.sweep.slurm_sweep import SlurmSweep
 
-        folder, clusters = (
-            str(self.jobs.workflow.workdir_init),
-            {None} | self._clusters(self.jobs.specs_to_do()),
-        )
+        sweep = SlurmSweep(self.jobs.specs, self._runs_dir)
+        clusters = {None} | self._clusters(self.jobs.specs_to_do())
         try:
-            queue = earlier_jobs.settled(
-                lambda: earlier_jobs.in_queue(folder, clusters), logger.warning
-            )
-        except earlier_jobs.SilentQueueError as error:
+            Executor.follow(sweep, str(self.jobs.workflow.workdir_init), clusters, logger.warning)
+        except WorkflowError as error:
             raise SystemExit(str(error)) from error
-        earlier = earlier_jobs.EarlierJobs(queue, specification, logger.warning)
-        earlier_jobs.install(plugin, earlier)
-        if earlier.running:
-            logger.warning(
-                f"{earlier.running} jobs of an earlier start are in Slurm's queue: they go on, "
-                "and are not submitted again"
-            )
-
-    def _watch_queue(self, logger: logging.Logger) -> None:
-        """Tell the console and the tables why runs are in Slurm's queue, while the sweep lasts."""
-        from tfscaling.sweep.queue_watch import QueueWatch, comment_of
-
-        watch = QueueWatch(
-            {comment_of(self.rule, path): path for path in self.jobs.runs},
-            str(self.jobs.workflow.workdir_init),
-            self._clusters(self._runs),
-            logger.warning,
-            functools.partial(queue_notes.write, self._runs_dir, self._runs),
-        )
-        logger.addHandler(watch)
-        watch.start()

@@ -6,19 +6,20 @@ What conclusions are drawn from belongs here; the conclusions themselves belong 
 #: Modules that other packages may import.
 __all__ = [
     "comparison",
-    "csv_files",
-    "data_dictionary",
     "data_warnings",
     "display",
     "environments",
     "estimates",
     "formats",
+    "frames",
     "intervals",
     "pareto",
     "published",
     "published_results",
+    "rows",
     "runs_table",
     "significance",
+    "table_files",
     "table_rows",
     "wording",
 ]

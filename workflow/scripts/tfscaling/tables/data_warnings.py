@@ -23,10 +23,11 @@ from tfscaling.records.run_states import FINISHED, RERUN_STALE, RunState
 from tfscaling.study.config import POINT_AXES
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
-from tfscaling.tables import environments
+from tfscaling.tables import environments, frames
 from tfscaling.tables.display import axis_text
 from tfscaling.tables.intervals import RUNS_FOR_INTERVAL
-from tfscaling.tables.table_rows import Row, is_known, is_projected, point_of, points_of, rows_of
+from tfscaling.tables.rows import PointRow, RunRow
+from tfscaling.tables.table_rows import is_known, point_of
 from tfscaling.tables.wording import NAMED_MAX
 
 #: SERIOUS: the numbers do not mean what they seem to mean. LIMITED: there are fewer than planned,
@@ -51,12 +52,6 @@ class DataWarning(msgspec.Struct, frozen=True):
     runs: int
 
 
-#: What the warnings look at in the table of runs, where it is there.
-_OF_RUNS = (
-    *POINT_AXES,
-    *("status", "machines", "shared_with", "cpus_online", "dataset_sha256"),
-    *("warnings", "unchecked", "failed_attempts", "execution_time_s"),
-)
 #: The largest scatter of runs for which decisions were simulated, as a fraction.
 SCATTER_MAX = 0.2
 
@@ -66,21 +61,22 @@ class Tables:
 
     def __init__(self, comparison: pd.DataFrame, runs: pd.DataFrame) -> None:
         self.runs = runs
-        rows = rows_of(comparison)
-        self.points: dict[Point, Row] = dict(zip(points_of(comparison), rows, strict=True))
-        self.planned = {p: row for p, row in self.points.items() if row["status"] != "excluded"}
-        self.measured = {p: row for p, row in self.points.items() if row["runs"] > 0}
-        known = [name for name in _OF_RUNS if name in runs]
-        self.all_runs: Sequence[Row] = rows_of(runs, known)
-        self.valid = [run for run in self.all_runs if run["status"] == RunState.OK]
+        rows = frames.rows(PointRow, comparison)
+        self.points: dict[Point, PointRow] = {point_of(row): row for row in rows}
+        self.planned = {p: row for p, row in self.points.items() if row.status != "excluded"}
+        self.measured = {p: row for p, row in self.points.items() if row.runs > 0}
+        self.all_runs: Sequence[RunRow] = frames.rows(RunRow, runs)
+        self.valid = [run for run in self.all_runs if run.status == RunState.OK]
         #: Those that have a record: what it warns of may explain why a run diverged.
-        self.ended = [r for r in self.all_runs if r["status"] in FINISHED]
+        self.ended = [r for r in self.all_runs if r.status in FINISHED]
 
     def title(self, platform: str) -> str:
-        titles = {row["platform"]: row["platform_title"] for row in self.points.values()}
+        titles = {row.platform: row.platform_title for row in self.points.values()}
         return str(titles.get(platform, platform))
 
-    def of_points(self, points: Sequence[Point], among: Mapping[Point, Row], measured: str) -> str:
+    def of_points(
+        self, points: Sequence[Point], among: Mapping[Point, PointRow], measured: str
+    ) -> str:
         """`all 6 points`; `2 of 6 points (nodes 1; nodes 2)`; `9 of 20 points of A`."""
         noun = f"{measured} point" if measured else "point"
         if len(points) == len(among):
@@ -98,16 +94,16 @@ class Tables:
     def _varying(self) -> list[str]:
         return [axis for axis in POINT_AXES if len({getattr(p, axis) for p in self.points}) > 1]
 
-    def of_runs(self, some: Sequence[Row], among: Sequence[Row]) -> str:
+    def of_runs(self, some: Sequence[RunRow], among: Sequence[RunRow]) -> str:
         """`all 24 runs` or `3 of 24 runs of A`."""
         if len(some) == len(among):
             return _all(len(some), "run")
         return f"{len(some)} of {len(among)} runs{self._of_platforms(some)}"
 
-    def _of_platforms(self, rows: Sequence[Row]) -> str:
+    def _of_platforms(self, rows: Sequence[RunRow | PointRow]) -> str:
         """On which platforms these are, where that tells something."""
-        names = dict.fromkeys(row["platform"] for row in rows)
-        if len(names) == len({row["platform"] for row in self.points.values()}):
+        names = dict.fromkeys(row.platform for row in rows)
+        if len(names) == len({row.platform for row in self.points.values()}):
             return ""
         return f" of {_listed([self.title(name) for name in names], 'and')}"
 
@@ -120,7 +116,7 @@ def find(comparison: pd.DataFrame, runs: pd.DataFrame) -> list[DataWarning]:
 
 
 def _logical_devices(tables: Tables) -> Iterator[DataWarning]:
-    points = [point for point, row in tables.planned.items() if row["devices"] == LOGICAL]
+    points = [point for point, row in tables.planned.items() if row.devices == LOGICAL]
     every = len(points) == len(tables.planned)
     counted = (
         _all(len(points), "point") if every else f"{len(points)} of {len(tables.planned)} points"
@@ -133,12 +129,14 @@ def _logical_devices(tables: Tables) -> Iterator[DataWarning]:
             "part there, and the times say nothing about any GPU.",
             f"logical devices, parts of a CPU, at {counted}",
             tuple(points),
-            sum(int(tables.planned[point]["runs"]) for point in points),
+            sum(tables.planned[point].runs for point in points),
         )
 
 
 def _projected(tables: Tables) -> Iterator[DataWarning]:
-    points = [point for point, row in tables.measured.items() if is_projected(row)]
+    points = [
+        point for point, row in tables.measured.items() if row.projected_from_steps is not None
+    ]
     if points:
         of = tables.of_points(points, tables.measured, "measured")
         yield DataWarning(
@@ -148,17 +146,17 @@ def _projected(tables: Tables) -> Iterator[DataWarning]:
             "projected_from_steps). Quality is not projected, nor is time or cost to a target.",
             f"times and costs are projected from short runs at {_count(len(points), 'point')}",
             tuple(points),
-            sum(int(tables.measured[point]["runs"]) for point in points),
+            sum(tables.measured[point].runs for point in points),
         )
 
 
 def _one_machine(tables: Tables) -> Iterator[DataWarning]:
     """With the local launcher, or on a virtual cluster, whose nodes are processes."""
-    several = [run for run in tables.ended if run["nodes"] > 1 and machines_of(run["machines"])]
-    runs = [run for run in several if len(machines_of(run["machines"])) < run["nodes"]]
+    several = [run for run in tables.ended if run.nodes > 1 and machines_of(run.machines)]
+    runs = [run for run in several if len(machines_of(run.machines)) < run.nodes]
     if runs:
-        machines = {machine for run in runs for machine in machines_of(run["machines"])}
-        cpus = {f"{run['cpus_online']:.0f}" for run in runs if is_known(run.get("cpus_online"))}
+        machines = {machine for run in runs for machine in machines_of(run.machines)}
+        cpus = {f"{run.cpus_online}" for run in runs if is_known(run.cpus_online)}
         with_cpus = f" with {cpus.pop()} CPUs" if len(cpus) == 1 else ""
         one = f"one machine{with_cpus}" if len(machines) == 1 else "fewer machines than nodes"
         yield DataWarning(
@@ -173,7 +171,7 @@ def _one_machine(tables: Tables) -> Iterator[DataWarning]:
 
 
 def _shared_machine(tables: Tables) -> Iterator[DataWarning]:
-    runs = [run for run in tables.ended if is_known(run["shared_with"]) and run["shared_with"] > 0]
+    runs = [run for run in tables.ended if is_known(run.shared_with) and run.shared_with > 0]
     if runs:
         yield DataWarning(
             "shared_machine",
@@ -200,13 +198,13 @@ def _other_work(tables: Tables) -> Iterator[DataWarning]:
             "another number of examples was trained at "
             f"{tables.of_points(points, measured, 'measured')}",
             tuple(points),
-            sum(int(measured[point]["runs"]) for point in points),
+            sum(measured[point].runs for point in points),
         )
 
 
 def _unknown_work(tables: Tables) -> Iterator[DataWarning]:
     measured = tables.measured
-    points = [point for point, row in measured.items() if not is_known(row.get("examples_trained"))]
+    points = [point for point, row in measured.items() if not is_known(row.examples_trained)]
     if points:
         yield DataWarning(
             "unknown_work",
@@ -216,13 +214,13 @@ def _unknown_work(tables: Tables) -> Iterator[DataWarning]:
             "of them is taken from its recipe.",
             f"{_count(len(points), 'point')} tell no number of examples",
             tuple(points),
-            sum(int(measured[point]["runs"]) for point in points),
+            sum(measured[point].runs for point in points),
         )
 
 
 def _diverged(tables: Tables) -> Iterator[DataWarning]:
     everything = tables.all_runs
-    runs = [run for run in everything if run["status"] == RunState.DIVERGED]
+    runs = [run for run in everything if run.status == RunState.DIVERGED]
     if runs:
         points = _points(runs)
         yield DataWarning(
@@ -239,9 +237,10 @@ def _diverged(tables: Tables) -> Iterator[DataWarning]:
 
 def _environments(tables: Tables) -> Iterator[DataWarning]:
     facts: dict[str, list[str]] = {}  # fact → the platforms in whose runs it differs
-    for row in rows_of(environments.differences(tables.runs)):
-        if row["fact"] in environments.ALIKE:
-            facts.setdefault(row["fact"], []).append(row["platform"])
+    found = environments.differences(tables.runs)
+    for fact, platform in zip(found["fact"], found["platform"], strict=True):
+        if fact in environments.ALIKE:
+            facts.setdefault(fact, []).append(platform)
     if facts:
         named = "; ".join(
             f"{fact}: {_listed([tables.title(name) for name in names], 'and')}"
@@ -250,7 +249,7 @@ def _environments(tables: Tables) -> Iterator[DataWarning]:
             for fact, names in facts.items()
         )
         differing = {name for names in facts.values() for name in names}
-        runs = [run for run in tables.valid if run["platform"] in differing]
+        runs = [run for run in tables.valid if run.platform in differing]
         yield DataWarning(
             "environments",
             LIMITED,
@@ -264,10 +263,10 @@ def _environments(tables: Tables) -> Iterator[DataWarning]:
 
 def _other_data(tables: Tables) -> Iterator[DataWarning]:
     """Runs of the same work must have read the same data, whoever made them."""
-    by_work: dict[tuple[str, str], dict[str, list[Row]]] = {}
+    by_work: dict[tuple[str, str], dict[str, list[RunRow]]] = {}
     for run in tables.valid:
-        if isinstance(data := run.get("dataset_sha256"), str):
-            by_work.setdefault((run["model"], run["recipe"]), {}).setdefault(data, []).append(run)
+        if isinstance(data := run.dataset_sha256, str):
+            by_work.setdefault((run.model, run.recipe), {}).setdefault(data, []).append(run)
     mixed = {work: data for work, data in by_work.items() if len(data) > 1}
     if mixed:
         named = "; ".join(f"{', '.join(work)}: {len(data)}" for work, data in mixed.items())
@@ -298,11 +297,11 @@ def _unchecked(tables: Tables) -> Iterator[DataWarning]:
         yield DataWarning("unchecked", LIMITED, said, short, _points(runs), len(runs))
 
 
-def _said(runs: Sequence[Row], column: str) -> dict[str, list[Row]]:
+def _said(runs: Sequence[RunRow], column: str) -> dict[str, list[RunRow]]:
     """Each of the texts in a column → the runs that say it."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[RunRow]] = {}
     for run in runs:
-        texts = run.get(column)
+        texts = getattr(run, column)
         for text in texts.split(environments.SEPARATOR) if isinstance(texts, str) else ():
             if text:
                 found.setdefault(text.rstrip("."), []).append(run)
@@ -311,9 +310,9 @@ def _said(runs: Sequence[Row], column: str) -> dict[str, list[Row]]:
 
 def _not_valid(tables: Tables) -> Iterator[DataWarning]:
     # runs that diverged have a warning of their own
-    out = [run for run in tables.all_runs if run["status"] not in FINISHED]
+    out = [run for run in tables.all_runs if run.status not in FINISHED]
     if out:
-        counts = Counter(str(run["status"]) for run in out)
+        counts = Counter(str(run.status) for run in out)
         named = _listed([f"{count} {status}" for status, count in counts.items()], "and")
         points = _points(out)
         runs = _count(len(tables.runs), "run")
@@ -332,10 +331,10 @@ def _not_valid(tables: Tables) -> Iterator[DataWarning]:
 
 def _few_runs(tables: Tables) -> Iterator[DataWarning]:
     measured = tables.measured
-    few = {p: row for p, row in measured.items() if row["runs_timed"] < RUNS_FOR_INTERVAL}
+    few = {p: row for p, row in measured.items() if row.runs_timed < RUNS_FOR_INTERVAL}
     points = [*few]
     if points:
-        with_times = " with times" * any(row["runs_timed"] < row["runs"] for row in few.values())
+        with_times = " with times" * any(row.runs_timed < row.runs for row in few.values())
         yield DataWarning(
             "few_runs",
             LIMITED,
@@ -344,15 +343,15 @@ def _few_runs(tables: Tables) -> Iterator[DataWarning]:
             f"fewer than {RUNS_FOR_INTERVAL} valid runs{with_times} at {len(points)} of "
             f"{_count(len(measured), 'point')}",
             tuple(points),
-            sum(int(measured[point]["runs"]) for point in points),
+            sum(measured[point].runs for point in points),
         )
 
 
 def _missed_targets(tables: Tables) -> Iterator[DataWarning]:
     missed = {
-        point: int(row["runs"] - row["runs_at_target"])
+        point: row.runs - row.runs_at_target
         for point, row in tables.measured.items()
-        if is_known(row.get("runs_at_target")) and row["runs_at_target"] < row["runs"]
+        if row.runs_at_target is not None and row.runs_at_target < row.runs
     }
     if missed:
         points = tuple(missed)
@@ -371,9 +370,8 @@ def _failed_attempts(tables: Tables) -> Iterator[DataWarning]:
     """More attempts than valid runs failed: what passed may be a selection."""
     failed: Counter[Point] = Counter()
     for run in tables.all_runs:
-        number = run.get("failed_attempts")
-        failed[point_of(run)] += int(number) if is_known(number) else 0
-    points = tuple(p for p, row in tables.measured.items() if failed[p] >= max(1, row["runs"]))
+        failed[point_of(run)] += run.failed_attempts
+    points = tuple(p for p, row in tables.measured.items() if failed[p] >= max(1, row.runs))
     if points:
         number = sum(failed[point] for point in points)
         yield DataWarning(
@@ -392,7 +390,7 @@ def _wide_scatter(tables: Tables) -> Iterator[DataWarning]:
     """Beyond the scatter for which decisions were simulated (docs/method.md)."""
     times: dict[Point, list[float]] = {}
     for run in tables.valid:
-        if is_known(time_s := run.get("execution_time_s")) and time_s > 0:
+        if is_known(time_s := run.execution_time_s) and time_s > 0:
             times.setdefault(point_of(run), []).append(math.log(time_s))
     points = tuple(p for p, logs in times.items() if len(logs) > 2 and stdev(logs) > SCATTER_MAX)
     if points:
@@ -423,12 +421,11 @@ def machines_of(names: object) -> list[str]:
     return names.split() if isinstance(names, str) else []
 
 
-def _is_same_work(row: Row) -> bool:
-    said = row.get("same_work")
-    return not is_known(said) or bool(said)
+def _is_same_work(row: PointRow) -> bool:
+    return row.same_work is not False
 
 
-def _points(runs: Sequence[Row]) -> tuple[Point, ...]:
+def _points(runs: Sequence[RunRow]) -> tuple[Point, ...]:
     return tuple(dict.fromkeys(point_of(run) for run in runs))
 
 

@@ -14,6 +14,7 @@ from tfscaling.records.metrics import METRICS, QUALITY
 from tfscaling.study.config import LINE_AXES, POINT_AXES
 from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.rows import PointRow
 from tfscaling.tables.table_rows import (
     QUALITY_COLUMNS,
     QUALITY_TEXTS,
@@ -188,18 +189,23 @@ def rounded(
     return Number(f"{value:.{digits}f}{spread}", value)
 
 
-def devices(row: Row | pd.Series) -> str:
+def devices(row: Row | pd.Series | PointRow) -> str:
     """What each node of a point trains on: `CPU`, `2 GPUs` or `2 logical devices`."""
-    number = int(row["gpus_per_node"])
+    if isinstance(row, PointRow):
+        return _devices(row.gpus_per_node, row.devices)
+    return _devices(int(row["gpus_per_node"]), row["devices"])
+
+
+def _devices(number: int, kind: str) -> str:
     if not number:
         return CPU
-    noun = "logical device" if row["devices"] == LOGICAL else "GPU"
+    noun = "logical device" if kind == LOGICAL else "GPU"
     return f"{number} {noun}{'s' if number > 1 else ''}"
 
 
-def axis_text(axis: str, point: Row | pd.Series) -> str:
+def axis_text(axis: str, point: Row | pd.Series | PointRow) -> str:
     """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU"."""
-    value = point[axis]
+    value = getattr(point, axis) if isinstance(point, PointRow) else point[axis]
     if axis in ("platform", "model", "strategy", "recipe"):
         return str(value)
     if axis == "gpus_per_node":

@@ -11,20 +11,12 @@ from datetime import datetime
 import pandas as pd
 from msgspec import UNSET
 
+from tfscaling.records.metrics import NAN
 from tfscaling.records.rank_report import COMPARED, PROGRAM_PACKAGES, HostFacts, Rank
 from tfscaling.records.run_record import RunRecord
 from tfscaling.tables.display import TextTable, rounded
-from tfscaling.tables.table_rows import Row
+from tfscaling.tables.rows import RunRow
 
-#: Columns of the table of runs; a value that differs between the ranks is given once each.
-COLUMNS = (
-    *("hosts", "machines", "shared_with", "slowest_rank", "slowest_host"),
-    *("clock_offset_max_s", "clock_uncertainty_max_s"),
-    *("cpu_model", "cpu_mhz", "cpus_online", "memory_gb", "network_mbit_per_s"),
-    *("gpus", "gpu_driver", "kernel", "modules"),
-    *("python", *PROGRAM_PACKAGES, "git_commit", "slurm_settings", "started", "slurm_job_id"),
-    *("dataset", "dataset_sha256", "unchecked"),
-)
 #: What should be the same in all runs of a platform.
 ALIKE = (*COMPARED, "python", *PROGRAM_PACKAGES, "git_commit", "slurm_settings")
 SEPARATOR = "; "
@@ -35,39 +27,36 @@ _comparable = operator.attrgetter(
 UNCHECKED = "not checked"
 
 
-def of(record: RunRecord) -> Row:
-    """The columns of a run's record, but `shared_with`, which needs the others."""
+def add(row: RunRow, record: RunRecord) -> None:
+    """Set the environment of a run from its record, except `shared_with`, which needs all runs."""
     environment, ranks = record.environment, record.ranks
     machines = dict.fromkeys(rank.host_facts.machine for rank in ranks)
     facts = _differing(ranks)
     offsets_s = [abs(o) for r in ranks if (o := r.clock.offset_s) is not UNSET]
     uncertainties_s = [u for r in ranks if (u := r.clock.uncertainty_s) is not UNSET]
-    row: Row = {
-        name: _distinct([getattr(fact, name) for fact in facts]) for name in (*COMPARED, "python")
+    for name in (*COMPARED, "python"):
+        setattr(row, name, _distinct([getattr(fact, name) for fact in facts]))
+    row.packages = {
+        name: _distinct([fact.packages.get(name) for fact in facts]) for name in PROGRAM_PACKAGES
     }
-    for name in PROGRAM_PACKAGES:
-        row[name] = _distinct([fact.packages.get(name) for fact in facts])
     speeds = [fact.cpu_mhz for fact in facts if fact.cpu_mhz]
     cpus = [fact.cpus_online for fact in facts if fact.cpus_online]
-    return {
-        **row,
-        "hosts": " ".join(dict.fromkeys(rank.host for rank in ranks)),
-        # a rank that does not know its machine may share one: nothing is claimed of it
-        "machines": None if None in machines else " ".join(filter(None, machines)),
-        "slowest_rank": record.metrics.slowest_rank,
-        "slowest_host": record.metrics.slowest_host,
-        "clock_offset_max_s": max(offsets_s, default=None),
-        "clock_uncertainty_max_s": max(uncertainties_s, default=None),
-        "cpu_mhz": min(speeds, default=None),
-        "cpus_online": min(cpus, default=None),
-        "git_commit": environment.git_commit,
-        "slurm_settings": _text(environment.slurm_settings),
-        "started": environment.started,
-        "slurm_job_id": environment.slurm_job.id if environment.slurm_job else None,
-        "dataset": environment.dataset.name if environment.dataset else None,
-        "dataset_sha256": environment.dataset.sha256 if environment.dataset else None,
-        "unchecked": SEPARATOR.join(environment.unchecked) or None,
-    }
+    row.hosts = " ".join(dict.fromkeys(rank.host for rank in ranks))
+    # a rank that does not know its machine may share one: nothing is claimed of it
+    row.machines = None if None in machines else " ".join(filter(None, machines))
+    row.slowest_rank = record.metrics.slowest_rank
+    row.slowest_host = record.metrics.slowest_host
+    row.clock_offset_max_s = max(offsets_s, default=NAN)
+    row.clock_uncertainty_max_s = max(uncertainties_s, default=NAN)
+    row.cpu_mhz = min(speeds, default=NAN)
+    row.cpus_online = min(cpus, default=None)
+    row.git_commit = environment.git_commit
+    row.slurm_settings = _text(environment.slurm_settings)
+    row.started = environment.started
+    row.slurm_job_id = environment.slurm_job.id if environment.slurm_job else None
+    row.dataset = environment.dataset.name if environment.dataset else None
+    row.dataset_sha256 = environment.dataset.sha256 if environment.dataset else None
+    row.unchecked = SEPARATOR.join(environment.unchecked) or None
 
 
 def _differing(ranks: Sequence[Rank]) -> list[HostFacts]:
@@ -102,7 +91,7 @@ def _distinct(values: Sequence[object]) -> str | None:
     return SEPARATOR.join(dict.fromkeys(filter(None, map(_text, values)))) or None
 
 
-def shared_with(rows: Sequence[Row]) -> list[int | None]:
+def shared_with(rows: Sequence[RunRow]) -> list[int | None]:
     """For each run how many others ran at the same time on one of its machines.
 
     Such runs took each other's time: on a virtual cluster all nodes are one machine. A row needs
@@ -111,11 +100,11 @@ def shared_with(rows: Sequence[Row]) -> list[int | None]:
     spans: dict[str, list[tuple[float, float, int]]] = {}
     found: list[int | None] = [None] * len(rows)
     for number, row in enumerate(rows):
-        if isinstance(row.get("machines"), str) and isinstance(row.get("started"), str):
-            start_s = datetime.fromisoformat(row["started"]).timestamp()
-            span = (start_s, start_s + row["wall_time_s"], number)
+        if row.machines is not None and row.started is not None:
+            start_s = datetime.fromisoformat(row.started).timestamp()
+            span = (start_s, start_s + row.wall_time_s, number)
             found[number] = 0
-            for machine in row["machines"].split():
+            for machine in row.machines.split():
                 spans.setdefault(machine, []).append(span)
     others: list[set[int]] = [set() for _ in rows]
     for machine_spans in spans.values():

@@ -25,6 +25,7 @@ from tfscaling.tables.published_results import (
     PublishedResult,
     Training,
 )
+from tfscaling.tables.rows import PointRow
 from tfscaling.tables.table_rows import NOT_MEASURED, Row, is_known, point_of, points_of, rows_of
 
 #: Value → the column of its ratio, measured over published.
@@ -54,18 +55,16 @@ def same_training(result: PublishedResult, spec: RunSpec, synchronous: Collectio
     return same_updates and result.training == Training.of(spec)
 
 
-def columns_of(result: PublishedResult, point: Row, same: bool) -> dict[str, float]:
-    """The published values of a measured point.
+def add(point: PointRow, result: PublishedResult, same: bool) -> None:
+    """Set the published values of a point.
 
     Ratios, measured over published, only if both did the same training.
     """
-    values = {name: getattr(result, name) for name in VALUES}
-    columns = {f"published_{name}": value for name, value in values.items()}
-    if same:
-        for name, ratio in RATIOS.items():
-            if point.get(name) is not None and values[name] != 0:
-                columns[ratio] = point[name] / values[name]
-    return columns
+    for name, ratio in RATIOS.items():
+        value = getattr(result, name)
+        setattr(point, f"published_{name}", value)
+        if same and value != 0:
+            setattr(point, ratio, getattr(point, name) / value)
 
 
 def without_ratio(result: PublishedResult) -> list[str]:

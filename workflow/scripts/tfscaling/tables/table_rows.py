@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterable
 from typing import Any, Literal, TypeGuard, TypeVar
 
@@ -11,8 +12,10 @@ import pandas as pd
 from tfscaling.records.metrics import METRICS, OF_RESULTS, QUALITY, Metric, of_quality
 from tfscaling.study.config import POINT_AXES, Quality
 from tfscaling.study.run_spec import Point
+from tfscaling.tables.rows import PointRow, RunRow
 
 _T = TypeVar("_T")
+_axes = operator.attrgetter(*POINT_AXES)
 
 #: One row of a table: column → cell, a text, a number, a truth value, or None or NaN for none.
 Row = dict[str, Any]
@@ -84,9 +87,11 @@ def _quality(
     return Quality(metric=metric, direction=direction, unit=unit, best=best)
 
 
-def point_of(row: Row) -> Point:
+def point_of(row: Row | RunRow | PointRow) -> Point:
     """The point of a row, from the columns of the axes."""
-    return _point(*(row[axis] for axis in POINT_AXES))
+    if isinstance(row, dict):
+        return _point(*(row[axis] for axis in POINT_AXES))
+    return _point(*_axes(row))
 
 
 def points_of(table: pd.DataFrame) -> list[Point]:

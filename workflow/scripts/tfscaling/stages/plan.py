@@ -1,26 +1,28 @@
-#!/usr/bin/env python3
 """Write and print what a sweep would still do, at what price, and how it is submitted.
 
-INPUTS   config.json (--config), manifest.json (--manifest), how jobs are submitted (--submission),
-         the run records below --runs-dir
-OUTPUTS  plan.csv (--csv): one row per point with runs still to do and per excluded point, with
-         what Slurm says to `sbatch --test-only`; plan.md (--md): the same to read, first what Slurm
-         refuses, then the points, the sbatch lines, the sums and the budget
+INPUTS   config.json, manifest.json, the run records; how jobs are submitted (JSON on standard
+         input)
+OUTPUTS  plan.csv: one row per configuration with runs still to do and per excluded one, with the
+         answer of `sbatch --test-only`; plan.md, to read: first what Slurm refuses, then the
+         configurations, the sbatch lines, the sums and the budget
 """
 
-import argparse
+from __future__ import annotations
+
 import datetime
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 import pandas as pd
 from msgspec.structs import replace
-from tfscaling.files import atomic, program_errors
+
+from tfscaling.files import atomic
+from tfscaling.files.program_errors import InputError
 from tfscaling.race import expected_runs
 from tfscaling.records.run_states import RERUN_STALE
+from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study.config import Budget, Config
-from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.sweep import (
     costed_plan,
@@ -29,12 +31,13 @@ from tfscaling.sweep import (
     preflight,
     run_estimates,
     submission,
+    sweep_jobs,
     sweep_refusals,
     turnaround,
 )
 from tfscaling.sweep.plan_rows import PointRow
 from tfscaling.sweep.submission import Submission
-from tfscaling.tables import csv_files, formats
+from tfscaling.tables import formats, table_files
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 
 SHOWN = (
@@ -48,21 +51,14 @@ SUBMITTED = (
 DIGITS = {"node_hours": 3, "cost_usd": 4}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--config", required=True, type=Path, help="config.json")
-    parser.add_argument("--manifest", required=True, type=Path, help="manifest.json")
-    parser.add_argument(
-        "--submission", required=True, type=Path, help="how jobs are submitted: JSON"
-    )
-    parser.add_argument("--runs-dir", type=Path, required=True)
-    parser.add_argument("--csv", type=Path, required=True)
-    parser.add_argument("--md", type=Path, required=True)
-    args = parser.parse_args()
-    config = program_errors.read_json(args.config, Config)
-    how = program_errors.read_json(args.submission, Submission)
-    planned = Manifest.read(args.manifest)
-    made = costed_plan.make(config, planned, args.runs_dir)
+def run(study: StudyFolder) -> None:
+    """Write and print the plan. Raises InputError if the submission is not what it should be."""
+    try:
+        how = msgspec.json.decode(sys.stdin.buffer.read(), type=Submission)
+    except msgspec.DecodeError as error:
+        raise InputError(f"standard input: {error}") from error
+    config, planned = study.config, study.manifest
+    made = costed_plan.make(config, planned, study.runs_dir)
     points, warnings = answered(made, config, how)
     problem = ""
     if not how.deploys_software:
@@ -73,9 +69,9 @@ def main() -> None:
         points = [refused(row) if row.point in without else row for row in points]
     rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(plan_rows.COLUMNS), dtype=object)
-    csv_files.write(table, args.csv)
+    table_files.write(table, study.folder / "plan.csv")
     text = "\n\n".join(filter(None, [problem, markdown(made, points, config, warnings)]))
-    atomic.write_text(args.md, text)
+    atomic.write_text(study.folder / "plan.md", text)
     print(text)
 
 
@@ -90,7 +86,7 @@ def answered(
 ) -> tuple[list[PointRow], list[str]]:
     """The rows of the points with their submission and Slurm's answer, and what it lets wait."""
     rows = submission.added(plan_rows.of_points(made.rows), config, how)
-    if how.executor != "slurm":
+    if how.executor not in sweep_jobs.SLURM:
         return rows, []
     try:
         rows = preflight.added(rows, config, how)
@@ -163,8 +159,8 @@ def cell(name: str, row: PointRow, lines: Mapping[str, int]) -> str:
     if value is None:
         unknown = name == "cost_usd" and row.feasibility != plan_rows.EXCLUDED
         return "unknown" if unknown else MISSING
-    if name == "submission" and row.submission in lines:
-        return f"sbatch {lines[row.submission]}"
+    if name == "submission" and value in lines:
+        return f"sbatch {lines[value]}"
     if name == "gpus" and row.devices == LOGICAL:
         # what Slurm may give out as GPUs trains on parts of a CPU
         return Number(f"{value} logical", value)
@@ -276,14 +272,10 @@ def notes(made: plan_rows.Plan, points: Sequence[PointRow], config: Config) -> l
     if unpriced := plan_rows.total(made.runs).unpriced:
         found.append(f"No price, so unknown dollars: {', '.join(unpriced)}.")
     if made.benchmarks:
-        number, hours, usd, _ = sums(plan_rows.total(made.benchmarks))
-        more = f"{number} benchmarks to do, at most {hours} node-hours and {usd} US dollars"
+        number, hours, dollars, _ = sums(plan_rows.total(made.benchmarks))
+        more = f"{number} benchmarks to do, at most {hours} node-hours and {dollars} US dollars"
         found.append(f"Not in the sums, but in the budget: {more} ({run_estimates.TIME_LIMIT}).")
     if problems := sweep_refusals.budget_problems(config, made.runs, made.benchmarks):
         return found + [f"The budget refuses this sweep: {line}" for line in problems]
     budgeted = config.budget != Budget()
     return [*found, "The budget allows it." if budgeted else "No budget is set."]
-
-
-if __name__ == "__main__":
-    program_errors.told(main)

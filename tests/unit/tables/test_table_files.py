@@ -1,4 +1,4 @@
-"""The data dictionary is true of the tables that the workflow writes."""
+"""Files of tables have the columns, types and values that the fields of rows describe."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 from builders import write_failure
 from jsonschema import Draft202012Validator
 from rows import planned_of, tables_of
-from tfscaling.tables import comparison, data_dictionary, runs_table
-from tfscaling.tables.comparison_schema import Column, property_of
+from tfscaling.tables import comparison, runs_table, table_files
+from tfscaling.tables.columns import Column, columns
+from tfscaling.tables.rows import EpochRow, RunRow
 from tfscaling.tables.table_rows import is_known
 
 
@@ -30,11 +31,11 @@ def tables(tmp_path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     return tables_of(planned, tmp_path / "runs")
 
 
-def check(table: pd.DataFrame, columns: Mapping[str, Column]) -> None:
+def check(table: pd.DataFrame, expected: Mapping[str, Column]) -> None:
     """Each row as a file has it is one that the dictionary describes."""
-    assert list(table.columns) == list(columns)
+    assert list(table.columns) == list(expected)
     validator = Draft202012Validator(
-        {"properties": {name: property_of(column) for name, column in columns.items()}}
+        {"properties": {name: column.schema for name, column in expected.items()}}
     )
     rows = json.loads(table.to_json(orient="records"))
     assert rows
@@ -47,8 +48,8 @@ def test_every_row_is_one_that_the_dictionary_describes(
 ) -> None:
     runs, epochs = tables
     assert set(runs["status"]) == {"ok", "failed", "missing"}
-    check(runs, data_dictionary.of_runs())
-    check(epochs, data_dictionary.of_epochs())
+    check(runs, columns(RunRow))
+    check(epochs, columns(EpochRow))
 
 
 def test_types_in_parquet_do_not_depend_on_the_values(
@@ -56,7 +57,7 @@ def test_types_in_parquet_do_not_depend_on_the_values(
 ) -> None:
     runs, _ = tables
     for name, rows in {"all": runs, "without": runs[runs["status"] == "missing"]}.items():
-        data_dictionary.write_parquet(rows, tmp_path / f"{name}.parquet")
+        table_files.write_parquet(rows, tmp_path / f"{name}.parquet")
     found, without = (
         pyarrow.parquet.read_table(tmp_path / f"{name}.parquet") for name in ("all", "without")
     )
@@ -75,7 +76,7 @@ def test_types_in_parquet_do_not_depend_on_the_values(
 
 def test_the_data_package_has_the_columns_of_the_files(tmp_path: Path) -> None:
     own = [*runs_table.EPOCH_COLUMNS, "f1", "test_f1"]
-    data_dictionary.write_data_package(tmp_path / "datapackage.json", own)
+    table_files.write_data_package(tmp_path / "datapackage.json", own)
     package = json.loads((tmp_path / "datapackage.json").read_text())
     fields = {each["path"]: each["schema"]["fields"] for each in package["resources"]}
     assert {path: [field["name"] for field in each] for path, each in fields.items()} == {

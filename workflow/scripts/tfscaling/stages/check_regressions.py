@@ -1,28 +1,25 @@
-#!/usr/bin/env python3
 """Print what is slower than in another study, for continuous integration.
 
-INPUTS   regressions.csv (--table)
-OUTPUTS  none; exit status 1 if a point is slower, lost or failing, if more runs of the other points
-         fail together, or if no point could be compared
+INPUTS   tables/regressions.csv
+OUTPUTS  none; exit status 1 if a configuration is slower, lost or failing, if more runs of the
+         others fail together, or if nothing could be compared
 """
 
-import argparse
+from __future__ import annotations
+
 import sys
-from pathlib import Path
 
 import pandas as pd
+
 from tfscaling.analysis import two_sweeps
 from tfscaling.console import text_lines
-from tfscaling.files import program_errors
-from tfscaling.study.config import POINT_AXES
-from tfscaling.tables import formats, runs_table
+from tfscaling.stages.study_folder import StudyFolder
+from tfscaling.tables import formats
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--table", type=Path, required=True, help="regressions.csv")
-    args = parser.parse_args()
-    found = runs_table.read_table(args.table, POINT_AXES)
+def run(study: StudyFolder) -> None:
+    """Print the table. Raises SystemExit with the reasons against the change."""
+    found = study.read("regressions")
     print(formats.markdown(two_sweeps.as_text(found)))
     if reason := refusal(found):
         sys.exit(reason)
@@ -38,7 +35,3 @@ def refusal(found: pd.DataFrame) -> str:
         return ". ".join(reasons)
     compared = found["verdict"].isin(two_sweeps.COMPARED).any()
     return "" if compared else "no point could be compared: this shows nothing"
-
-
-if __name__ == "__main__":
-    program_errors.told(main)

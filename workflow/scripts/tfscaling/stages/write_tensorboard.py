@@ -1,12 +1,12 @@
-#!/usr/bin/env python3
 """Write the scalars of finished runs as TensorBoard reads them; starts no training.
 
-INPUTS   manifest.json (--manifest), the run records below --runs-dir with the files beside them
-OUTPUTS  one event file per finished run, in the run's folder below --output-dir; what was there
-         before is removed
+INPUTS   manifest.json, the run records with the files in their folders
+OUTPUTS  one event file per finished run, in the run's folder below tensorboard/; earlier files
+         are removed
 """
 
-import argparse
+from __future__ import annotations
+
 import contextlib
 import os
 import shutil
@@ -14,25 +14,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfscaling.console import text_lines
-from tfscaling.files import program_errors
 from tfscaling.records import run_record, staleness, tensorboard_scalars
 from tfscaling.records.observed_tensorboard import Scalar
+from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study.manifest import Manifest
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--manifest", type=Path, required=True)
-    parser.add_argument("--runs-dir", type=Path, required=True)
-    parser.add_argument("--output-dir", type=Path, required=True)
-    args = parser.parse_args()
-    shutil.rmtree(args.output_dir, ignore_errors=True)
+def run(study: StudyFolder) -> None:
+    """Write the event files and print how to show them."""
+    folder = study.folder / "tensorboard"
+    shutil.rmtree(folder, ignore_errors=True)
     written = 0
-    for run, scalars in finished(Manifest.read(args.manifest), args.runs_dir):
+    for path, scalars in finished(study.manifest, study.runs_dir):
         if scalars:
-            write(args.output_dir / run, scalars)
+            write(folder / path, scalars)
             written += 1
-    print(f"{text_lines.count(written, 'run')}: tensorboard --logdir {args.output_dir}")
+    print(f"{text_lines.count(written, 'run')}: tensorboard --logdir {folder}")
 
 
 def finished(manifest: Manifest, runs_dir: Path) -> Iterator[tuple[str, list[Scalar]]]:
@@ -61,7 +58,3 @@ def write(folder: Path, scalars: list[Scalar]) -> None:
                 wall_time=scalar.time_s, step=scalar.step, summary=summary(value=[value])
             )
             file.write(event.SerializeToString())
-
-
-if __name__ == "__main__":
-    program_errors.told(main)

@@ -1,0 +1,508 @@
+"""Executor plugin of Snakemake: Slurm, for sweeps of many measured runs.
+
+It extends the executor of snakemake-executor-plugin-slurm (2.8.0); docs/upstream.md lists why.
+
+- Jobs enter the queue by priority, one after the other, while Slurm's controller answers.
+- Jobs in the queue of an earlier, killed Snakemake are adopted, and not submitted again.
+- Ctrl-C cancels every job, also a job that is just being submitted or queried.
+- A query without an answer forgets no job; a job that squeue no longer lists has ended.
+- The workflow's `Sweep` gets Slurm's reasons, and decides about retries and excluded nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+import snakemake_executor_plugin_slurm as upstream
+from snakemake_executor_plugin_slurm import common_settings
+from snakemake_executor_plugin_slurm.job_cancellation import cancel_slurm_jobs
+from snakemake_executor_plugin_slurm.job_status_query import (
+    query_job_status,
+    query_job_status_sacct,
+)
+from snakemake_executor_plugin_slurm.submit_string import get_submit_command
+from snakemake_executor_plugin_slurm.utils import get_job_wildcards, set_gres_string
+from snakemake_executor_plugin_slurm.validation import (
+    validate_or_get_slurm_job_id,
+    validate_slurm_extra,
+)
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+
+from . import queue
+
+__all__ = ["Executor", "ExecutorSettings", "Sweep", "common_settings"]
+
+ExecutorSettings = upstream.ExecutorSettings
+
+#: Seconds from the first query until reasons of waiting jobs are reported: most jobs start soon.
+REASONS_AFTER_S = 15.0
+#: Longest pause between two queries, and how much longer each pause is while no job ends.
+PAUSE_MAX_S, PAUSE_STEP_S = 180, 10
+#: Seconds after which a job has ended that squeue has never listed.
+UNLISTED_S = 60.0
+#: Seconds after which Slurm does not restart a preempted job any more.
+PREEMPTED_S = 60.0
+#: Seconds between two pings of a silent controller.
+PING_PERIOD_S = 5.0
+#: A job that squeue no longer lists: Snakemake checks its outputs.
+_GONE = "GONE"
+#: Reasons that pass by themselves. Slurm delays a requeued job for two minutes (BeginTime).
+_USUAL = ("Resources", "Priority", "Dependency", "BeginTime", "Prolog", "Cleaning")
+_NO_REASON, _REQUEUED = "None", "BeginTime"
+
+
+class Sweep(Protocol):
+    """What the workflow knows of its jobs.
+
+    `output` is the first output file of a job, `number` Slurm's number of the job.
+    """
+
+    def is_finished(self, output: Path, number: str) -> bool:
+        """Whether the job has finished, although Slurm reports that it failed."""
+        return False
+
+    def failed(self, output: Path, number: str, state: str) -> None:
+        """Keep Slurm's final state of a failed job."""
+        return
+
+    def fails_again(self, output: Path) -> bool:
+        """Whether another attempt would fail for the same cause."""
+        return False
+
+    def unfit_nodes(self, output: Path) -> Collection[str]:
+        """Nodes that another attempt must avoid."""
+        return ()
+
+    def has_other_settings(self, output: Path, since_s: float | None = None) -> bool:
+        """Whether the last attempt used other settings than planned.
+
+        With `since_s`, seconds since the epoch, an attempt that began before does not count.
+        """
+        return False
+
+    def accept(self, output: Path) -> None:
+        """Let the output of an adopted job count."""
+        return
+
+    def note(self, words: Mapping[Path, str]) -> None:
+        """Keep why jobs wait or were refused, by output. Replaces earlier notes."""
+        return
+
+
+class NoSweep(Sweep):
+    """A workflow that knows nothing of its jobs: the answers of `Sweep` itself."""
+
+
+class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no types
+    """Slurm's executor for the jobs of a `Sweep`, which `follow` sets before jobs are submitted."""
+
+    _sweep: Sweep = NoSweep()
+    #: Jobs of an earlier start by their comments, and the names by which Slurm lists them.
+    _earlier: dict[str, queue.QueuedJob] = {}
+    _names: tuple[str, ...] = ()
+    #: Slurm has answered a ping: a submission waits until it does so again.
+    _awaits_pings = False
+    next_seconds_between_status_checks: int
+
+    @classmethod
+    def follow(
+        cls,
+        sweep: Sweep,
+        workdir: str,
+        clusters: Iterable[str | None],
+        log: Callable[[str], None],
+    ) -> None:
+        """Run the jobs of `sweep` from now on, and adopt its jobs in the queue.
+
+        Raises WorkflowError if Slurm does not show its queue.
+        """
+        clusters = tuple(clusters)
+        found = queue.settled(lambda: queue.jobs_of(workdir, clusters), log)
+        cls._sweep, cls._earlier = sweep, queue.by_comment(found)
+        cls._names = tuple(sorted({job.name for job in cls._earlier.values()}))
+        cls._awaits_pings = queue.answers()
+        if unfinished := sum(not job.has_ended for job in cls._earlier.values()):
+            log(
+                f"{unfinished} jobs of an earlier start are in Slurm's queue: they continue "
+                "and are not submitted again"
+            )
+
+    def __post_init__(self, test_mode: bool = False) -> None:
+        super().__post_init__(test_mode)
+        self._submitter = ThreadPoolExecutor(1, thread_name_prefix="slurm_submit")
+        self._is_cancelled = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        #: Jobs that Slurm has, by number. `active_jobs` is empty while Slurm is queried.
+        self._submitted: dict[str, SubmittedJobInfo] = {}
+        self._clusters: set[str] = set()
+        self._adopted: set[str] = set()
+        #: Comment of a job → number of the running job that it follows.
+        self._after: dict[str, str] = {}
+        self._is_silent = False
+        self._listed: set[str] = set()
+        #: When jobs were first found preempted, or not listed.
+        self._preempted_since_s: dict[str, float] = {}
+        self._unlisted_since_s: dict[str, float] = {}
+        self._first_query_s: float | None = None
+        self._told: set[tuple[str, ...]] = set()
+        #: Why jobs wait, why jobs were refused, and both as the sweep has them, by output.
+        self._waiting: dict[Path, str] = {}
+        self._refused: dict[Path, str] = {}
+        self._noted: dict[Path, str] = {}
+
+    # Submission
+
+    def run_jobs(self, jobs: Sequence[Any]) -> None:
+        """Submit jobs one after the other, the highest priority first."""
+        with contextlib.suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
+        for job in sorted(jobs, key=lambda job: -job.priority):
+            self.run_job_pre(job)
+            self._submitter.submit(self.run_job, job)
+
+    def run_job(self, job: Any) -> None:
+        """Adopt or submit a job, and report it to Snakemake."""
+        try:
+            if self._is_cancelled.is_set():
+                return
+            info = self._adopt(job) or self._submit(job)
+        except Exception as error:  # in this thread nobody else would notice
+            if isinstance(error, subprocess.CalledProcessError):
+                words = " ".join(error.stderr.split()).removeprefix("sbatch: error: ")
+                self._refused[output_of(job)] = f"sbatch refused it: {words}"
+                self._note()
+                message = (
+                    f"sbatch refused the job: {words}\n    sbatch call:\n        {error.cmd}\n"
+                )
+            else:
+                message = f"the job was not submitted: {error}. "
+            self._report(self.report_job_error, SubmittedJobInfo(job), message)
+            return
+        if info is not None:
+            self._submitted[info.external_jobid] = info
+            self._report(self.report_job_submission, info)
+
+    def _report(self, report: Callable[..., None], *arguments: Any) -> None:
+        """Call a function of Snakemake in the thread of its event loop, if it has one."""
+        if self._loop is None:
+            report(*arguments)
+        else:
+            self._loop.call_soon_threadsafe(report, *arguments)
+
+    def _submit(self, job: Any) -> SubmittedJobInfo | None:
+        """Submit a job; None if the sweep is cancelled. Raises CalledProcessError."""
+        log = self._log(job, "%j")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        params = {
+            "run_uuid": self.run_uuid,
+            "slurm_logfile": log,
+            "comment_str": comment_of(job),
+            "account": self._account(job),
+            "partition": self.get_partition_arg(job),
+            "workdir": self.workflow.workdir_init,
+        }
+        call = sbatch_call(job, params, self.executor_settings)
+        if hosts := self._sweep.unfit_nodes(output_of(job)):
+            # sbatch uses the last one of several such options
+            call += f" --exclude={shlex.quote(','.join([*_excluded(call), *hosts]))}"
+        if number := self._after.get(params["comment_str"]):
+            call += f" --dependency=afterany:{number}"
+        command, script = self.format_job_exec(job), None
+        if self.executor_settings.pass_command_as_script:
+            call, script = f"{call} /dev/stdin", f"#!/bin/sh\n{command}\n"
+        else:
+            call += f" --wrap={shlex.quote(command)}"
+        while self._awaits_pings and not queue.answers():
+            if self._is_cancelled.wait(PING_PERIOD_S):
+                return None
+        done = subprocess.run(
+            call, shell=True, input=script, capture_output=True, text=True, check=True
+        )
+        number = validate_or_get_slurm_job_id(done.stdout.strip().split(";")[0], done.stdout)
+        log = self._log(job, number)
+        self.logger.info(
+            f"Job {job.jobid} has been submitted with SLURM jobid {number} (log: {log})."
+        )
+        names = ("cluster", "clusters", "slurm_cluster")
+        if cluster := next(filter(None, map(job.resources.get, names)), None):
+            self._clusters.add(cluster)
+        return SubmittedJobInfo(job, external_jobid=number, aux={"slurm_logfile": log})
+
+    def _account(self, job: Any) -> str:
+        """sbatch's option with the first account of a job, which sbatch itself checks."""
+        if accounts := str(job.resources.get("slurm_account") or "").replace(",", " ").split():
+            return f" -A {shlex.quote(accounts[0])}"
+        return "" if self.executor_settings.no_account else str(next(self.get_account_arg(job)))
+
+    def _log(self, job: Any, number: str) -> Path:
+        kind = "group" if job.is_group() else "rule"
+        folder: Path = self.slurm_logdir / f"{kind}_{job.name}" / get_job_wildcards(job)
+        return folder / f"{number}.log"
+
+    # Jobs of an earlier start
+
+    def _adopt(self, job: Any) -> SubmittedJobInfo | None:
+        """The job of an earlier start that makes the same output, or None."""
+        comment, output = comment_of(job), output_of(job)
+        earlier = None if job.is_group() else self._earlier.pop(comment, None)
+        if earlier is None:
+            return None
+        is_other = earlier.start_s is not None and self._sweep.has_other_settings(
+            output, earlier.start_s
+        )
+        if earlier.has_ended:
+            # made after Snakemake had planned its jobs
+            was_missing = str(output) in map(str, self.dag.reason(job).missing_output)
+            if not was_missing or not output.exists() or is_other:
+                return None
+            self._sweep.accept(output)
+        elif earlier.runs and is_other:
+            self._after[comment] = earlier.number
+            self.logger.warning(
+                f"{output}: job {earlier.number} of an earlier start runs with other settings; the "
+                f"new job starts after it (scancel {earlier.number} ends it)"
+            )
+            return None
+        self._adopted.add(earlier.number)
+        log = self._log(job, earlier.number)
+        self.logger.info(f"Job {job.jobid} goes on as SLURM job {earlier.number} (log: {log}).")
+        return SubmittedJobInfo(job, external_jobid=earlier.number, aux={"slurm_logfile": log})
+
+    def _is_as_planned(self, info: SubmittedJobInfo) -> bool:
+        """Whether an adopted job has made the planned output; else the output is removed.
+
+        A job that was pending reads the configuration files that its own start was given.
+        """
+        output = output_of(info.job)
+        self._sweep.accept(output)
+        if not self._sweep.has_other_settings(output):
+            return True
+        output.unlink(missing_ok=True)  # its attempt keeps it
+        return False
+
+    # Ends of jobs
+
+    def report_job_success(self, job_info: SubmittedJobInfo) -> None:
+        """Report a job whose output counts."""
+        number = self._forget(job_info)
+        if number in self._adopted:
+            # Without an output, Snakemake would wait for it and follow no other job meanwhile. The
+            # command of a pending job needs a folder that its own start removes when it ends.
+            output = output_of(job_info.job)
+            is_made = output.exists()
+            why = f"it made {output} with other settings" if is_made else f"it left no {output}"
+            try:
+                is_as_planned = is_made and self._is_as_planned(job_info)
+            except OSError as error:
+                is_as_planned, why = False, str(error)
+            if not is_as_planned:
+                text = f"SLURM job {number} of an earlier start does not count: {why}. "
+                super().report_job_error(job_info, msg=text)
+                return
+        super().report_job_success(job_info)
+
+    def report_job_error(
+        self, job_info: SubmittedJobInfo, msg: str | None = None, **details: Any
+    ) -> None:
+        self._forget(job_info)
+        super().report_job_error(job_info, msg, **details)
+
+    def handle_job_error(self, job: Any) -> None:
+        """Use up the attempts of a job that would fail again; Snakemake then decides on a retry."""
+        super().handle_job_error(job)
+        if self._sweep.fails_again(output_of(job)):
+            job.attempt = job.restart_times + 1
+
+    def _forget(self, info: SubmittedJobInfo) -> str:
+        number = str(info.external_jobid)
+        self._submitted.pop(number, None)
+        return number
+
+    def _end(self, info: SubmittedJobInfo, state: str) -> None:
+        """Report a job that Slurm has ended."""
+        number, output, log = info.external_jobid, output_of(info.job), info.aux["slurm_logfile"]
+        has_failed = state in queue.FAILED or state == queue.PREEMPTED
+        if has_failed and not self._sweep.is_finished(output, number):
+            self._sweep.failed(output, number, state)
+            text = f"SLURM-job '{number}' failed, SLURM status is: '{state}'. "
+            self.report_job_error(info, msg=text, aux_logs=[str(log)])
+            return
+        self.report_job_success(info)
+        if not has_failed and state != _GONE and not self.executor_settings.keep_successful_logs:
+            with contextlib.suppress(OSError):
+                log.unlink(missing_ok=True)
+
+    # Queries
+
+    async def check_active_jobs(
+        self, active_jobs: Sequence[SubmittedJobInfo]
+    ) -> AsyncIterator[SubmittedJobInfo]:
+        """Query Slurm once; report the jobs that have ended, and yield the others."""
+        first_s = self.executor_settings.init_seconds_before_status_checks
+        has_ended, waiting = not active_jobs, []
+        answer = await self._states() if active_jobs else {}
+        for info in active_jobs:
+            state, _, reason = (answer or {}).get(info.external_jobid, "").partition(" ")
+            state = state if answer is None else self._judged(info.external_jobid, state)
+            if state in queue.FAILED or state in (queue.COMPLETED, queue.PREEMPTED, _GONE):
+                has_ended = True
+                self._end(info, state)
+                continue
+            if state == queue.PENDING and reason not in ("", _NO_REASON):
+                waiting.append((reason, info))
+            yield info
+        if active_jobs and answer is not None:
+            await self._tell(waiting)
+        if has_ended or answer is None:
+            self.next_seconds_between_status_checks = first_s
+        else:
+            pause_s = self.next_seconds_between_status_checks + PAUSE_STEP_S
+            self.next_seconds_between_status_checks = min(pause_s, PAUSE_MAX_S)
+
+    async def _states(self) -> dict[str, str] | None:
+        """State and reason of each job, by number; None without an answer."""
+        names = ",".join([self.run_uuid, *self._names])
+        squeue = ["squeue", "--noheader", "--format=%i|%T %r", f"--name={names}"]
+        if self.executor_settings.status_command == "squeue":
+            found = await self._query(*squeue, "--states=all")
+        else:
+            found = await self._query(*shlex.split(query_job_status_sacct(names)))
+            if found is not None:
+                where = [f"--clusters={','.join(sorted(self._clusters))}"] * bool(self._clusters)
+                found |= await self._query(*squeue, *where, "--states=PENDING") or {}
+        if (found is None) != self._is_silent:
+            self._is_silent = found is None
+            silent = "Slurm does not answer; jobs continue, and the query is repeated"
+            self.logger.warning(silent if self._is_silent else "Slurm answers again")
+        return found
+
+    async def _query(self, *command: str) -> dict[str, str] | None:
+        """The second field of each line of a Slurm command, by the first; None if it fails."""
+        async with self.status_rate_limiter:
+            found, _ = await query_job_status(shlex.join(command), self.logger)
+        return found
+
+    def _judged(self, number: str, state: str) -> str:
+        """The state of a job as it counts: a state to wait in is ""; no state is not listed."""
+        now_s = time.monotonic()
+        if state == queue.PREEMPTED:
+            since_s = self._preempted_since_s.setdefault(number, now_s)
+            return state if now_s - since_s >= PREEMPTED_S else ""
+        self._preempted_since_s.pop(number, None)
+        if state:
+            self._listed.add(number)
+            self._unlisted_since_s.pop(number, None)
+            is_requeued = state == "NODE_FAIL" and self.executor_settings.requeue
+            return "" if is_requeued else state
+        if self.executor_settings.status_command != "squeue":
+            return ""  # the database does not have it yet
+        since_s = self._unlisted_since_s.setdefault(number, now_s)
+        return _GONE if number in self._listed or now_s - since_s >= UNLISTED_S else ""
+
+    async def _tell(self, waiting: Sequence[tuple[str, SubmittedJobInfo]]) -> None:
+        """Report why jobs wait: each reason once in the log, all jobs in the notes."""
+        now_s = time.monotonic()
+        self._first_query_s = self._first_query_s or now_s
+        if now_s - self._first_query_s < REASONS_AFTER_S:
+            return
+        groups: dict[str, list[SubmittedJobInfo]] = {}
+        for reason, info in waiting:
+            groups.setdefault(reason, []).append(info)
+        for reason, infos in groups.items():
+            numbers = [info.external_jobid for info in infos] if reason == _REQUEUED else []
+            if (key := (reason, *numbers)) not in self._told:
+                self._told.add(key)
+                down = await self._down() if numbers else ()
+                self.logger.warning(_waiting_text(reason, infos, down))
+        self._waiting = {
+            output_of(info.job): f"waits in Slurm's queue: {reason} (job {info.external_jobid})"
+            for reason, info in waiting
+        }
+        self._note()
+
+    def _note(self) -> None:
+        """Give the sweep the reasons of jobs that wait or were refused, if they changed."""
+        if (words := self._waiting | self._refused) != self._noted:
+            self._sweep.note(words)
+            self._noted = words
+
+    async def _down(self) -> list[str]:
+        """Nodes that are down, with Slurm's reason: `cpu2 (Not responding)`."""
+        where = [f"--clusters={','.join(sorted(self._clusters))}"] * bool(self._clusters)
+        options = ("--noheader", "--Node", "--states=down", "--format=%N|%E")
+        found = await self._query("sinfo", *where, *options)
+        return [f"{node} ({why})" for node, why in (found or {}).items()]
+
+    async def sleep(self) -> None:
+        """Wait for the next query, or for the shutdown."""
+        until_s = time.monotonic() + self.next_seconds_between_status_checks
+        while self.wait and time.monotonic() < until_s:
+            await asyncio.sleep(min(1.0, self.next_seconds_between_status_checks))
+
+    # Ends of the sweep
+
+    def cancel(self) -> None:
+        """Submit nothing more, and cancel every job that Slurm has."""
+        self._is_cancelled.set()
+        known = dict(self._submitted)
+        self.cancel_jobs(list(known.values()))
+        self._submitter.shutdown(wait=True, cancel_futures=True)
+        self.cancel_jobs([info for n, info in self._submitted.items() if n not in known])
+        self.shutdown()
+
+    def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
+        cancel_slurm_jobs(active_jobs, self._clusters, self.logger)
+
+    def shutdown(self) -> None:
+        self._submitter.shutdown(wait=True)
+        super().shutdown()
+
+
+def output_of(job: Any) -> Path:
+    """The first output file of a job."""
+    return Path(str(next(iter(job.output), "")))
+
+
+def comment_of(job: Any) -> str:
+    """The comment of a job in Slurm's queue, which names its rule and wildcards."""
+    wildcards = get_job_wildcards(job)
+    return f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
+
+
+def sbatch_call(job: Any, params: Mapping[str, Any], settings: Any) -> str:
+    """The sbatch line of a job without its command. Raises WorkflowError for a wrong request."""
+    validate_slurm_extra(job)
+    excluded = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
+    call = get_submit_command(job, dict(params), settings=settings, failed_nodes=excluded)
+    return str(call + set_gres_string(job))
+
+
+def _excluded(call: str) -> list[str]:
+    """The nodes that an sbatch line excludes: node lists, or the content of a file."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--exclude", "-x", action="append", default=[])
+    found: list[str] = parser.parse_known_args(shlex.split(call))[0].exclude
+    texts = (Path(text).read_text() if "/" in text else text for text in found[-1:])
+    return [nodes for text in texts for nodes in text.split()]
+
+
+def _waiting_text(reason: str, infos: Sequence[SubmittedJobInfo], down: Iterable[str]) -> str:
+    """One line about jobs that wait for the same reason; a lasting reason names the first job."""
+    if nodes := ", ".join(down):
+        numbers = ", ".join(str(info.external_jobid) for info in infos)
+        return f"down: {nodes}; Slurm starts again in about 2 minutes: jobs {numbers}"
+    number = f"{len(infos)} job{'s wait' if len(infos) > 1 else ' waits'} in Slurm's queue"
+    if reason in _USUAL:
+        return f"{number}: {reason}"
+    first = infos[0]
+    return f"{number}: {reason}; the first is job {first.external_jobid}, {output_of(first.job)}"

@@ -1,0 +1,476 @@
+"""The executor plugin slurm-sweep with commands of Slurm by hand; tests/slurm has the real ones."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import snakemake_executor_plugin_slurm_sweep as plugin
+from slurm_executor import Job, Started, Sweep, submitted
+from snakemake_executor_plugin_slurm_sweep import queue
+from snakemake_executor_plugin_slurm_sweep.queue import QueuedJob
+from snakemake_interface_common.exceptions import WorkflowError
+
+Start = Callable[..., Started]
+COMMENT = "rule_train_wildcards_cpu_x_1"
+
+
+class Slurm:
+    """Commands of Slurm in a folder; each call of sbatch leaves its words."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._calls = folder, folder / "calls"
+        self.answer("sbatch", f'echo "$@" >>{self._calls}; wc -l <{self._calls}')
+        self.answer("scontrol", "exit 0")
+        self.answer("scancel", f'echo "$@" >>{folder}/cancelled')
+
+    def answer(self, command: str, script: str) -> None:
+        path = self.folder / command
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def states(self, *lines: str, command: str = "squeue") -> None:
+        """What squeue or sacct answers; "silent": nothing, and an error."""
+        text = "\n".join(lines)
+        self.answer(command, "exit 1" if lines == ("silent",) else f"cat <<'END'\n{text}\nEND")
+
+    @property
+    def calls(self) -> list[list[str]]:
+        lines = self._calls.read_text().splitlines() if self._calls.exists() else []
+        return [line.split() for line in lines]
+
+    @property
+    def cancelled(self) -> list[str]:
+        path = self.folder / "cancelled"
+        return path.read_text().split() if path.exists() else []
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    (folder := tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return Slurm(folder)
+
+
+@pytest.fixture
+def sweep() -> Sweep:
+    return Sweep()
+
+
+@pytest.fixture
+def start(tmp_path: Path, sweep: Sweep, slurm: Slurm) -> Iterator[Start]:
+    """Starts executors, and shuts them down in the end."""
+    started: list[Started] = []
+
+    def make(**settings: Any) -> Started:
+        started.append(Started(tmp_path, sweep, **settings))
+        return started[-1]
+
+    yield make
+    for executor in started:
+        executor.shutdown()
+
+
+def done(executor: Started, *jobs: Job) -> None:
+    """Run jobs until all are submitted."""
+    executor.run_jobs(jobs)
+    executor._submitter.shutdown(wait=True)
+
+
+def excluded(call: list[str]) -> str | None:
+    found = [word.partition("=")[2] for word in call if word.startswith("--exclude=")]
+    return found[-1] if found else None
+
+
+# --- submission ---
+
+
+def test_jobs_enter_the_queue_by_priority(start: Start, slurm: Slurm) -> None:
+    jobs = [Job([f"{n}"], ["x", str(n)], priority=n) for n in (1, 3, 2)]
+    done(start(), *jobs)
+    comments = [call[call.index("--comment") + 1] for call in slurm.calls]
+    assert comments == [f"rule_train_wildcards_x_{n}" for n in (3, 2, 1)]
+
+
+def test_the_command_arrives_as_it_is(start: Start, slurm: Slurm, tmp_path: Path) -> None:
+    slurm.answer(
+        "sbatch", f'for word in "$@"; do last="$word"; done; echo "$last" >{tmp_path}/it; echo 1'
+    )
+    done(start(), Job(["a"]))
+    assert (tmp_path / "it").read_text() == '--wrap=echo "1"\n'
+    slurm.answer("sbatch", f"cat >{tmp_path}/it; echo 1")
+    done(start(pass_command_as_script=True), Job(["a"]))
+    assert (tmp_path / "it").read_text() == '#!/bin/sh\necho "1"\n'
+
+
+def test_unfit_nodes_are_excluded_with_those_of_the_platform(
+    start: Start, slurm: Slurm, sweep: Sweep, tmp_path: Path
+) -> None:
+    (nodes := tmp_path / "nodes").write_text("n1\nn2\n")
+    extras = ["", "--exclude=n1 -x 'n[4-5]'", f"--exclude={nodes}"]
+    jobs = [Job(["a"], resources={"slurm_extra": extra}) for extra in extras]  # type: ignore[arg-type]
+    done(start(), *jobs)
+    assert [excluded(call) for call in slurm.calls][:2] == [None, "n1"]
+    sweep.unfit = ["n3", "n7"]
+    done(start(), *jobs)
+    assert [excluded(call) for call in slurm.calls[3:]] == [
+        "n3,n7", "n[4-5],n3,n7", "n1,n2,n3,n7",
+    ]  # fmt: skip
+    sweep.unfit = []
+    done(start(exclude_failed_nodes="n5, n6"), jobs[0])
+    assert set((excluded(slurm.calls[-1]) or "").split(",")) == {"n5", "n6"}
+
+
+def test_sbatchs_words_about_a_job_are_kept(start: Start, slurm: Slurm, sweep: Sweep) -> None:
+    slurm.answer("sbatch", "echo 'sbatch: error: no' >&2; echo way >&2; exit 1")
+    executor = start()
+    done(executor, Job(["a"]))
+    assert executor.ended == [("a", False)]
+    assert sweep.notes == [{Path("a"): "sbatch refused it: no way"}]
+
+
+def test_a_submission_waits_for_the_controller(
+    start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "PING_PERIOD_S", 0.05)
+    slurm.answer("scontrol", f"test -e {tmp_path}/back")
+    executor = start()
+    executor._awaits_pings = True
+    executor.run_jobs([Job(["a"])])
+    time.sleep(0.3)
+    assert slurm.calls == []
+    (tmp_path / "back").touch()
+    executor._submitter.shutdown(wait=True)
+    assert len(slurm.calls) == 1
+
+
+def test_nothing_is_submitted_after_a_sweep_was_cancelled(
+    start: Start, slurm: Slurm, tmp_path: Path
+) -> None:
+    executor = start()
+    first, second = (Job([name]) for name in "ab")
+    done(executor, first, second)
+    executor.report_job_success(submitted(first, "1", tmp_path))
+    executor = start()
+    executor._submitted["2"] = submitted(second, "2", tmp_path)
+    slurm.answer(
+        "sbatch",
+        f"touch {tmp_path}/asked; while ! [ -e {tmp_path}/go ]; do sleep 0.05; done; echo 3",
+    )
+    executor.run_jobs([Job(["c"]), Job(["d"])])
+    while not (tmp_path / "asked").exists():
+        time.sleep(0.01)
+    cancelling = threading.Thread(target=executor.cancel)
+    cancelling.start()
+    while not slurm.cancelled:
+        time.sleep(0.01)
+    (tmp_path / "go").touch()
+    cancelling.join()
+    assert slurm.cancelled == ["2", "3"]
+    executor.run_job(Job(["e"]))  # in a thread that was about to submit it
+    assert set(executor._submitted) == {"2", "3"}
+
+
+# --- states ---
+
+
+@pytest.mark.parametrize("command", ["squeue", "sacct"])
+def test_a_query_without_an_answer_forgets_no_job(
+    command: str, start: Start, slurm: Slurm, tmp_path: Path
+) -> None:
+    executor = start(status_command=command)
+    info = submitted(Job(["a"]), "1", tmp_path)
+    slurm.states(command="squeue")
+    slurm.states("silent", command=command)
+    assert [executor.query(info) for _ in range(2)] == [["1"], ["1"]]
+    assert executor.next_seconds_between_status_checks == 40  # as at the start
+    slurm.states("1|RUNNING None", command=command)
+    assert [executor.query(info) for _ in range(2)] == [["1"], ["1"]]
+    assert len(executor.log.warnings) == 2  # away, and back
+    slurm.states("1|COMPLETED", command=command)
+    assert executor.query(info) == [] and executor.ended == [("a", True)]
+
+
+@pytest.mark.parametrize(
+    ("state", "kept"),
+    [("CANCELLED by 0", "CANCELLED"), ("TIMEOUT", "TIMEOUT"), ("FAILED", "FAILED")],
+)
+def test_a_failed_job_has_slurms_state_unless_it_has_left_its_record(
+    state: str, kept: str, start: Start, slurm: Slurm, sweep: Sweep, tmp_path: Path
+) -> None:
+    executor = start(status_command="sacct")
+    slurm.states(command="squeue")
+    slurm.states(f"1|{state}", f"2|{state}", command="sacct")
+    sweep.finished = {"2"}
+    jobs = [submitted(Job([name]), number, tmp_path) for name, number in (("a", "1"), ("b", "2"))]
+    assert executor.query(*jobs) == []
+    assert executor.ended == [("a", False), ("b", True)] and sweep.failures == {"1": kept}
+
+
+def test_a_job_that_squeue_lists_no_more_has_ended(
+    start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = start()
+    jobs = [submitted(Job([name]), number, tmp_path) for name, number in (("a", "1"), ("b", "2"))]
+    slurm.states("1|RUNNING None")
+    assert executor.query(*jobs) == ["1", "2"]
+    slurm.states("")
+    assert executor.query(*jobs) == ["2"] and executor.ended == [("a", True)]
+    monkeypatch.setattr(plugin, "UNLISTED_S", 0.0)
+    assert executor.query(jobs[1]) == [] and executor.ended[1:] == [("b", True)]
+
+
+def test_what_sacct_does_not_know_yet_is_waited_for(
+    start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "UNLISTED_S", 0.0)
+    executor = start(status_command="sacct")
+    for command in ("squeue", "sacct"):
+        slurm.states(command=command)
+    assert [executor.query(submitted(Job(["a"]), "1", tmp_path)) for _ in range(2)] == [["1"]] * 2
+
+
+def test_a_preempted_job_that_slurm_does_not_restart_has_failed(
+    start: Start, slurm: Slurm, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = start()
+    jobs = [submitted(Job([name]), number, tmp_path) for name, number in (("a", "1"), ("b", "2"))]
+    slurm.states("1|PREEMPTED None", "2|PREEMPTED None")
+    assert executor.query(*jobs) == ["1", "2"]
+    slurm.states("1|PREEMPTED None", "2|PENDING None")
+    assert executor.query(*jobs) == ["1", "2"]
+    monkeypatch.setattr(plugin, "PREEMPTED_S", 0.0)
+    assert executor.query(*jobs) == ["2"] and sweep.failures == {"1": "PREEMPTED"}
+
+
+@pytest.mark.parametrize(("is_requeued", "going_on"), [(True, ["1"]), (False, [])])
+def test_slurm_may_restart_a_job_that_lost_its_node(
+    is_requeued: bool, going_on: list[str], start: Start, slurm: Slurm, tmp_path: Path
+) -> None:
+    slurm.states("1|NODE_FAIL None")
+    assert start(requeue=is_requeued).query(submitted(Job(["a"]), "1", tmp_path)) == going_on
+
+
+def test_a_run_that_would_fail_again_has_used_up_its_attempts(start: Start, sweep: Sweep) -> None:
+    sweep.lasting = {Path("a")}
+    jobs = [Job(["a"]), Job(["b"])]
+    for job in jobs:
+        start().handle_job_error(job)
+    assert [job.attempt for job in jobs] == [3, 1]
+
+
+# --- reasons ---
+
+
+def test_why_jobs_wait_is_told_once_and_kept(
+    start: Start, slurm: Slurm, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = start()
+    jobs = [submitted(Job([f"runs/{n}/run.json"]), str(n), tmp_path) for n in (7, 8)]
+    slurm.states("7|PENDING Resources", "8|PENDING PartitionDown")
+    executor.query(*jobs)
+    assert executor.log.warnings == [] and sweep.notes == []  # most jobs start soon
+    monkeypatch.setattr(plugin, "REASONS_AFTER_S", 0.0)
+    for _ in range(2):
+        executor.query(*jobs)
+    usual, lasting = executor.log.warnings
+    assert "Resources" in usual and "runs/7" not in usual
+    assert "PartitionDown" in lasting and "job 8, runs/8/run.json" in lasting
+    (notes,) = sweep.notes
+    assert list(notes) == [Path(f"runs/{n}/run.json") for n in (7, 8)]
+    slurm.states("7|RUNNING None", "8|RUNNING None")
+    executor.query(*jobs)
+    assert sweep.notes[1:] == [{}]
+
+
+def test_a_lost_node_is_named_with_the_jobs_that_slurm_restarts(
+    start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "REASONS_AFTER_S", 0.0)
+    executor = start()
+    slurm.states("cpu2|Not responding", "cpu2|Not responding", command="sinfo")  # two partitions
+    for number in ("7", "7", "8"):
+        slurm.states(f"{number}|PENDING BeginTime")
+        executor.query(submitted(Job(["a"]), number, tmp_path))
+    assert [line.count("cpu2 (Not responding)") for line in executor.log.warnings] == [1, 1]
+    assert [line[-1] for line in executor.log.warnings] == ["7", "8"]
+
+
+# --- jobs of an earlier start ---
+
+
+def queued(*states: str, comment: str = COMMENT) -> list[QueuedJob]:
+    return [
+        QueuedJob(str(number), state, f"name{number}", 100.0, comment)
+        for number, state in enumerate(states, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "is_adopted"),
+    [
+        ("PENDING", True), ("RUNNING", True), ("REQUEUE_HOLD", True), ("COMPLETING", True),
+        ("CANCELLED", False), ("FAILED", False), ("TIMEOUT", False),
+    ],
+)  # fmt: skip
+def test_a_job_that_goes_on_is_adopted_once(
+    state: str, is_adopted: bool, start: Start, slurm: Slurm, tmp_path: Path
+) -> None:
+    executor = start(earlier=queued(state))
+    done(executor, Job(["a"]))
+    assert len(slurm.calls) == (0 if is_adopted else 1)
+    assert executor._adopt(Job(["a"])) is None
+
+
+def test_adopted_jobs_are_queried_by_their_names(
+    start: Start, slurm: Slurm, tmp_path: Path
+) -> None:
+    executor = start(earlier=queued("RUNNING"))
+    slurm.answer("squeue", f'echo "$@" >{tmp_path}/query')
+    executor.query(submitted(Job(["a"]), "1", tmp_path))
+    (names,) = [w for w in shlex.split((tmp_path / "query").read_text()) if w.startswith("--name=")]
+    assert names == f"--name={executor.run_uuid},name1"
+
+
+def test_of_several_jobs_for_an_output_the_last_unfinished_job_is_adopted() -> None:
+    states = {"9": "RUNNING", "10": "PENDING", "11": "COMPLETED", "12": "CANCELLED"}
+    jobs = [QueuedJob(number, state, "name", None, COMMENT) for number, state in states.items()]
+    assert queue.by_comment(jobs)[COMMENT].number == "10"
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize("was_missing", [True, False])
+@pytest.mark.parametrize("is_other", [True, False])
+def test_a_job_that_has_just_ended_counts_if_its_output_came(
+    exists: bool, was_missing: bool, is_other: bool, start: Start, sweep: Sweep, tmp_path: Path
+) -> None:
+    output, executor = tmp_path / "run.json", start(earlier=queued("COMPLETED"))
+    sweep.has_others = lambda since_s: is_other
+    if exists:
+        output.touch()
+    executor.missing += [str(output)] * was_missing
+    counts = exists and was_missing and not is_other
+    assert (executor._adopt(Job([str(output)])) is not None) == counts
+    assert sweep.accepted == [output] * counts
+
+
+def test_a_job_with_other_settings_is_waited_for(start: Start, slurm: Slurm, sweep: Sweep) -> None:
+    sweep.has_others = lambda since_s: since_s is not None
+    executor = start(
+        earlier=[*queued("RUNNING"), *queued("PENDING", comment="rule_train_wildcards_y")]
+    )
+    done(executor, Job(["a"]), Job(["b"], ["y"]))
+    (call,) = slurm.calls  # a pending job reads the configuration when it starts
+    assert "--dependency=afterany:1" in call
+    assert len(executor.log.warnings) == 1
+
+
+@pytest.mark.parametrize("is_other", [True, False])
+def test_an_adopted_job_that_made_something_else_has_failed(
+    is_other: bool, start: Start, sweep: Sweep, tmp_path: Path
+) -> None:
+    output, executor = tmp_path / "run.json", start(earlier=queued("PENDING"))
+    job = Job([str(output)])
+    done(executor, job)
+    sweep.has_others = lambda since_s: is_other
+    output.touch()
+    executor.report_job_success(submitted(job, "1", tmp_path))
+    executor.report_job_success(submitted(job, "2", tmp_path))
+    assert executor.ended == [(str(output), not is_other), (str(output), True)]
+    assert output.exists() == (not is_other)
+
+
+def test_an_adopted_job_without_an_output_has_failed(
+    start: Start, sweep: Sweep, tmp_path: Path
+) -> None:
+    job, executor = Job([str(tmp_path / "run.json")]), start(earlier=queued("PENDING"))
+    done(executor, job)
+    executor.report_job_success(submitted(job, "1", tmp_path))
+    assert executor.ended == [(job.output[0], False)]
+    assert sweep.accepted == []
+
+
+def test_a_folder_that_cannot_be_read_is_an_error_of_the_job(start: Start, sweep: Sweep) -> None:
+    def unreadable(since_s: float | None) -> bool:
+        raise OSError("stale file handle")
+
+    sweep.has_others = unreadable
+    executor = start(earlier=queued("RUNNING"))
+    done(executor, job := Job(["a"]))
+    assert executor.ended == [("a", False)] and "stale file handle" in job.errors[0]
+
+
+def settled(said: list[str], *queues: dict[str, str]) -> tuple[dict[str, str], int]:
+    """The states of jobs in the end, by their numbers, and the number of queries.
+
+    A query takes place each second. The last queue stays as it is.
+    """
+    queries, passed_s = 0, 0.0
+
+    def query() -> list[QueuedJob]:
+        nonlocal queries
+        queries += 1
+        states = queues[min(queries, len(queues)) - 1]
+        return [QueuedJob(number, state, "name", None, COMMENT) for number, state in states.items()]
+
+    def sleep(seconds: float) -> None:
+        nonlocal passed_s
+        passed_s += seconds
+
+    found = queue.settled(query, said.append, sleep, lambda: passed_s)
+    return {job.number: job.state for job in found}, queries
+
+
+@pytest.mark.parametrize(
+    ("queues", "states", "queries"),
+    [
+        ([{"1": "RUNNING"}], {"1": "RUNNING"}, 1),
+        # Slurm restarts it
+        ([{"1": "COMPLETING"}, {"1": "COMPLETING"}, {"1": "PENDING"}], {"1": "PENDING"}, 3),
+        # and then a different one
+        (
+            [{"1": "COMPLETING", "2": "RUNNING"}, {"1": "PENDING", "2": "COMPLETING"},
+             {"1": "PENDING", "2": "PENDING"}],
+            {"1": "PENDING", "2": "PENDING"}, 3,
+        ),
+        # it is gone from the queue
+        ([{"1": "COMPLETING", "2": "FAILED"}, {}], {"1": "COMPLETED", "2": "FAILED"}, 2),
+        # whether the second one has ended is not known
+        (
+            [{"1": "COMPLETING", "2": "RUNNING"}] * 50 + [{"1": "COMPLETING", "2": "COMPLETING"}],
+            {"1": "COMPLETED", "2": "COMPLETING"}, round(queue.COMPLETING_S) + 1,
+        ),
+    ],
+)  # fmt: skip
+def test_a_job_that_is_completing_is_waited_for(
+    queues: list[dict[str, str]], states: dict[str, str], queries: int
+) -> None:
+    assert settled(said := [], *queues) == (states, queries)
+    assert len(said) == (1 if queries > 1 else 0)
+
+
+@pytest.mark.parametrize("script", ["echo Socket timed out >&2; exit 1", "exec sleep 5", None])
+def test_a_queue_that_slurm_does_not_show_is_not_an_empty_one(
+    script: str | None, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{slurm.folder}:/usr/bin:/bin" if script else str(slurm.folder))
+    monkeypatch.setattr(queue.run, "__kwdefaults__", {"timeout_s": 0.2})
+    if script:
+        slurm.answer("squeue", script)
+    waited_s: list[float] = []
+    with pytest.raises(WorkflowError, match="squeue"):
+        queue.jobs_of("/folder", [None], waited_s.append)
+    assert len(waited_s) == queue.QUERIES - 1
+
+
+def test_jobs_of_the_folder_are_read_from_the_queue(slurm: Slurm) -> None:
+    slurm.states(
+        "5|RUNNING|name|2026-11-23T10:00:00|/folder|a|b", "6|PENDING|name|N/A|/elsewhere|c"
+    )
+    (job,) = queue.jobs_of("/folder", [None])
+    assert (job.number, job.state, job.comment) == ("5", "RUNNING", "a|b")

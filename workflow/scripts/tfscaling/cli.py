@@ -1,0 +1,43 @@
+"""The command line: one stage per rule; each reads and writes the folder of a study.
+
+A stage is a module of `stages` with `run(study)`. What it depends on is its import statements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+from pathlib import Path
+
+from tfscaling.files import program_errors
+from tfscaling.stages.study_folder import StudyFolder
+
+#: Name on the command line → module of `stages`.
+STAGES = {
+    "analyse": "analyse",
+    "assess-repeats": "assess_repeats",
+    "collect": "collect",
+    "compare": "compare",
+    "partial": "make_partial",
+    "plan": "plan",
+    "plot": "draw_plots",
+    "regressions": "check_regressions",
+    "report": "write_page",
+    "tensorboard": "write_tensorboard",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="tfscaling", description="Run one stage of a study.")
+    parser.add_argument("stage", choices=STAGES)
+    parser.add_argument("--study", type=Path, required=True, help="folder, such as results/default")
+    parser.add_argument("--round", type=int, default=0, help="round of assess-repeats, from 1")
+    args = parser.parse_args()
+    gc.disable()  # tables live to the end: looking for garbage among them takes a tenth of the time
+    program_errors.told(lambda: run(args.stage, StudyFolder(args.study, round=args.round)))
+
+
+def run(stage: str, study: StudyFolder) -> None:
+    """Run a stage. Raises InputError and OSError."""
+    importlib.import_module(f"tfscaling.stages.{STAGES[stage]}").run(study)

@@ -1,0 +1,56 @@
+"""Compare the configurations: one row each, one table per platform, and the warnings.
+
+INPUTS   config.json, manifest.json, tables/runs.csv, published results if configured
+OUTPUTS  tables/comparison.{csv,md,tex,html}, tables/platforms/<platform>.md, and
+         tables/warnings.json: what must be known before any number is read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from pathlib import Path
+
+import pandas as pd
+
+from tfscaling.files import atomic
+from tfscaling.stages.study_folder import StudyFolder
+from tfscaling.tables import data_warnings, display, formats, published_results, table_files
+from tfscaling.tables.comparison import comparison_table
+
+#: Ending of a file → how the comparison is written into it.
+FORMATS = {".md": formats.markdown_page, ".tex": formats.latex, ".html": formats.html_page}
+
+
+def run(study: StudyFolder) -> None:
+    """Write the comparison in all formats, the tables of the platforms and the warnings."""
+    shown, runs = study.config.comparison, study.read("runs")
+    published = published_results.read(study.config.published.path)
+    table = comparison_table(runs, study.manifest, shown.baseline.axes, published)
+    table_files.write(table, study.table("comparison"))
+    warnings = data_warnings.find(table, runs)
+    data_warnings.write(study.tables / "warnings.json", warnings)
+    comparison = display.comparison(table, shown.title, shown.columns)
+    for ending, written in FORMATS.items():
+        path = study.table("comparison").with_suffix(ending)
+        atomic.write_text(path, written(comparison, warnings))
+    write_platforms(study, table, runs)
+
+
+def write_platforms(study: StudyFolder, table: pd.DataFrame, runs: pd.DataFrame) -> None:
+    """Write each platform's table with its warnings; remove those of earlier platforms."""
+    folder = study.tables / "platforms"
+    folder.mkdir(exist_ok=True)
+    for name, platform in study.manifest.platforms.items():
+        parts = [formats.markdown(part, 2) for part in display.platform(table, name)]
+        page = "\n".join([f"# {platform.title}\n", *parts])
+        own = (frame[frame["platform"] == name] for frame in (table, runs))
+        warnings = data_warnings.find(*own)
+        atomic.write_text(folder / f"{name}.md", formats.with_warnings(page, warnings))
+    remove_others(folder, study.manifest.platforms)
+
+
+def remove_others(folder: Path, platforms: Container[str]) -> None:
+    """Remove the tables of platforms that the grid had before."""
+    for path in folder.glob("*.md"):
+        if path.stem not in platforms:
+            path.unlink()

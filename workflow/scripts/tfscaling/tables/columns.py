@@ -1,0 +1,235 @@
+"""Columns of tables: a column is a field of a row type, with unit and meaning in its annotation.
+
+The types in CSV and Parquet files, the JSON schema, the description of the tables for other
+programs (datapackage.json, a Data Package of frictionlessdata.io) and the pages of the reference
+follow from the fields.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from tfscaling.records.metrics import Metric
+from tfscaling.study.configuration import Schema
+
+_KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "pattern": "pattern"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """Meaning of a column and its unit ("" for pure numbers and texts).
+
+    `rules` of the values follow from the type of the field. `format` of texts is that of JSON
+    Schema. `is_whole`: integers are written without a decimal point next to empty cells.
+    `may_be_empty`: the empty text is a value.
+    """
+
+    description: str
+    unit: str = ""
+    format: str = ""
+    is_whole: bool = False
+    may_be_empty: bool = False
+    rules: Schema = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """string, integer, number or boolean."""
+        if "enum" in self.rules:
+            return "string"
+        kinds = self.rules["type"]
+        return str(kinds if isinstance(kinds, str) else kinds[0])
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the texts are times by ISO 8601."""
+        return self.format == "date-time"
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether a cell may be empty."""
+        is_null = None in self.rules.get("enum", ()) or "null" in self.rules.get("type", "")
+        return self.may_be_empty or is_null
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON schema of a cell."""
+        return {"description": self.description, "unit": self.unit, **self.rules}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that a mapping holds, by their names; values are of one type."""
+
+    by_name: Mapping[str, Column]
+
+
+@functools.cache
+def columns(kind: type[msgspec.Struct]) -> dict[str, Column]:
+    """The columns of a row type, in the order of its table.
+
+    Inherited fields follow the field that the type names as `inherited_after`.
+    """
+    return {key: each for name in _ordered(kind) for key, each in of_field(kind, name).items()}
+
+
+@functools.cache
+def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+def _ordered(kind: type[msgspec.Struct]) -> list[str]:
+    fields = list(kind.__struct_fields__)
+    own = [name for name in fields if name in kind.__annotations__]
+    after = own.index(kind.inherited_after) + 1 if hasattr(kind, "inherited_after") else 0
+    return [*own[:after], *(name for name in fields if name not in own), *own[after:]]
+
+
+@functools.cache
+def of_field(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
+    """The columns of a field: one, or those of a mapping."""
+    hint = _hints(kind)[name]
+    said = hint.__metadata__[-1]
+    if isinstance(said, Columns):
+        value = _rules(typing.get_args(hint.__origin__)[1], ())
+        return {
+            key: replace(column, rules=column.rules or value)
+            for key, column in said.by_name.items()
+        }
+    rules = _rules(hint.__origin__, hint.__metadata__)
+    if hint.__origin__ is float:
+        rules = _or_null(rules)
+    if isinstance(said, Metric):
+        described = kind.described(said) if hasattr(kind, "described") else said.meaning
+        return {name: Column(described, said.unit, rules=rules)}
+    if said.format:
+        rules = {**rules, "format": said.format}
+    return {name: replace(said, rules=rules)}
+
+
+def _rules(kind: Any, metadata: tuple[Any, ...]) -> Schema:
+    """The JSON schema of a type, without its description."""
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        (other,) = (part for part in typing.get_args(kind) if part is not types.NoneType)
+        return _or_null(_rules(other, metadata))
+    if typing.get_origin(kind) is typing.Annotated:
+        return _rules(kind.__origin__, (*kind.__metadata__, *metadata))
+    if typing.get_origin(kind) is Literal:
+        return {"enum": list(typing.get_args(kind))}
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return {"enum": [str(each) for each in kind]}
+    bounds = {
+        word: value
+        for meta in metadata
+        if isinstance(meta, Meta)
+        for name, word in _BOUNDS.items()
+        if (value := getattr(meta, name)) is not None
+    }
+    return {"type": _KINDS[kind], **bounds}
+
+
+def _or_null(rules: Schema) -> Schema:
+    if "enum" in rules:
+        return {"enum": [*rules["enum"], None]}
+    return {**rules, "type": [rules["type"], "null"]}
+
+
+def enumeration(kind: type[msgspec.Struct], name: str) -> type[enum.Enum] | None:
+    """The type of a field whose values are members of an enumeration."""
+    own = _hints(kind)[name].__origin__
+    return own if isinstance(own, type) and issubclass(own, enum.Enum) else None
+
+
+def schema(kind: type[msgspec.Struct], title: str) -> Schema:
+    """The JSON schema of a row, with a property for each column in the order of the table."""
+    properties = {name: column.schema for name, column in columns(kind).items()}
+    return {
+        "title": title,
+        "description": " ".join((inspect.getdoc(kind) or "").split()),
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(properties),
+        "properties": properties,
+    }
+
+
+class Constraints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The values that a field may have."""
+
+    required: bool = False
+    enum: tuple[str, ...] = ()
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A column in a Table Schema; `unit` is an extension, empty for pure numbers and texts."""
+
+    name: str
+    type: str
+    description: str
+    format: str = "default"
+    unit: str = ""
+    constraints: Constraints | UnsetType = UNSET
+
+
+class TableSchema(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The columns of a table; an empty cell is a missing value."""
+
+    fields: tuple[Field, ...]
+    missing_values: tuple[str, ...] = ("",)
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
+    """A table, by the name of its file."""
+
+    name: str
+    path: str
+    description: str
+    schema: TableSchema
+    profile: str = "tabular-data-resource"
+    format: str = "csv"
+    encoding: str = "utf-8"
+
+
+class DataPackage(msgspec.Struct, frozen=True, kw_only=True):
+    """The tables of a study."""
+
+    resources: tuple[Resource, ...]
+    profile: str = "tabular-data-package"
+
+
+def data_package(tables: Mapping[str, tuple[str, Mapping[str, Column]]]) -> DataPackage:
+    """The description of tables: name → (description of the table, its columns)."""
+    return DataPackage(
+        resources=tuple(
+            Resource(
+                name=name,
+                path=f"{name}.csv",
+                description=description,
+                schema=TableSchema(fields=tuple(_field(key, each) for key, each in found.items())),
+            )
+            for name, (description, found) in tables.items()
+        )
+    )
+
+
+def _field(name: str, column: Column) -> Field:
+    choices = tuple(each for each in column.rules.get("enum", ()) if each is not None)
+    constraints = Constraints(required=not column.is_optional, enum=choices)
+    return Field(
+        name=name,
+        type="datetime" if column.is_time else column.kind,
+        format="any" if column.is_time else "default",
+        description=column.description,
+        unit=column.unit,
+        constraints=constraints if constraints != Constraints() else UNSET,
+    )
